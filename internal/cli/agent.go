@@ -31,8 +31,10 @@ func (a *app) agentCommand() *cobra.Command {
 	var check bool
 	cmd := &cobra.Command{
 		Use: "agent", Short: "Run the agent of this host", Args: cobra.NoArgs,
-		Long: `Run the agent of this host: it keeps the ledger of CPUs, memory and pages, makes VMs through libvirt, and owns images and
-disks. It runs as root. HUP makes it read its configuration again; TERM ends it, and the VMs go on.`,
+		Long: `Run the agent of this host. The agent keeps the ledger of CPUs, memory and huge pages,
+creates VMs through libvirt, and manages images and disks. It must run as root.
+
+SIGHUP makes the agent read its configuration again. SIGTERM stops it; VMs continue to run.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			named := cmd.Flags().Changed("config")
 			c, err := readConfig(path, named)
@@ -49,8 +51,9 @@ disks. It runs as root. HUP makes it read its configuration again; TERM ends it,
 		},
 	}
 	cmd.Flags().StringVar(&path, "config", DefaultConfig,
-		"configuration `FILE`; a file that is named must exist, without "+DefaultConfig+" all defaults hold")
-	cmd.Flags().BoolVar(&check, "check", false, "only check the configuration, and say what confines QEMU here")
+		"configuration `FILE`; a file given here must exist; if "+DefaultConfig+" does not exist, defaults apply")
+	cmd.Flags().BoolVar(&check, "check", false,
+		"check the configuration, print what confines QEMU on this host, and exit")
 	return cmd
 }
 

@@ -17,7 +17,7 @@ import (
 
 func (a *app) batchCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "batch",
-		Short: "Look at what a batch system's master can carry, and at what a batch job gets here"}
+		Short: "Check a batch system's master; reserve resources for host jobs"}
 	cmd.AddCommand(a.batchCheckCommand(), a.batchExplainCommand(), a.batchClaimCommand(), a.batchReleaseCommand())
 	return cmd
 }
@@ -32,12 +32,15 @@ type batchCheckFlags struct {
 func (a *app) batchCheckCommand() *cobra.Command {
 	var f batchCheckFlags
 	cmd := &cobra.Command{
-		Use: "check", Short: "Compare the limits of a batch system's master with the size of a fleet",
+		Use: "check", Short: "Check a batch system's master against the size of a fleet",
 		Args: cobra.NoArgs,
-		Long: `Looks at the master's process, at the kernel's settings and at the scheduler's own, and says which are too small for a fleet of so many hosts,
-VMs that join as nodes, and jobs. Each check has its formula and where that comes from. Nothing is changed.
+		Long: `Check whether the master of a batch system is configured for a fleet of a given size: the
+number of hosts, of VMs that join as nodes, and of jobs. The command reads the limits of the
+master's process, the kernel's settings and the scheduler's configuration, and reports each
+limit that is too low, with the formula and its source. It changes nothing.
 
-Exit status 0: all that was found is enough. 1: the master will be slow. 3: it will refuse nodes or jobs.`,
+Exit status 0: all limits found are sufficient. 1: the master will be slow. 3: the master
+will refuse nodes or jobs.`,
 		Example: `  grange batch check --hosts 400 --jobs 20000
   grange batch check --system lsf --conf lsf.conf --conf lsb.params --hosts 500 --vms 3500 --json
   qconf -ssconf >sched; qconf -sconf >conf; grange batch check --system gridengine --conf sched --conf conf --hosts 200`,
@@ -46,15 +49,15 @@ Exit status 0: all that was found is enough. 1: the master will be slow. 3: it w
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.system, "system", "",
-		"slurm, gridengine, htcondor, pbs or lsf (default: whose master runs here)")
-	flags.StringVar(&f.root, "root", "/", "look at the host in this `DIR`, live or recorded")
+		"slurm, gridengine, htcondor, pbs or lsf (default: the system whose master runs here)")
+	flags.StringVar(&f.root, "root", "/", "read the host's files below this `DIR`: / or a recorded host")
 	flags.StringArrayVar(&f.conf, "conf", nil,
-		"`FILE` of the scheduler's configuration, or of what its command prints (repeatable; default: where it "+
-			"usually is)")
-	flags.IntVar(&f.fleet.Hosts, "hosts", 100, "machines that are nodes")
-	flags.IntVar(&f.fleet.VMs, "vms", 0, "VMs that join as nodes at the same time")
-	flags.IntVar(&f.fleet.Jobs, "jobs", 10000, "jobs that run and wait")
-	flags.BoolVar(&f.all, "all", false, "print what is enough, too")
+		"`FILE` with the scheduler's configuration or the output of its command (repeatable; default: the usual "+
+			"location)")
+	flags.IntVar(&f.fleet.Hosts, "hosts", 100, "number of hosts that are nodes")
+	flags.IntVar(&f.fleet.VMs, "vms", 0, "number of VMs that join as nodes at the same time")
+	flags.IntVar(&f.fleet.Jobs, "jobs", 10000, "number of jobs, running and pending")
+	flags.BoolVar(&f.all, "all", false, "print sufficient limits as well")
 	cmd.RegisterFlagCompletionFunc("system", cobra.FixedCompletions(batchWords(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -178,9 +181,11 @@ func (a *app) printLimits(system farm.BatchSystem, m limits.Master, f batchCheck
 
 func (a *app) batchExplainCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "explain", Short: "Say what a job of the caller would get here, and why", Args: cobra.NoArgs,
-		Long: `Asks the agent what the calling process would get in the place of a batch job: in a job's script on the host, or by hand. The agent knows the job
-by its ancestors and control groups; the reasons are the rules of the site's policy that say anything of it.`,
+		Use: "explain", Short: "Print what the calling process would get as a batch job, and why", Args: cobra.NoArgs,
+		Long: `Print what the agent would allot to the calling process as a batch job: image, shape, CPUs,
+memory and binds. Run the command in a job's script on the host, or by hand. The agent
+identifies the job by the ancestors and control groups of the process. The reasons printed
+are the rules of the site's policy that apply to the job.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			g, err := a.client().Grant(cmd.Context())
 			if err != nil {

@@ -13,10 +13,14 @@ func (a *app) batchClaimCommand() *cobra.Command {
 	var c api.Claim
 	var memory string
 	cmd := &cobra.Command{
-		Use: "claim --key SYSTEM/JOB [flags]", Short: "In a prolog: set a part of this host aside for a job on the host",
+		Use: "claim --key SYSTEM/JOB [flags]", Short: "Reserve CPUs and memory for a job on the host (for prologs)",
 		Args: cobra.NoArgs,
-		Long: `Tells the agent, as root, what a job on the host has been given, so that no VM gets the same. The claim ends with "grange batch release", or with the
-process or the control group that it names. What VMs hold already is printed: the batch system has decided, and the claim counts all the same.`,
+		Long: `Reserve the CPUs and memory of a job that runs directly on the host, so that the agent does
+not give them to a VM. The command is for prologs and must run as root. The claim ends with
+"grange batch release", or with the process or control group given here.
+
+If VMs already hold some of these resources, the command prints which. The claim is made
+regardless, because the batch system has already allocated the resources.`,
 		Example: "  grange batch claim --key gridengine/17 --cpus 0-3 --memory 8G --process $PPID",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if memory != "" {
@@ -40,19 +44,19 @@ process or the control group that it names. What VMs hold already is printed: th
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&c.Key, "key", "", "batch system and its job, as `slurm/1234`")
-	flags.StringVar(&c.CPUs, "cpus", "", "host threads, as `0-3,8`")
-	flags.IntVar(&c.Count, "count", 0, "or how many of them")
-	flags.StringVar(&memory, "memory", "", "memory, as 8G")
-	flags.IntVar(&c.Process, "process", 0, "the claim ends with this process")
-	flags.StringVar(&c.Cgroup, "cgroup", "", "the claim ends with this `GROUP` below /sys/fs/cgroup")
+	flags.StringVar(&c.Key, "key", "", "batch system and job ID, for example `slurm/1234`")
+	flags.StringVar(&c.CPUs, "cpus", "", "host CPUs (hardware threads), for example `0-3,8`")
+	flags.IntVar(&c.Count, "count", 0, "number of host CPUs, instead of --cpus")
+	flags.StringVar(&memory, "memory", "", "`SIZE` of the job's memory, for example 8G")
+	flags.IntVar(&c.Process, "process", 0, "end the claim when the process `PID` ends")
+	flags.StringVar(&c.Cgroup, "cgroup", "", "end the claim when the control group `GROUP` below /sys/fs/cgroup ends")
 	cmd.MarkFlagRequired("key")
 	return cmd
 }
 
 func (a *app) batchReleaseCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "release KEY", Short: "In an epilog: end the claim of a job on the host",
+		Use: "release KEY", Short: "End the claim of a job on the host (for epilogs)",
 		Example: "  grange batch release gridengine/17",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {

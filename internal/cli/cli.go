@@ -76,9 +76,9 @@ func Main(args []string) int {
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "grange",
-		Short: "A fresh, tuned virtual machine for every job",
-		Long: "grange runs each job in a virtual machine that is made for it, shaped for the host, and gone " +
-			"afterwards.",
+		Short: "Run each job in a fresh virtual machine",
+		Long: `grange runs each job in a virtual machine of its own. The VM is created for the job, sized
+and pinned for the host, and deleted when the job ends.`,
 		Version:       version.Long(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -87,10 +87,10 @@ func (a *app) root() *cobra.Command {
 	if socket == "" {
 		socket = DefaultSocket
 	}
-	root.PersistentFlags().StringVar(&a.socket, "socket", socket, "socket of the agent, or $GRANGE_SOCKET")
+	root.PersistentFlags().StringVar(&a.socket, "socket", socket, "`PATH` of the agent's socket, or $GRANGE_SOCKET")
 	root.PersistentFlags().StringVar(&a.server, "server", os.Getenv("GRANGE_SERVER"),
 		"`URL` or socket of the server, or $GRANGE_SERVER")
-	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON")
+	root.PersistentFlags().BoolVar(&a.json, "json", false, "print output as JSON")
 	for _, g := range a.groups() {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
 		for _, cmd := range g.commands {

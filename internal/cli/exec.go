@@ -30,19 +30,25 @@ func (a *app) execCommand() *cobra.Command {
 	var f execFlags
 	cmd := &cobra.Command{
 		Use:   "exec [flags] -- COMMAND [ARGUMENT...]",
-		Short: "Run a command in a fresh virtual machine as if it ran here",
-		Long: `Run a command in a fresh virtual machine, shaped for this host, as if it ran here.
+		Short: "Run a command in a fresh virtual machine",
+		Long: `Run a command in a fresh virtual machine on this host, as if the command ran on the host
+itself.
 
-Input, output and errors are three separate streams; the exit status comes back, or 128 and the number of the signal that
-ended the command. INT, TERM, HUP, USR1, USR2 and WINCH reach the command; TSTP and CONT stop and continue the whole VM;
-INT twice within three seconds gives up. The command runs as you, with your environment, and sees the directories that you
-bind. Its working directory is yours if that is bound, and /tmp otherwise.
+Standard input, output and error are separate streams. The command runs as the calling user,
+with the caller's environment, and has access to the directories given with --bind. Its
+working directory is the caller's if that directory is bound, and /tmp otherwise.
 
-Exit status 199: no VM was started and the command did not run. 198: the VM ended under the command, which may have run in
-part. 2: the request makes no sense.
+The exit status is that of the command, or 128 plus the number of the signal that ended it.
+INT, TERM, HUP, USR1, USR2 and WINCH are forwarded to the command. TSTP and CONT stop and
+continue the whole VM. A second INT within three seconds makes grange exec give up.
 
-With --batch it runs in the place of a batch system's job: the VM gets what the job was given, the job's script and working
-directory are there, and the end is the job's own, death by signal included. 197: no VM was started, and trying again is of no use.`,
+Exit status 2: the request is invalid. 198: the VM ended while the command ran; the command
+may have run in part. 199: no VM was started and the command did not run.
+
+With --batch, grange exec runs in the place of a batch system's job. The VM gets the CPUs
+and memory that the batch system allocated to the job, and the job's script and working
+directory are available in it. grange exec ends as the job ends, including death by a
+signal. Exit status 197: no VM was started, and a retry would not help.`,
 		Example: `  grange exec -- uname -a
   echo data | grange exec -- cat
   grange exec --cpus 4 --memory 8G --scratch 20G --bind /data:/data:ro --bind . -- ./analyse /data/run7`,
@@ -152,53 +158,56 @@ type flagGroup struct {
 
 func (f *execFlags) groups() []flagGroup {
 	group := func(title string) flagGroup { return flagGroup{title, pflag.NewFlagSet(title, pflag.ContinueOnError)} }
-	size, tuning, files, run, batch := group("Image and size"), group("Tuning"), group("What the command sees"), group(
-		"How it runs"), group("In the place of a batch job")
+	size, tuning, files, run, batch := group("Image and size"), group("Tuning"), group("Environment"), group(
+		"Execution"), group("Batch jobs")
 	flags := size.flags
-	flags.StringVar(&f.image, "image", "", "image to start from (default: as the agent is configured)")
-	flags.StringVar(&f.shape, "shape", "", "named shape of the agent's configuration")
-	flags.IntVar(&f.cpus, "cpus", 0, "CPUs")
-	flags.StringVar(&f.memory, "memory", "", "memory, as 2G")
-	flags.StringVar(&f.scratch, "scratch", "", "disk for /tmp, as 20G (default: /tmp is in memory)")
-	flags.StringVar(&f.network, "network", "", "none, or user: outgoing connections only")
+	flags.StringVar(&f.image, "image", "", "`IMAGE` to boot (default: from the agent's configuration)")
+	flags.StringVar(&f.shape, "shape", "", "`SHAPE` from the agent's configuration")
+	flags.IntVar(&f.cpus, "cpus", 0, "number of CPUs")
+	flags.StringVar(&f.memory, "memory", "", "`SIZE` of the VM's memory, for example 2G")
+	flags.StringVar(&f.scratch, "scratch", "",
+		"`SIZE` of a scratch disk for /tmp, for example 20G (default: /tmp is in memory)")
+	flags.StringVar(&f.network, "network", "", "none, or user for outgoing connections only")
 	flags = tuning.flags
 	flags.StringVar(&f.pageSize, "page-size", "",
-		"pages for the VM's memory: 2M, 1G, 0 for ordinary ones, a list as 1G,2M with the best first, or any")
+		"page size of the VM's memory: 2M, 1G, 0 for ordinary pages, a list in order of preference such as 1G,2M, or "+
+			"any")
 	flags.StringVar(&f.purpose, "purpose", "",
-		"what the VM is tuned for: compute (thrown away) or service (fit to be migrated)")
+		"purpose that the VM is tuned for: compute (short-lived) or service (can be migrated)")
 	flags.StringVar(&f.cpuModel, "cpu-model", "",
-		"host-passthrough, host-model, maximum, or the name of a model (default: as the purpose says)")
+		"host-passthrough, host-model, maximum or the name of a CPU model (default: from the purpose)")
 	flags.StringVar(&f.threadPolicy, "thread-policy", "",
-		"SMT siblings: prefer whole cores, require them, or isolate one vCPU a core")
+		"use of SMT siblings: prefer whole cores, require whole cores, or isolate: one vCPU per core")
 	flags.StringVar(&f.emulator, "emulator", "",
-		"QEMU's own threads: beside the vCPUs or on reserved CPUs, or isolate on one more CPU")
-	flags.StringVar(&f.numa, "numa", "", "guest NUMA: auto, none, or a number of cells")
+		"CPUs of QEMU's own threads: beside (reserved CPUs, or those of the vCPUs) or isolate (one additional CPU)")
+	flags.StringVar(&f.numa, "numa", "", "guest NUMA nodes: auto, none or a number")
 	flags.StringVar(&f.cache, "cache", "",
-		"cache mode of disks: writeback, none, writethrough, directsync or unsafe (default: as the purpose says)")
+		"cache mode of disks: writeback, none, writethrough, directsync or unsafe (default: from the purpose)")
 	flags = files.flags
-	flags.StringArrayVar(&f.binds, "bind", nil, "show a directory in the VM: `"+farm.BindSyntax+"` (repeatable)")
-	flags.StringArrayVar(&f.env, "env", nil, "set a variable: `K=V` (repeatable)")
-	flags.StringVar(&f.workdir, "workdir", "", "working directory in the VM")
-	flags.BoolVar(&f.tty, "tty", false, "give the command a terminal")
+	flags.StringArrayVar(&f.binds, "bind", nil,
+		"bind mount a host directory in the VM: `"+farm.BindSyntax+"` (repeatable)")
+	flags.StringArrayVar(&f.env, "env", nil, "set an environment variable: `K=V` (repeatable)")
+	flags.StringVar(&f.workdir, "workdir", "", "working `DIR` in the VM")
+	flags.BoolVar(&f.tty, "tty", false, "allocate a terminal for the command")
 	flags = run.flags
-	flags.DurationVar(&f.limit, "time", 0, "TERM after this time, as 1h30m, and the end 30 s later")
-	flags.BoolVar(&f.wait, "wait", true, "wait for room on this host")
-	flags.BoolVar(&f.noWait, "no-wait", false, "fail at once when there is no room")
-	flags.BoolVar(&f.keep, "keep", false, "keep the VM when the command has ended, until it is stopped by hand")
+	flags.DurationVar(&f.limit, "time", 0,
+		"time limit, for example 1h30m: send TERM then, and end the VM 30 seconds later")
+	flags.BoolVar(&f.wait, "wait", true, "wait until this host has room")
+	flags.BoolVar(&f.noWait, "no-wait", false, "fail immediately if this host has no room")
+	flags.BoolVar(&f.keep, "keep", false, "keep the VM after the command has ended, until it is stopped by hand")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false,
-		"do not say what is waited for before the command starts, and behind its end")
+		"print no messages about waiting before the command starts or after it ends")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false,
-		"print the phases with their milliseconds, and what the site's policy set")
+		"print the duration of each phase in milliseconds, and what the site's policy set")
 	flags = batch.flags
 	flags.StringVar(&f.batch, "batch", "",
-		"run in the place of a job of `SYSTEM`: slurm, gridengine, htcondor, pbs or lsf; what it gave the job is "+
-			"what the VM gets")
+		"run in the place of a job of `SYSTEM` (slurm, gridengine, htcondor, pbs or lsf), with the job's allocation")
 	flags.DurationVar(&f.waitTimeout, "wait-timeout", 0,
-		"wait so long for an agent that is away, then let the batch system try again (default: 10s, or as an agent "+
-			"said that has gone)")
+		"time to wait for an agent that does not answer before the batch system may requeue the job (default: 10s, "+
+			"or the time announced by an agent that stopped)")
 	renamedFlag(flags, "patience", "wait-timeout")
 	flags.StringArrayVar(&f.prologs, "task-prolog", nil,
-		"`SCRIPT` to run in the VM before the job, as Slurm runs a TaskProlog (repeatable)")
+		"run `SCRIPT` in the VM before the job, as Slurm runs a TaskProlog (repeatable)")
 	return []flagGroup{size, tuning, files, run, batch}
 }
 

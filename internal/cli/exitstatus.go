@@ -30,8 +30,8 @@ var exitStatuses = []struct {
 	status         int
 	where, meaning string
 }{
-	{0, "every command", "done; of a check: nothing found"},
-	{exitFailed, "every command", "failed; standard error says why, with a code that docs/errors.md explains"},
+	{0, "every command", "success; for a check: no findings"},
+	{exitFailed, "every command", "failure; standard error gives the reason, with a code explained in docs/errors.md"},
 	{exitFailed, "`slurm`, `gridengine`, `htcondor`, `pbs`, `lsf check`", "something is broken: jobs do not start, " +
 		"or could run outside of a VM"},
 	{exitSlow, "`batch check`", "the master will be slow"},
@@ -41,15 +41,15 @@ var exitStatuses = []struct {
 	{exitDiffers, "`diff --exit-code`", "there are changes"},
 	{exitFails, "`batch check`", "the master will refuse nodes or jobs"},
 	{exitWarning, "`tune audit`", "the worst finding is a warning"},
-	{exitDrift, "`tune drift`", "a setting is no longer as it was applied"},
+	{exitDrift, "`tune drift`", "a setting differs from what was applied"},
 	{exitUnlike, "`host compare`", "VMs with a CPU model of the host could not move"},
 	{exitBad, "`selftest`", "a verdict is bad"},
-	{exitMisplaced, "`tune verify`", "a VM runs where it was not planned to"},
+	{exitMisplaced, "`tune verify`", "a VM does not run where it was planned"},
 	{exitFault, "`tune audit`", "the worst finding is a fault"},
-	{exitCrowded, "`tune verify`", "VMs share CPUs while others idle, or are pinned to CPUs that are not there"},
+	{exitCrowded, "`tune verify`", "VMs share CPUs while others idle, or are pinned to CPUs that do not exist"},
 	{exitInterrupted, "`selftest`", "interrupted"},
-	{batch.ExitNever, "`exec --batch`, job wrappers", "no VM was started, the job did not run, and trying again is of no use"},
-	{batch.ExitVMLost, "`exec`", "the VM ended under the command, which may have run in part"},
-	{batch.ExitNotStarted, "`exec`", "no VM was started and the command did not run: a batch system may try again"},
+	{batch.ExitNever, "`exec --batch`, job wrappers", "no VM was started, the job did not run, and a retry would not help"},
+	{batch.ExitVMLost, "`exec`", "the VM ended while the command ran; it may have run in part"},
+	{batch.ExitNotStarted, "`exec`", "no VM was started and the command did not run: a batch system may retry"},
 	{128, "`exec`", "128 and the number of the signal that ended the command"},
 }

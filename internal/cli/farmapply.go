@@ -24,8 +24,9 @@ type farmFlags struct {
 
 func (f *farmFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&f.file, "file", "f", "",
-		"farm `FILE`, as docs/guide/cells.md explains it; - is standard input")
-	cmd.Flags().BoolVar(&f.prune, "prune", false, "delete what the file lacks, of the kinds that are in it")
+		"farm `FILE`, described in docs/guide/cells.md; - reads standard input")
+	cmd.Flags().BoolVar(&f.prune, "prune", false,
+		"delete objects that are not in the file, of the kinds that are in it")
 	if err := cmd.MarkFlagRequired("file"); err != nil {
 		panic(err)
 	}
@@ -34,13 +35,14 @@ func (f *farmFlags) register(cmd *cobra.Command) {
 func (a *app) diffCommand() *cobra.Command {
 	var f farmFlags
 	var status bool
-	cmd := &cobra.Command{Use: "diff -f FILE", Short: "Show what a farm file would change, and for whom",
+	cmd := &cobra.Command{Use: "diff -f FILE", Short: "Show what a farm file would change",
 		Args: cobra.NoArgs,
-		Long: "Show what `grange apply` would change: cells, projects, shapes, networks, groups, users, grants and " +
-			"settings, key by key, and whose new VMs would go " +
-			"elsewhere or nowhere. Nothing is changed. The last line applies exactly this, and nothing else that may " +
-			"come in between.",
-		Example: "grange diff -f cells.toml\ngrange diff -f cells.toml --prune",
+		Long: "Compare a farm file with the farm, and print what `grange apply` would change: cells,\n" +
+			"projects, shapes, networks, groups, users, grants and settings, key by key, and the projects\n" +
+			"whose new VMs would go to other cells or to none. It changes nothing.\n\n" +
+			"The last line of the output is a command that applies exactly these changes, and changes\n" +
+			"nothing if other changes would result by then.",
+		Example: "  grange diff -f cells.toml\n  grange diff -f cells.toml --prune",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			done, err := a.bring(cmd, f, true)
 			if err != nil {
@@ -57,19 +59,21 @@ func (a *app) diffCommand() *cobra.Command {
 			return err
 		}}
 	f.register(cmd)
-	cmd.Flags().BoolVar(&status, "exit-code", false, "end with status 3 where there are changes")
+	cmd.Flags().BoolVar(&status, "exit-code", false, "exit with status 3 if there are changes")
 	return cmd
 }
 
 func (a *app) applyCommand() *cobra.Command {
 	var f farmFlags
 	var dry bool
-	cmd := &cobra.Command{Use: "apply -f FILE", Short: "Make the farm as a farm file says", Args: cobra.NoArgs,
-		Long: "Make cells, projects, shapes, networks, groups, users, grants and settings as a file says, all of " +
-			"them or none. What the file does not mention stays. " +
-			"What VMs or hosts still need is not deleted, and VMs that run go on where they are.",
-		Example: "grange apply -f cells.toml --dry-run\ngrange apply -f cells.toml --plan 6c1f0e0c9e0a7d21\ngrange " +
-			"export | sed 's/geneva-1/geneva-a/' | grange diff -f -", RunE: func(cmd *cobra.Command, _ []string) error {
+	cmd := &cobra.Command{Use: "apply -f FILE", Short: "Apply a farm file", Args: cobra.NoArgs,
+		Long: `Create and update cells, projects, shapes, networks, groups, users, grants and settings from
+a file, all of them or none. Without --prune, objects that are not in the file are not
+changed. Objects that VMs or hosts still need are not deleted, and running VMs stay where
+they are.`,
+		Example: "  grange apply -f cells.toml --dry-run\n  grange apply -f cells.toml --plan 6c1f0e0c9e0a7d21\n" +
+			"  grange export | sed 's/geneva-1/geneva-a/' | grange diff -f -",
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			done, err := a.bring(cmd, f, dry)
 			if err != nil {
 				return err
@@ -81,9 +85,9 @@ func (a *app) applyCommand() *cobra.Command {
 			return nil
 		}}
 	f.register(cmd)
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "change nothing; show what would be changed, as `grange diff` does")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be changed, as grange diff does, and change nothing")
 	cmd.Flags().StringVar(&f.plan, "plan", "",
-		"the `PLAN` that `grange diff` printed: if other things would be changed by now, change nothing")
+		"apply only if the changes are still those of this `PLAN`, which grange diff printed")
 	return cmd
 }
 
@@ -154,10 +158,10 @@ func (a *app) printApplied(done fleet.Applied, f farmFlags) {
 }
 
 func (a *app) exportCommand() *cobra.Command {
-	return &cobra.Command{Use: "export", Short: "Write the farm as it is as a farm file", Args: cobra.NoArgs,
-		Long: "Write cells, projects, shapes, networks, groups, users, grants and settings as they are, as a file " +
-			"for `grange apply`. Hosts, VMs and tokens are not part of it.",
-		Example: "grange export > cells.toml",
+	return &cobra.Command{Use: "export", Short: "Write the farm as a farm file", Args: cobra.NoArgs,
+		Long: "Write the farm's cells, projects, shapes, networks, groups, users, grants and settings to\n" +
+			"standard output, as a file for `grange apply`. Hosts, VMs and tokens are not included.",
+		Example: "  grange export > cells.toml",
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
 			all, err := c.Export(ctx)
 			if err != nil {
@@ -188,14 +192,14 @@ type cellImportFlags struct {
 
 func (a *app) cellImport() *cobra.Command {
 	var f cellImportFlags
-	cmd := &cobra.Command{Use: "import", Short: "Write a farm file from cells_default and cells_projects of nova.conf",
+	cmd := &cobra.Command{Use: "import", Short: "Write a farm file from nova.conf's cells_default and cells_projects",
 		Args: cobra.NoArgs,
-		Long: "Write a farm file that sends each project to the cells where OpenStack sends it with CERN's cell " +
-			"filter (target_cell_project). Nothing is changed: look at the file, and bring it with `grange apply`. " +
-			"What is odd about the two options is told on standard error.",
-		Example: "grange cell import --nova /etc/nova/nova.conf > cells.toml\n" +
-			"grange cell import --cells-default=cellA,cellB --cells-projects='cellE:UUID1;UUID2,cellF:UUID3' --cells " +
-			"cellA,cellB,cellE,cellF,cellG",
+		Long: "Write a farm file that assigns projects to cells as OpenStack does with CERN's cell filter\n" +
+			"(target_cell_project). Nothing is changed: review the file, then apply it with\n" +
+			"`grange apply`. Inconsistencies in the two options are reported on standard error.",
+		Example: "  grange cell import --nova /etc/nova/nova.conf > cells.toml\n" +
+			"  grange cell import --cells-default=cellA,cellB --cells-projects='cellE:UUID1;UUID2,cellF:UUID3' " +
+			"--cells cellA,cellB,cellE,cellF,cellG",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			m, warnings, err := f.read()
 			if err != nil {
@@ -219,13 +223,14 @@ func (a *app) cellImport() *cobra.Command {
 			_, err = rawOf(a.out).Write(text)
 			return err
 		}}
-	cmd.Flags().StringVar(&f.nova, "nova", "", "`FILE` with the two options, as /etc/nova/nova.conf")
-	cmd.Flags().StringVar(&f.usual, "cells-default", "", "cells of projects that have none of their own: `CELL,CELL`")
+	cmd.Flags().StringVar(&f.nova, "nova", "", "`FILE` with the two options, for example /etc/nova/nova.conf")
+	cmd.Flags().StringVar(&f.usual, "cells-default", "",
+		"cells of projects that have no cells of their own: `CELL,CELL`")
 	cmd.Flags().StringVar(&f.projects, "cells-projects", "",
-		"cells that are for projects: `CELL:PROJECT;PROJECT,CELL:PROJECT`")
+		"cells reserved for projects: `CELL:PROJECT;PROJECT,CELL:PROJECT`")
 	cmd.Flags().StringSliceVar(&f.all, "cells", nil,
-		"all `CELLS` that there are; those that neither option names are disabled, and are written as closed")
-	cmd.Flags().StringToStringVar(&f.rename, "rename", nil, "write projects or cells under other names: `UUID=NAME`")
+		"all existing `CELLS`; those that neither option names are disabled in nova, and are written as closed")
+	cmd.Flags().StringToStringVar(&f.rename, "rename", nil, "rename projects or cells: `UUID=NAME`")
 	return cmd
 }
 

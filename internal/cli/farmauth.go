@@ -14,13 +14,13 @@ import (
 )
 
 func (a *app) authCommand() *cobra.Command {
-	auth := &cobra.Command{Use: "auth", Short: "Who you are to the server, and what you may do"}
+	auth := &cobra.Command{Use: "auth", Short: "Print your identity and permissions"}
 	auth.AddCommand(a.authWhoami(), a.authExplain())
 	return auth
 }
 
 func (a *app) authWhoami() *cobra.Command {
-	return &cobra.Command{Use: "whoami", Short: "Tell who the server takes you for, and your roles", Args: cobra.NoArgs,
+	return &cobra.Command{Use: "whoami", Short: "Print your user name and roles on the server", Args: cobra.NoArgs,
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
 			who, err := c.Whoami(ctx)
 			if err != nil {
@@ -48,13 +48,14 @@ func (a *app) authWhoami() *cobra.Command {
 
 func (a *app) authExplain() *cobra.Command {
 	var user string
-	cmd := &cobra.Command{Use: "explain ACTION [TARGET]", Short: "Tell why somebody may do something, or may not",
+	cmd := &cobra.Command{Use: "explain ACTION [TARGET]", Short: "Explain why an action is allowed or denied",
 		Args: cobra.RangeArgs(1, 2),
-		Long: "Tell every rule that the server looks at, and the outcome. ACTION is as the audit log names it: " +
-			"vm.create, host.drain, farm.apply. " +
-			"TARGET is project:NAME, cell:NAME, host:NAME, vm:PROJECT/NAME or user:NAME; the whole farm where it is left " +
-			"out.", Example: "grange auth explain vm.create project:atlas\ngrange auth explain vm.delete vm:atlas/web-1 " +
-			"--user bob", ValidArgsFunction: completeFirst(func() []string {
+		Long: `Print each rule that the server evaluates for an action, and the result. ACTION is the name
+used in the audit log: vm.create, host.drain, farm.apply. TARGET is project:NAME, cell:NAME,
+host:NAME, vm:PROJECT/NAME or user:NAME; without TARGET it is the whole farm.`,
+		Example: "  grange auth explain vm.create project:atlas\n" +
+			"  grange auth explain vm.delete vm:atlas/web-1 --user bob",
+		ValidArgsFunction: completeFirst(func() []string {
 			var words []string
 			for _, action := range policy.Actions() {
 				words = append(words, string(action))
@@ -83,7 +84,7 @@ func (a *app) authExplain() *cobra.Command {
 			}
 			return nil
 		})}
-	cmd.Flags().StringVar(&user, "user", "", "explain it for this `USER`; for yourself where it is left out")
+	cmd.Flags().StringVar(&user, "user", "", "`USER` to explain the action for (default: yourself)")
 	return cmd
 }
 
@@ -95,7 +96,7 @@ func orFarm(target string) string {
 }
 
 func (a *app) auditCommand() *cobra.Command {
-	audit := &cobra.Command{Use: "audit", Short: "Who did what on the server, and who was kept from it"}
+	audit := &cobra.Command{Use: "audit", Short: "Read the server's audit log"}
 	audit.AddCommand(a.auditList())
 	return audit
 }
@@ -109,10 +110,11 @@ func (a *app) auditList() *cobra.Command {
 			return []any{e.ID, e.Time.Local().Format(time.DateTime), farm.Printable(e.Who), e.Action,
 				farm.Printable(e.Target), e.Outcome, farm.Printable(e.Reason)}
 		}}
-	cmd := &cobra.Command{Use: "list", Short: "List the audit log, newest first", Args: cobra.NoArgs,
-		Long: "List what was done, refused or failed, newest first, with the reason of each refusal. Operators " +
-			"see their projects' entries, and everybody their own with --who.",
-		Example: "grange audit list --project atlas\ngrange audit list --who ann --limit 20",
+	cmd := &cobra.Command{Use: "list", Short: "List the audit log, newest entry first", Args: cobra.NoArgs,
+		Long: `List the entries of the audit log, newest first: actions that were done, that were refused,
+with the reason, and that failed. Operators can read the entries of their projects; with
+--who, every user can read their own.`,
+		Example: "  grange audit list --project atlas\n  grange audit list --who ann --limit 20",
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
 			all, err := c.Audit(ctx, project, who, before, limit)
 			if err != nil {
@@ -120,9 +122,9 @@ func (a *app) auditList() *cobra.Command {
 			}
 			return entries.print(a, all)
 		})}
-	cmd.Flags().StringVarP(&project, "project", "p", "", "only of this `PROJECT`")
-	cmd.Flags().StringVar(&who, "who", "", "only of this `USER`")
-	cmd.Flags().Int64Var(&before, "before", 0, "only entries older than this `ID`")
-	cmd.Flags().IntVar(&limit, "limit", 100, "as many at most, up to 1000")
+	cmd.Flags().StringVarP(&project, "project", "p", "", "list only entries of this `PROJECT`")
+	cmd.Flags().StringVar(&who, "who", "", "list only entries of this `USER`")
+	cmd.Flags().Int64Var(&before, "before", 0, "list only entries older than entry `ID`")
+	cmd.Flags().IntVar(&limit, "limit", 100, "maximum number of entries, at most 1000")
 	return cmd
 }

@@ -12,8 +12,9 @@ import (
 )
 
 func (a *app) shapeCommand() *cobra.Command {
-	shape := &cobra.Command{Use: "shape", Short: "Shapes: sizes and tunings of VMs of the fleet",
-		Long: "Shapes are what VMs of the fleet are cut to. `grange apply` makes them."}
+	shape := &cobra.Command{Use: "shape", Short: "List the shapes of VMs in the fleet",
+		Long: "A shape is a named size and tuning for VMs of the fleet. Shapes are created with\n" +
+			"`grange apply`."}
 	t := table[fleet.Shape]{"no shapes; `grange apply` makes them",
 		"SHAPE\tCPUS\tMEMORY\tSCRATCH\tPAGES\tNUMA\tPURPOSE\tCPU MODEL", func(s fleet.Shape) []any {
 			return []any{s.Name, s.CPUs, farm.Bytes(s.Memory), farm.Bytes(s.Scratch), dash(s.Pages), dash(s.NUMA),
@@ -25,8 +26,9 @@ func (a *app) shapeCommand() *cobra.Command {
 }
 
 func (a *app) networkCommand() *cobra.Command {
-	network := &cobra.Command{Use: "network", Short: "Networks of the fleet",
-		Long: "Networks are where VMs of the fleet get addresses and names. `grange apply` makes them."}
+	network := &cobra.Command{Use: "network", Short: "List the networks of the fleet",
+		Long: "A network provides addresses and host names for VMs of the fleet. Networks are created with\n" +
+			"`grange apply`."}
 	t := table[fleet.Network]{"no networks; `grange apply` makes them",
 		"NETWORK\tBRIDGE\tVLAN\tADDRESSES\tDOMAIN\tHOSTS", func(n fleet.Network) []any {
 			vlan := "-"

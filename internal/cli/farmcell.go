@@ -14,9 +14,9 @@ import (
 )
 
 func (a *app) cellCommand() *cobra.Command {
-	cell := &cobra.Command{Use: "cell", Short: "Cells: which there are, for whom, open or closed",
-		Long: "Cells are hosts with one broker. `grange apply` makes them; these commands show, open, close and " +
-			"drain them."}
+	cell := &cobra.Command{Use: "cell", Short: "Show, open, close and drain cells",
+		Long: "A cell is a group of hosts with one broker. Cells are created with `grange apply`; these\n" +
+			"commands list, show, open, close and drain them."}
 	cell.AddCommand(a.cellList(), a.cellShow(), a.cellOpen(), a.cellClose(), a.cellDrain(), a.cellImport())
 	return cell
 }
@@ -97,20 +97,20 @@ func (a *app) cellOpen() *cobra.Command {
 
 func (a *app) cellClose() *cobra.Command {
 	var reason string
-	cmd := a.oneCell("close CELL", "Keep new VMs off a cell; those that are there go on",
+	cmd := a.oneCell("close CELL", "Close a cell to new VMs; existing VMs stay",
 		func(ctx context.Context, c *fleet.Client, name string) (fleet.Cell, error) {
 			return c.CloseCell(ctx, name, reason)
 		})
-	cmd.Long = "Keep new VMs off a cell. VMs that are there go on, and can be stopped, started, restarted, resized, " +
-		"rebuilt and deleted. " + "A project that has no other cell gets no new VM: it never falls back to the " +
-		"default cells."
-	cmd.Flags().StringVarP(&reason, "reason", "r", "", "told to whoever finds the cell closed: `TEXT`")
+	cmd.Long = `Close a cell to new VMs. Existing VMs continue to run, and can be stopped, started,
+restarted, resized, rebuilt and deleted. A project that has no other cell gets no new VMs;
+it does not fall back to the default cells.`
+	cmd.Flags().StringVarP(&reason, "reason", "r", "", "reason, shown to users who find the cell closed: `TEXT`")
 	return cmd
 }
 
 func (a *app) cellDrain() *cobra.Command {
 	var reason, deadline string
-	cmd := a.oneCell("drain CELL", "Empty a cell: no new VMs, and those that are there end",
+	cmd := a.oneCell("drain CELL", "Drain a cell: no new VMs, and existing VMs end",
 		func(ctx context.Context, c *fleet.Client, name string) (fleet.Cell, error) {
 			at, err := parseExpiry(deadline, time.Now())
 			if err != nil {
@@ -118,11 +118,11 @@ func (a *app) cellDrain() *cobra.Command {
 			}
 			return c.DrainCell(ctx, name, fleet.DrainRequest{Deadline: at, Reason: reason})
 		})
-	cmd.Long = "Empty a cell. It takes no new VMs; owners of those that are there see the drain and its deadline, " +
-		"when what is left is stopped. `grange cell open` ends it."
-	cmd.Flags().StringVarP(&reason, "reason", "r", "", "told to owners of VMs there: `TEXT`")
+	cmd.Long = "Drain a cell. The cell takes no new VMs. Owners of existing VMs see the drain and its\n" +
+		"deadline; VMs that still run at the deadline are stopped. `grange cell open` ends the drain."
+	cmd.Flags().StringVarP(&reason, "reason", "r", "", "reason, shown to owners of VMs in the cell: `TEXT`")
 	cmd.Flags().StringVarP(&deadline, "deadline", "d", "",
-		"stop what runs then: `TIME`, as 12h, 3d or 2027-01-31T18:00:00Z; none: never")
+		"`TIME` at which running VMs are stopped: 12h, 3d or 2027-01-31T18:00:00Z (default: never)")
 	return cmd
 }
 

@@ -12,9 +12,10 @@ import (
 )
 
 func (a *app) groupCommand() *cobra.Command {
-	group := &cobra.Command{Use: "group", Short: "Server groups: VMs of a project that lie together or apart",
-		Long: "VMs that are made with `--group` lie to each other as their group says: affinity, all on one host; " +
-			"anti-affinity, no two on one host; soft-affinity and soft-anti-affinity, where possible."}
+	group := &cobra.Command{Use: "group", Short: "Manage server groups, which place VMs together or apart",
+		Long: "A server group belongs to a project and sets how the VMs that are created with `--group` are\n" +
+			"placed: affinity, all on one host; anti-affinity, no two on one host; soft-affinity and\n" +
+			"soft-anti-affinity, the same where possible."}
 	group.AddCommand(a.groupList(), a.groupCreate(), a.groupDelete())
 	return group
 }
@@ -32,8 +33,9 @@ func (a *app) groupList() *cobra.Command {
 
 func (a *app) groupCreate() *cobra.Command {
 	var affinity string
-	cmd := &cobra.Command{Use: "create PROJECT/NAME --affinity RULE", Short: "Make a server group, or change its rule",
-		Args: cobra.ExactArgs(1), Example: "  grange group create atlas/db --affinity anti-affinity\n  grange vm " +
+	cmd := &cobra.Command{Use: "create PROJECT/NAME --affinity RULE",
+		Short: "Create a server group, or change its rule",
+		Args:  cobra.ExactArgs(1), Example: "  grange group create atlas/db --affinity anti-affinity\n  grange vm " +
 			"create -p atlas -i sl9 -s medium --name db --count 3 --group db",
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			g, err := groupNamed(args[0])

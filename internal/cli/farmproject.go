@@ -13,8 +13,8 @@ import (
 )
 
 func (a *app) projectCommand() *cobra.Command {
-	project := &cobra.Command{Use: "project", Short: "Projects: quotas, what is used, where their VMs go",
-		Long: "Projects are people, a quota and an account. `grange apply` makes them."}
+	project := &cobra.Command{Use: "project", Short: "Show projects, their quotas and their usage",
+		Long: "A project has users, a quota and an account. Projects are created with `grange apply`."}
 	project.AddCommand(a.projectList(), a.projectShow())
 	return project
 }
@@ -26,7 +26,7 @@ func (a *app) projectList() *cobra.Command {
 				ofQuota(farm.Bytes(p.Used.Memory), farm.Bytes(p.Quota.Memory)),
 				ofQuota(farm.Bytes(p.Used.Scratch), farm.Bytes(p.Quota.Scratch)), projectCells(p)}
 		}}
-	return t.command(a, "List the projects that you may see",
+	return t.command(a, "List the projects that you can see",
 		func(ctx context.Context, c *fleet.Client) ([]fleet.Project, error) { return c.Projects(ctx) })
 }
 

@@ -15,9 +15,9 @@ import (
 )
 
 func (a *app) userCommand() *cobra.Command {
-	user := &cobra.Command{Use: "user", Short: "Users of the server",
-		Long: "Users are people, and programs that act as one. These commands make them and give them roles, and so " +
-			"does `grange apply`."}
+	user := &cobra.Command{Use: "user", Short: "Manage users of the server",
+		Long: "A user is a person, or a program that acts as one. Users and their roles are managed with\n" +
+			"these commands or with `grange apply`."}
 	user.AddCommand(a.userList(), a.userSet(), a.userDelete(), a.userGrant(), a.userRevoke())
 	return user
 }
@@ -72,9 +72,9 @@ func grantsText(grants []fleet.Grant) string {
 }
 
 func (a *app) tokenCommand() *cobra.Command {
-	token := &cobra.Command{Use: "token", Short: "Tokens, by which programs and people call the server",
-		Long: "A token is a secret that stands for a user. Keep it in a file that nobody else can read, and name the " +
-			"file in $GRANGE_TOKEN_FILE or in client.toml."}
+	token := &cobra.Command{Use: "token", Short: "Manage API tokens",
+		Long: `A token is a secret that authenticates a user to the server. Keep it in a file that only you
+can read, and set $GRANGE_TOKEN_FILE, or name the file in client.toml.`}
 	token.AddCommand(a.tokenCreate(), a.tokenList(), a.tokenRevoke())
 	return token
 }
@@ -82,11 +82,13 @@ func (a *app) tokenCommand() *cobra.Command {
 func (a *app) tokenCreate() *cobra.Command {
 	var r fleet.TokenRequest
 	var expires string
-	cmd := &cobra.Command{Use: "create", Short: "Make a token, and print it once", Args: cobra.NoArgs,
-		Long: "Make a token and print its text, which is kept nowhere. It can do what its user can, or less: a " +
-			"role at most, some projects only, until it expires.",
-		Example: "(umask 077; grange token create --note laptop --expires 90d > ~/.config/grange/token)\ngrange " +
-			"token create --user robot --role reader --expires 1d", RunE: func(cmd *cobra.Command, _ []string) error {
+	cmd := &cobra.Command{Use: "create", Short: "Create a token, and print it once", Args: cobra.NoArgs,
+		Long: `Create a token and print its secret. The secret is not stored and cannot be printed again. A
+token has the permissions of its user, or fewer: it can be limited to a role, to some
+projects, and in time.`,
+		Example: "  (umask 077; grange token create --note laptop --expires 90d > ~/.config/grange/token)\n" +
+			"  grange token create --user robot --role reader --expires 1d",
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if r.Expires, err = parseExpiry(expires, time.Now()); err != nil {
 				return err
@@ -107,13 +109,13 @@ func (a *app) tokenCreate() *cobra.Command {
 			fmt.Fprintln(a.out, k.Secret)
 			return nil
 		}}
-	cmd.Flags().StringVar(&r.User, "user", "", "make it for this `USER`; yourself where it is left out")
-	cmd.Flags().StringVar(&r.Note, "note", "", "`TEXT` that reminds you where it is used")
+	cmd.Flags().StringVar(&r.User, "user", "", "`USER` that the token is for (default: yourself)")
+	cmd.Flags().StringVar(&r.Note, "note", "", "`TEXT` that describes where the token is used")
 	cmd.Flags().StringVar(&r.Role, "role", "",
-		"`ROLE` at most: reader, member, operator, admin; the user's own where it is left out")
-	cmd.Flags().StringSliceVar(&r.Projects, "project", nil, "for these `PROJECTS` only")
+		"highest `ROLE` of the token: reader, member, operator or admin (default: the user's roles)")
+	cmd.Flags().StringSliceVar(&r.Projects, "project", nil, "limit the token to these `PROJECTS`")
 	cmd.Flags().StringVar(&expires, "expires", "",
-		"`TIME`, as 12h, 90d or 2027-01-31T18:00:00Z; never where it is left out")
+		"`TIME` at which the token expires: 12h, 90d or 2027-01-31T18:00:00Z (default: never)")
 	complete(cmd, "role", roleWords)
 	return cmd
 }
@@ -146,12 +148,12 @@ func (a *app) tokenList() *cobra.Command {
 		}}
 	cmd := t.command(a, "List tokens, without their secrets",
 		func(ctx context.Context, c *fleet.Client) ([]fleet.Token, error) { return c.Tokens(ctx, user) })
-	cmd.Flags().StringVar(&user, "user", "", "those of this `USER`; your own where it is left out")
+	cmd.Flags().StringVar(&user, "user", "", "list the tokens of this `USER` (default: your own)")
 	return cmd
 }
 
 func (a *app) tokenRevoke() *cobra.Command {
-	return &cobra.Command{Use: "revoke ID...", Short: "Take tokens back", Args: cobra.MinimumNArgs(1),
+	return &cobra.Command{Use: "revoke ID...", Short: "Revoke tokens", Args: cobra.MinimumNArgs(1),
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			return a.each(args, "revoked", func(id string) error { return c.DeleteToken(ctx, id) })
 		})}

@@ -20,10 +20,10 @@ type userFlags struct {
 
 func (a *app) userSet() *cobra.Command {
 	var f userFlags
-	cmd := &cobra.Command{Use: "set USER", Short: "Make a user, or change one", Args: cobra.ExactArgs(1),
+	cmd := &cobra.Command{Use: "set USER", Short: "Create a user, or change one", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeUsers,
-		Long: "Makes the user where there is none of this name. What no flag says stays as it is. A user has no " +
-			"role before `grange user grant` gives one.",
+		Long: "Create a user, or change an existing one. Properties without a flag on the command line are\n" +
+			"not changed. A new user has no role; assign one with `grange user grant`.",
 		Example: "  grange user set ann --subject 'CN=Ann Smith,O=Grid,C=CH'\n  grange user set ann --disable",
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			users, err := c.Users(ctx)
@@ -48,12 +48,11 @@ func (a *app) userSet() *cobra.Command {
 			return err
 		})}
 	cmd.Flags().StringArrayVar(&f.add, "subject", nil,
-		"`SUBJECT` of a client certificate that is this user's, or NAME:SUBJECT of one of the authority of that "+
-			"name; several times for several")
+		"`SUBJECT` of a client certificate of this user, or NAME:SUBJECT for the authority NAME (repeatable)")
 	cmd.Flags().StringArrayVar(&f.remove, "without-subject", nil,
-		"`SUBJECT`, as `grange user list` writes it, that is the user's no more")
-	cmd.Flags().BoolVar(&f.disable, "disable", false, "keep it from doing anything; its VMs and roles stay")
-	cmd.Flags().BoolVar(&f.enable, "enable", false, "end that")
+		"`SUBJECT` to remove from the user, as printed by grange user list (repeatable)")
+	cmd.Flags().BoolVar(&f.disable, "disable", false, "disable the user; its VMs and roles stay")
+	cmd.Flags().BoolVar(&f.enable, "enable", false, "enable the user")
 	cmd.MarkFlagsMutuallyExclusive("disable", "enable")
 	return cmd
 }
@@ -68,7 +67,7 @@ func (f userFlags) apply(u fleet.User) fleet.User {
 }
 
 func (a *app) userDelete() *cobra.Command {
-	return &cobra.Command{Use: "delete USER...", Short: "Delete users with their roles and tokens; none that has VMs",
+	return &cobra.Command{Use: "delete USER...", Short: "Delete users without VMs, with their roles and tokens",
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeUsers,
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			return a.each(args, "deleted", func(name string) error { return c.DeleteUser(ctx, name) })
@@ -76,13 +75,13 @@ func (a *app) userDelete() *cobra.Command {
 }
 
 func (a *app) userGrant() *cobra.Command {
-	return a.grantVerb("grant", "Give a user a role",
+	return a.grantVerb("grant", "Grant a role to a user",
 		"  grange user grant ann member --project atlas\n  grange user grant otto operator --cell general",
 		(*fleet.Client).PutGrant)
 }
 
 func (a *app) userRevoke() *cobra.Command {
-	return a.grantVerb("revoke", "Take a role from a user", "  grange user revoke ann member --project atlas",
+	return a.grantVerb("revoke", "Revoke a role from a user", "  grange user revoke ann member --project atlas",
 		(*fleet.Client).DeleteGrant)
 }
 
@@ -92,8 +91,9 @@ func (a *app) grantVerb(name, short, example string,
 	var g fleet.Grant
 	cmd := &cobra.Command{Use: name + " USER ROLE [--project PROJECT | --cell CELL]", Short: short,
 		Args: cobra.ExactArgs(2), Example: example,
-		Long: short + ": " + strings.Join(roleWords(), ", ") +
-			". A role is held in one project, in one cell, or, without either, everywhere.",
+		Long: short + ". ROLE is one of " + strings.Join(roleWords(), ", ") +
+			".\n\nThe role applies to one project (--project), to one cell (--cell), or, without either flag, " +
+			"to\nthe whole farm.",
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 1 {
 				return beginning(typed, "", roleWords()), cobra.ShellCompDirectiveNoFileComp
@@ -115,8 +115,8 @@ func (a *app) grantVerb(name, short, example string,
 			_, err = fmt.Fprintf(a.out, "user %s: %s\n", visible(g.User), grantsText(left))
 			return err
 		})}
-	cmd.Flags().StringVarP(&g.Project, "project", "p", "", "in this `PROJECT` only")
-	cmd.Flags().StringVar(&g.Cell, "cell", "", "in this `CELL` only")
+	cmd.Flags().StringVarP(&g.Project, "project", "p", "", "`PROJECT` that the role applies to")
+	cmd.Flags().StringVar(&g.Cell, "cell", "", "`CELL` that the role applies to")
 	cmd.MarkFlagsMutuallyExclusive("project", "cell")
 	return cmd
 }

@@ -97,10 +97,11 @@ func (a *app) vmConnect() *cobra.Command {
 	var project string
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use: "connect VM PORT", Short: "Connect standard input and output with a port of a virtual machine",
+		Use: "connect VM PORT", Short: "Connect standard input and output to a port of a VM",
 		Args: cobra.ExactArgs(2), ValidArgsFunction: a.completeFleetVMs,
-		Long: `Connect standard input and output with a port of a virtual machine, through the server and the VM's host: the VM needs no address that can be reached.
-It is made for ssh's ProxyCommand; ` + "`grange ssh`" + ` uses it by itself.`,
+		Long: "Connect standard input and output to a TCP port of a virtual machine, through the server and\n" +
+			"the VM's host. The VM does not need an address that is reachable from here. The command is\n" +
+			"meant for ssh's ProxyCommand; `grange ssh` uses it automatically.",
 		Example: "  scp -o ProxyCommand='grange vm connect %h %p' file root@atlas/web-1:",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			port, err := strconv.ParseUint(args[1], 10, 16)
@@ -128,7 +129,7 @@ It is made for ssh's ProxyCommand; ` + "`grange ssh`" + ` uses it by itself.`,
 		},
 	}
 	projectFlag(cmd, &project)
-	cmd.Flags().DurationVar(&timeout, "wait", 0, "how long to wait for the port of a VM that still boots")
+	cmd.Flags().DurationVar(&timeout, "wait", 0, "time to wait for the port of a VM that is still booting")
 	return cmd
 }
 

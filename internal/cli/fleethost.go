@@ -20,18 +20,18 @@ func (a *app) fleetHostCommands() []*cobra.Command {
 		a.hostRemoveOrphans(), a.hostEvict(), a.hostForget(), a.hostToken(), a.hostJoinCommand()}
 }
 
-const whichHosts = "Hosts are named by name, ID, a pattern as 'wn-*', or cell:NAME."
+const whichHosts = "HOST is a name, an ID, a pattern such as 'wn-*', or cell:NAME."
 
 func (a *app) hostList() *cobra.Command {
 	var cell string
 	cmd := &cobra.Command{Use: "list [PATTERN...]", Short: "List the hosts of the fleet",
 		ValidArgsFunction: a.completeHosts,
-		Long: "Lists the hosts of the fleet: state, what is free, VMs, and what an operator should look " +
-			"at.", RunE: func(cmd *cobra.Command,
+		Long: `List the hosts of the fleet, with their state, free resources, VMs, and conditions that need
+an operator.`, RunE: func(cmd *cobra.Command,
 			args []string) error {
 			return a.listHosts(cmd.Context(), cell, args)
 		}}
-	cmd.Flags().StringVar(&cell, "cell", "", "only those of this `CELL`")
+	cmd.Flags().StringVar(&cell, "cell", "", "list only hosts of this `CELL`")
 	return cmd
 }
 

@@ -26,9 +26,11 @@ type joinFlags struct {
 func (a *app) hostJoinCommand() *cobra.Command {
 	var f joinFlags
 	cmd := &cobra.Command{
-		Use: "join --server URL --token-file FILE", Short: "Join a server's fleet", Args: cobra.NoArgs,
-		Long: `Gives this host an identity by which its agent speaks to a server, in exchange for a join token that ` + "`grange host token create`" + ` made there.
-The token is shown only to a server that has the certificate which the token names. A running agent links itself within seconds.`,
+		Use: "join --server URL --token-file FILE", Short: "Join this host to a server's fleet", Args: cobra.NoArgs,
+		Long: "Join this host to a fleet. The command sends a join token, which `grange host token create`\n" +
+			"created on the server, and receives a certificate with which the agent authenticates to the\n" +
+			"server. The token is sent only to a server with the certificate that is named in the token.\n" +
+			"A running agent connects within seconds.",
 		Example: "  grange host join --server https://server.example.org:7480 --token-file /root/join\n" +
 			"  ssh server grange host token create --cell main | grange host join --server " +
 			"https://server.example.org:7480 --token-file -",
@@ -41,13 +43,13 @@ The token is shown only to a server that has the certificate which the token nam
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.config, "config", DefaultConfig, "the agent's configuration `FILE`")
-	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` with the join token; - reads it from standard input")
-	flags.StringVar(&f.name, "name", "", "the host's `NAME` in the fleet; its host name when not given")
-	flags.BoolVar(&f.replace, "replace", false, "take the place of this host as it was before it was installed anew")
+	flags.StringVar(&f.config, "config", DefaultConfig, "`FILE` with the agent's configuration")
+	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` with the join token; - reads standard input")
+	flags.StringVar(&f.name, "name", "", "`NAME` of the host in the fleet (default: its host name)")
+	flags.BoolVar(&f.replace, "replace", false, "replace the earlier installation of this host")
 	flags.StringVar(&f.machineID, "machine-id", "/etc/machine-id", "`FILE` with the ID of this machine")
 	flags.StringVar(&f.certificate, "certificate", "",
-		"`FILE` with a certificate of the site's authority, where that vouches for hosts")
+		"`FILE` with a certificate of the site's authority, if that authority certifies hosts")
 	flags.StringVar(&f.key, "key", "", "`FILE` with the key of --certificate")
 	cmd.MarkFlagsRequiredTogether("certificate", "key")
 	return cmd

@@ -13,7 +13,7 @@ import (
 )
 
 func (a *app) hostToken() *cobra.Command {
-	cmd := &cobra.Command{Use: "token", Short: "Tokens by which hosts join"}
+	cmd := &cobra.Command{Use: "token", Short: "Manage the tokens with which hosts join"}
 	cmd.AddCommand(a.hostTokenCreate(), a.hostTokenList(), a.hostTokenRevoke())
 	return cmd
 }
@@ -22,9 +22,11 @@ func (a *app) hostTokenCreate() *cobra.Command {
 	var r fleet.JoinTokenRequest
 	var labels []string
 	var valid time.Duration
-	cmd := &cobra.Command{Use: "create --cell CELL", Short: "Make a token by which a host joins", Args: cobra.NoArgs,
-		Long: `Makes a token by which one host joins a cell, once, and prints it alone on a line. It is told once: whoever has it before it ends can
-join a host, and hosts are given users' VMs.`,
+	cmd := &cobra.Command{Use: "create --cell CELL",
+		Short: "Create a token with which a host joins the fleet", Args: cobra.NoArgs,
+		Long: `Create a token with which one host can join a cell, once, and print it on a line by itself.
+The token is not printed again. Keep it secret: until it expires, anyone who has it can join
+a host, and hosts receive users' VMs.`,
 		Example: "  grange host token create --cell main\n  grange host token create --cell main --name wn-17   # " +
 			"for a host installed anew: join --replace",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -36,11 +38,11 @@ join a host, and hosts are given users' VMs.`,
 			return a.createJoinToken(cmd.Context(), r)
 		}}
 	flags := cmd.Flags()
-	flags.StringVar(&r.Cell, "cell", "", "the `CELL` of the host")
-	flags.StringVar(&r.Name, "name", "", "the `NAME` of the host; any when not given")
-	flags.StringArrayVar(&labels, "label", nil, "a label of the host, `KEY=VALUE`; several times for several")
-	flags.DurationVar(&valid, "valid", time.Hour, "how long it is valid; 30 days at most")
-	flags.IntVar(&r.Count, "count", 1, "how many hosts may join by it")
+	flags.StringVar(&r.Cell, "cell", "", "`CELL` of the host")
+	flags.StringVar(&r.Name, "name", "", "`NAME` of the host (default: any)")
+	flags.StringArrayVar(&labels, "label", nil, "label of the host, `KEY=VALUE` (repeatable)")
+	flags.DurationVar(&valid, "valid", time.Hour, "time until the token expires; at most 30 days")
+	flags.IntVar(&r.Count, "count", 1, "number of hosts that may join with the token")
 	cmd.MarkFlagRequired("cell")
 	return cmd
 }
@@ -79,9 +81,9 @@ func (a *app) hostTokenList() *cobra.Command {
 }
 
 func (a *app) hostTokenRevoke() *cobra.Command {
-	return &cobra.Command{Use: "revoke ID...", Short: "Take join tokens back", Args: cobra.MinimumNArgs(1),
-		Long: "Takes join tokens back: no more hosts join by them. Hosts that did stay; `grange host forget` takes " +
-			"one out.",
+	return &cobra.Command{Use: "revoke ID...", Short: "Revoke join tokens", Args: cobra.MinimumNArgs(1),
+		Long: "Revoke join tokens, so that no more hosts can join with them. Hosts that have joined stay in\n" +
+			"the fleet; `grange host forget` removes a host.",
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			return a.each(args, "revoked", func(id string) error { return c.DeleteJoinToken(ctx, id) })
 		})}

@@ -12,7 +12,7 @@ import (
 // hostVerb is a command on any number of hosts, which the server does all at once.
 func (a *app) hostVerb(name, short, long string,
 	do func(context.Context, *fleet.Client, []string) ([]fleet.Host, error)) *cobra.Command {
-	return &cobra.Command{Use: name + " HOST...", Short: short, Long: long + " " + whichHosts,
+	return &cobra.Command{Use: name + " HOST...", Short: short, Long: long + "\n\n" + whichHosts,
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeHosts,
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			hosts, err := do(ctx, c, args)
@@ -25,7 +25,8 @@ func (a *app) hostVerb(name, short, long string,
 
 func (a *app) hostOpen() *cobra.Command {
 	return a.hostVerb("open", "Open hosts to new VMs, and end their drains",
-		"Opens hosts to new VMs and ends their drains, in their batch system too where they have one.",
+		`Open hosts to new VMs, end their drains, and open them in their batch system if they have
+one.`,
 		func(ctx context.Context, c *fleet.Client, hosts []string) ([]fleet.Host, error) {
 			return c.OpenHosts(ctx, hosts)
 		})
@@ -34,7 +35,8 @@ func (a *app) hostOpen() *cobra.Command {
 func (a *app) hostClose() *cobra.Command {
 	var reason string
 	cmd := a.hostVerb("close", "Close hosts to new VMs",
-		"Closes hosts to new VMs, and to jobs of their batch system where they have one. What runs there runs on.",
+		`Close hosts to new VMs, and to jobs of their batch system if they have one. VMs and jobs on
+the hosts continue to run.`,
 		func(ctx context.Context, c *fleet.Client, hosts []string) ([]fleet.Host, error) {
 			return c.CloseHosts(ctx, hosts, reason)
 		})
@@ -44,9 +46,9 @@ func (a *app) hostClose() *cobra.Command {
 
 func (a *app) hostDrain() *cobra.Command {
 	var reason, deadline string
-	cmd := a.hostVerb("drain", "Empty hosts",
-		"Closes hosts and tells the owners of what runs there. At the deadline VMs that still run are stopped; "+
-			"without one they end when they end. `grange host list` shows what is left.",
+	cmd := a.hostVerb("drain", "Drain hosts: no new VMs, and existing VMs end",
+		"Close hosts and notify the owners of their VMs. VMs that still run at the deadline are\n"+
+			"stopped; without a deadline, VMs run until they end. `grange host list` shows what is left.",
 		func(ctx context.Context, c *fleet.Client, hosts []string) ([]fleet.Host, error) {
 			r, err := drainRequest(deadline, reason, time.Now())
 			if err != nil {
@@ -55,7 +57,8 @@ func (a *app) hostDrain() *cobra.Command {
 			return c.DrainHosts(ctx, hosts, r)
 		})
 	cmd.Example = "  grange host drain wn-17 --deadline 24h --reason 'new memory'\n  grange host drain 'cell:main'"
-	cmd.Flags().StringVar(&deadline, "deadline", "", "stop what still runs then: a `TIME`, or how long to it, as 24h")
+	cmd.Flags().StringVar(&deadline, "deadline", "",
+		"`TIME` at which running VMs are stopped, or a duration such as 24h")
 	reasonFlag(cmd, &reason)
 	return cmd
 }
@@ -67,13 +70,13 @@ func drainRequest(deadline, reason string, now time.Time) (fleet.DrainRequest, e
 }
 
 func reasonFlag(cmd *cobra.Command, reason *string) {
-	cmd.Flags().StringVar(reason, "reason", "", "why, for `PEOPLE` who ask")
+	cmd.Flags().StringVar(reason, "reason", "", "`TEXT` with the reason, shown to users")
 }
 
 func (a *app) hostLabel() *cobra.Command {
 	var set []string
-	cmd := a.hostVerb("label", "Label hosts",
-		"Changes labels, by which VMs choose hosts. An empty value takes a label away.",
+	cmd := a.hostVerb("label", "Set labels of hosts",
+		"Set labels of hosts. VMs select hosts by label. An empty value removes a label.",
 		func(ctx context.Context, c *fleet.Client, hosts []string) ([]fleet.Host, error) {
 			labels, err := parseTags(set)
 			if err != nil || len(labels) == 0 {
@@ -81,16 +84,19 @@ func (a *app) hostLabel() *cobra.Command {
 			}
 			return c.LabelHosts(ctx, hosts, fleet.HostUpdate{Labels: labels})
 		})
-	cmd.Flags().StringArrayVar(&set, "set", nil, "a label, `KEY=VALUE`; several times for several")
+	cmd.Flags().StringArrayVar(&set, "set", nil, "label to set, `KEY=VALUE` (repeatable)")
 	return cmd
 }
 
 func (a *app) hostFence() *cobra.Command {
 	var reason string
-	cmd := &cobra.Command{Use: "fence HOST", Short: "Vouch that nothing of a host runs any more",
+	cmd := &cobra.Command{Use: "fence HOST", Short: "Declare that nothing runs on a host any more",
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeHosts,
-		Long: `Takes your word that nothing of a host runs any more: it is off, or cut from disks and networks. Its VMs are lost then, and made anew elsewhere
-where their cell says so. Of a host that does run this makes VMs run twice.`,
+		Long: `Declare that nothing runs on a host any more, because the host is powered off or
+disconnected from disks and networks. The server counts the host's VMs as lost, and
+re-creates them on other hosts if their cell is configured for that.
+
+Do not fence a host that is running: its VMs would run twice.`,
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			h, err := c.FenceHost(ctx, args[0], reason)
 			if err != nil {
@@ -103,9 +109,10 @@ where their cell says so. Of a host that does run this makes VMs run twice.`,
 }
 
 func (a *app) hostForget() *cobra.Command {
-	return &cobra.Command{Use: "forget HOST...", Short: "Take hosts without VMs out of the fleet",
+	return &cobra.Command{Use: "forget HOST...", Short: "Remove hosts without VMs from the fleet",
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeHosts,
-		Long: "Takes hosts that have no VMs of the server out of the fleet. Their certificates count no more.",
+		Long: `Remove hosts that have no VMs of the server from the fleet. Their certificates are no longer
+accepted.`,
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			return a.each(args, "forgotten", func(host string) error { return c.ForgetHost(ctx, host) })
 		})}

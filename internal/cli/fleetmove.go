@@ -16,12 +16,12 @@ func (a *app) vmMove() *cobra.Command {
 	var cancel bool
 	var w waitFlags
 	cmd := &cobra.Command{
-		Use: "move VM", Short: "Move a virtual machine of a service cell to another host while it runs",
+		Use: "move VM", Short: "Move a running VM of a service cell to another host",
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeFleetVMs,
-		Long: "Move a virtual machine of a service cell to another host while it runs, with its memory and its " +
-			"disks. Its guest notices a moment's pause. What cannot be " +
-			"moved is refused, with the reason; a move that fails leaves the VM where it was. VMs of other cells are " +
-			"compute: they are replaced, not moved.",
+		Long: `Move a virtual machine of a service cell to another host while it runs, with its memory and
+its disks. The guest pauses for a moment. A VM that cannot be moved is refused, with the
+reason; if a move fails, the VM stays where it was. VMs of other cells are compute VMs,
+which are replaced and not moved.`,
 		Example: "  grange vm move web/db-1\n  grange vm move web/db-1 --to node-7 --wait\n  grange vm move web/db-1 " +
 			"--cancel",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -31,8 +31,8 @@ func (a *app) vmMove() *cobra.Command {
 			return a.moveVM(cmd.Context(), args[0], project, to, cancel, w)
 		}}
 	projectFlag(cmd, &project)
-	cmd.Flags().StringVar(&to, "to", "", "the `HOST`; without it the best one of the cell that takes the VM")
-	cmd.Flags().BoolVar(&cancel, "cancel", false, "cancel the move that is under way; the VM runs on where it is")
+	cmd.Flags().StringVar(&to, "to", "", "target `HOST` (default: the best host of the cell that accepts the VM)")
+	cmd.Flags().BoolVar(&cancel, "cancel", false, "cancel the move in progress; the VM stays on its host")
 	w.register(cmd, "the move has ended")
 	if err := cmd.RegisterFlagCompletionFunc("to", a.completeHosts); err != nil {
 		panic(err)

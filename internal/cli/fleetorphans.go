@@ -21,17 +21,19 @@ type orphansFlags struct{ all, yes bool }
 func (a *app) hostRemoveOrphans() *cobra.Command {
 	var f orphansFlags
 	cmd := &cobra.Command{Use: "remove-orphans HOST {VM... | --all}",
-		Short: "Delete VMs of a host that the server does not know", Args: cobra.MinimumNArgs(1),
+		Short: "Delete VMs of a host that the server has no record of", Args: cobra.MinimumNArgs(1),
 		ValidArgsFunction: a.completeOrphans,
-		Long: `Has a host delete VMs that the server does not know any more, with their disks: such as were deleted, or made anew elsewhere, while the host was away,
-or were made after the backup that the server was restored from. ` + "`grange host show HOST`" + ` lists them as orphans; until you say so nothing happens to them.
-What would be deleted is shown first, and asked for.`,
+		Long: "Delete orphans: VMs on a host that the server has no record of, with their disks. These are\n" +
+			"VMs that were deleted or re-created elsewhere while the host was disconnected, or that were\n" +
+			"created after the backup from which the server was restored. `grange host show HOST` lists\n" +
+			"them. Orphans are kept until you delete them with this command, which lists the VMs and asks\n" +
+			"for confirmation.",
 		Example: "  grange host remove-orphans wn-17 atlas/web-1\n  grange host remove-orphans wn-17 --all --yes",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.removeOrphans(cmd.Context(), args[0], args[1:], f)
 		}}
-	cmd.Flags().BoolVar(&f.all, "all", false, "all of them")
-	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&f.all, "all", false, "delete all orphans of the host")
+	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask for confirmation")
 	return cmd
 }
 

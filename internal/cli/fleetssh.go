@@ -24,8 +24,10 @@ func (a *app) sshCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ssh [USER@]VM [-- COMMAND...]", Short: "Log in to a virtual machine of the fleet",
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeSSH,
-		Long: `Log in to a virtual machine of the fleet with OpenSSH, through the server and the VM's host: the VM needs no address that can be reached. The VM's host key
-is remembered by the VM's ID, so that another VM of the same name is not taken for it. A key that was made for the VM is used by itself.`,
+		Long: `Log in to a virtual machine of the fleet with OpenSSH, through the server and the VM's host.
+The VM does not need an address that is reachable from here. The VM's host key is stored
+under the VM's ID, so that another VM of the same name is not mistaken for it. If a key was
+created for the VM, it is used automatically.`,
 		Example: "  grange ssh atlas/web-1\n  grange ssh debian@web-1 -- uptime",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			program, err := findSSH()
@@ -57,7 +59,7 @@ is remembered by the VM's ID, so that another VM of the same name is not taken f
 		},
 	}
 	projectFlag(cmd, &project)
-	cmd.Flags().StringVarP(&login, "login", "l", "root", "`USER` in the VM")
+	cmd.Flags().StringVarP(&login, "login", "l", "root", "`USER` to log in as")
 	return cmd
 }
 

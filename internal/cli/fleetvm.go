@@ -32,14 +32,14 @@ func (a *app) here(cmd *cobra.Command) bool {
 
 // localFlag is for commands that both the server and the agent have.
 func localFlag(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().Bool("local", false, "ask the agent of this host, not the server")
+	cmd.Flags().Bool("local", false, "query the agent of this host instead of the server")
 	return cmd
 }
 
 // projectFlag is for commands that name VMs of the fleet.
 func projectFlag(cmd *cobra.Command, project *string) {
 	cmd.Flags().StringVarP(project, "project", "p", os.Getenv("GRANGE_PROJECT"),
-		"`PROJECT` of VMs that are named without one, or $GRANGE_PROJECT")
+		"default `PROJECT` of VMs given by name only, or $GRANGE_PROJECT")
 }
 
 // fullName is how people name a VM of the fleet.
@@ -148,13 +148,13 @@ type listFlags struct {
 
 func (f *listFlags) register(cmd *cobra.Command) {
 	projectFlag(cmd, &f.filter.Project)
-	cmd.Flags().StringVar(&f.filter.Host, "host", "", "only those on this `HOST`")
-	cmd.Flags().StringVar(&f.filter.Cell, "cell", "", "only those in this `CELL`")
-	cmd.Flags().StringVar(&f.filter.Owner, "owner", "", "only those of this `USER`")
+	cmd.Flags().StringVar(&f.filter.Host, "host", "", "list only VMs on this `HOST`")
+	cmd.Flags().StringVar(&f.filter.Cell, "cell", "", "list only VMs in this `CELL`")
+	cmd.Flags().StringVar(&f.filter.Owner, "owner", "", "list only VMs of this `USER`")
 	cmd.Flags().StringVar(&f.filter.State, "state", "",
-		"only those in this `STATE`: placing, running, stopped, failed, unknown, ...")
-	cmd.Flags().StringVar(&f.filter.Name, "name", "", "only those whose name matches this `PATTERN`")
-	cmd.Flags().StringSliceVar(&f.tags, "tag", nil, "only those with this tag, `KEY[=VALUE]`")
+		"list only VMs in this `STATE`: placing, running, stopped, failed, unknown, ...")
+	cmd.Flags().StringVar(&f.filter.Name, "name", "", "list only VMs whose name matches this `PATTERN`")
+	cmd.Flags().StringSliceVar(&f.tags, "tag", nil, "list only VMs with this tag, `KEY[=VALUE]` (repeatable)")
 }
 
 func (a *app) listFleetVMs(ctx context.Context, f listFlags) error {

@@ -33,21 +33,22 @@ type createFlags struct {
 func (f *createFlags) registerSize(cmd *cobra.Command) {
 	r := &f.request
 	cmd.Flags().StringVarP(&r.Project, "project", "p", os.Getenv("GRANGE_PROJECT"),
-		"`PROJECT` whose it is, or $GRANGE_PROJECT")
-	cmd.Flags().StringVarP(&r.Image, "image", "i", "", "`IMAGE`, by name or digest")
-	cmd.Flags().StringVarP(&r.Shape, "shape", "s", "", "`SHAPE`, by name")
-	cmd.Flags().IntVar(&r.Count, "count", 1, "how many; their names are NAME-1 and so on, and all are made or none")
-	cmd.Flags().IntVarP(&r.CPUs, "cpus", "c", 0, "vCPUs, instead of what the shape says")
-	cmd.Flags().StringVarP(&f.memory, "memory", "m", "", "memory, instead of what the shape says: `SIZE` as 4G")
+		"`PROJECT` that owns the VMs, or $GRANGE_PROJECT")
+	cmd.Flags().StringVarP(&r.Image, "image", "i", "", "name or digest of the `IMAGE`")
+	cmd.Flags().StringVarP(&r.Shape, "shape", "s", "", "name of the `SHAPE`")
+	cmd.Flags().IntVar(&r.Count, "count", 1, "number of VMs, named NAME-1, NAME-2 and so on; all are created, or none")
+	cmd.Flags().IntVarP(&r.CPUs, "cpus", "c", 0, "number of vCPUs, instead of the shape's")
+	cmd.Flags().StringVarP(&f.memory, "memory", "m", "",
+		"`SIZE` of the memory, for example 4G, instead of the shape's")
 	cmd.Flags().StringVar(&f.scratch, "scratch", "",
-		"scratch disk, instead of what the shape says: `SIZE` as 20G, or 0")
+		"`SIZE` of the scratch disk, for example 20G, or 0 for none, instead of the shape's")
 	cmd.Flags().StringVar(&r.CPUModel, "cpu-model", "",
-		"CPU `MODEL`: host-passthrough, host-model, maximum, or the name of one")
-	cmd.Flags().StringVar(&r.Cell, "cell", "", "`CELL`, of those that the project may use")
+		"CPU `MODEL`: host-passthrough, host-model, maximum or the name of a model")
+	cmd.Flags().StringVar(&r.Cell, "cell", "", "`CELL` to use, one of the project's")
 	cmd.Flags().StringVar(&r.Network, "network", "", "`NETWORK` of the fleet")
-	cmd.Flags().StringVar(&r.Group, "group", "", "server `GROUP` of the project: to lie together or apart")
+	cmd.Flags().StringVar(&r.Group, "group", "", "server `GROUP` of the project, which places VMs together or apart")
 	cmd.Flags().StringSliceVar(&r.Needs, "need", nil,
-		"`LABEL` that the host must have: gpu, kind=amd-7302, rack!=b3; give it several times")
+		"`LABEL` that the host must have: gpu, kind=amd-7302, rack!=b3 (repeatable)")
 }
 
 // size reads the sizes that are written with units.
@@ -76,10 +77,12 @@ func (f *createFlags) size() error {
 func (a *app) vmCreate() *cobra.Command {
 	f := &createFlags{}
 	cmd := &cobra.Command{
-		Use: "create --project PROJECT --name NAME [flags]", Short: "Make virtual machines, somewhere in the fleet",
+		Use: "create --project PROJECT --name NAME [flags]", Short: "Create virtual machines in the fleet",
 		Args: cobra.NoArgs,
-		Long: `Make virtual machines of a project: the server finds hosts for them. Without --key and --new-key your own public SSH key goes in, from ~/.ssh; where there
-is none a key is made, whose private half is kept on this machine alone, for ` + "`grange ssh`" + `.`,
+		Long: "Create virtual machines of a project; the server chooses their hosts.\n\n" +
+			"Without --key and --new-key, your public SSH key from ~/.ssh is installed in the VMs. If you\n" +
+			"have none, a key is created, and its private half is stored on this machine only, for\n" +
+			"`grange ssh`.",
 		Example: "  grange vm create -p atlas -i sl9 -s medium --name web --count 3 --wait",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.complete(time.Now()); err != nil {
@@ -91,14 +94,15 @@ is none a key is made, whose private half is kept on this machine alone, for ` +
 	f.registerSize(cmd)
 	r := &f.request
 	cmd.Flags().StringVarP(&r.Name, "name", "n", "",
-		"`NAME`, once in its project, and its host name where the network has no list of names")
-	cmd.Flags().StringVar(&r.Address, "address", "", "static `ADDRESS` of the network; without it one is leased")
-	cmd.Flags().StringArrayVarP(&f.keys, "key", "k", nil, "`FILE` with public SSH keys; give it several times")
-	cmd.Flags().BoolVar(&r.NewKey, "new-key", false, "make an SSH key, and keep its private half for `grange ssh`")
-	cmd.Flags().StringVar(&f.userData, "user-data", "", "`FILE` for cloud-init; - for standard input")
-	cmd.Flags().StringSliceVar(&f.tags, "tag", nil, "`KEY=VALUE` of your own; give it several times")
-	cmd.Flags().StringVar(&f.expires, "expires", "", "delete it at this `TIME`: 12h, 30d, or 2027-01-31T18:00:00Z")
-	f.wait.register(cmd, "they run")
+		"`NAME` of the VM, unique in its project; also its host name, unless the network has a list of host names")
+	cmd.Flags().StringVar(&r.Address, "address", "", "static `ADDRESS` in the network (default: a leased address)")
+	cmd.Flags().StringArrayVarP(&f.keys, "key", "k", nil, "`FILE` with public SSH keys (repeatable)")
+	cmd.Flags().BoolVar(&r.NewKey, "new-key", false, "create an SSH key, and store its private half for grange ssh")
+	cmd.Flags().StringVar(&f.userData, "user-data", "", "`FILE` with user data for cloud-init; - reads standard input")
+	cmd.Flags().StringSliceVar(&f.tags, "tag", nil, "tag to set, `KEY=VALUE` (repeatable)")
+	cmd.Flags().StringVar(&f.expires, "expires", "",
+		"`TIME` at which the VM is deleted: 12h, 30d or 2027-01-31T18:00:00Z")
+	f.wait.register(cmd, "the VMs run")
 	cmd.MarkFlagRequired("name")
 	a.completeCatalogue(cmd)
 	return cmd

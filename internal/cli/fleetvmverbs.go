@@ -28,7 +28,7 @@ func (a *app) manyVMs(v verb) *cobra.Command {
 	var w waitFlags
 	cmd := &cobra.Command{Use: v.name + " VM...", Short: v.short, Args: cobra.MinimumNArgs(1),
 		ValidArgsFunction: a.completeFleetVMs,
-		Long:              v.short + ". VMs are named PROJECT/NAME, NAME, by ID, or by a pattern as 'web-*'.",
+		Long:              v.short + ".\n\nVM is PROJECT/NAME, NAME, an ID, or a pattern such as 'web-*'.",
 		RunE: func(cmd *cobra.Command,
 			args []string) error {
 			return a.doVMs(cmd.Context(), v, args, project, w)
@@ -81,20 +81,20 @@ func (a *app) doVMs(ctx context.Context, v verb, refs []string, project string, 
 }
 
 func (a *app) vmStart() *cobra.Command {
-	return a.manyVMs(verb{"start", "Start virtual machines that are stopped", "is to start", "they run",
+	return a.manyVMs(verb{"start", "Start stopped virtual machines", "is to start", "the VMs run",
 		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) { return c.StartVM(ctx, v.ID) }, nil})
 }
 
 func (a *app) vmRestart() *cobra.Command {
-	return a.manyVMs(verb{"restart", "Restart virtual machines", "is to restart", "they run again",
+	return a.manyVMs(verb{"restart", "Restart virtual machines", "is to restart", "the VMs run again",
 		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
 			return c.RestartVM(ctx, v.ID)
 		}, nil})
 }
 
 func (a *app) vmDelete() *cobra.Command {
-	return a.manyVMs(verb{"delete", "Delete virtual machines, their disks and their leases", "is to be deleted",
-		"nothing of them is left", func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
+	return a.manyVMs(verb{"delete", "Delete virtual machines with their disks and leases", "is to be deleted",
+		"the VMs are deleted", func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
 			v, err := c.DeleteVM(ctx, v.ID)
 			if err == nil {
 				forget(v.ID)
@@ -123,8 +123,8 @@ func resized(v fleet.VM, r fleet.VMResize) error {
 func (a *app) vmResize() *cobra.Command {
 	var r fleet.VMResize
 	var memory string
-	v := verb{"resize", "Give virtual machines another size, on their own hosts; they are stopped and started for that",
-		"is to be resized", "they run with it",
+	v := verb{"resize", "Resize virtual machines on their hosts; this restarts them",
+		"is to be resized", "the VMs run with the new size",
 		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
 			return c.ResizeVM(ctx, v.ID, r)
 		}, func(v fleet.VM) error { return resized(v, r) }}
@@ -143,9 +143,9 @@ func (a *app) vmResize() *cobra.Command {
 		}
 		return run(cmd, args)
 	}
-	cmd.Flags().StringVarP(&r.Shape, "shape", "s", "", "`SHAPE`, by name")
-	cmd.Flags().IntVarP(&r.CPUs, "cpus", "c", 0, "vCPUs")
-	cmd.Flags().StringVarP(&memory, "memory", "m", "", "memory: `SIZE` as 4G")
+	cmd.Flags().StringVarP(&r.Shape, "shape", "s", "", "name of the `SHAPE`")
+	cmd.Flags().IntVarP(&r.CPUs, "cpus", "c", 0, "number of vCPUs")
+	cmd.Flags().StringVarP(&memory, "memory", "m", "", "`SIZE` of the memory, for example 4G")
 	return cmd
 }
 
@@ -154,7 +154,7 @@ func (a *app) vmUpdate() *cobra.Command {
 	var expires string
 	var set map[string]string
 	var until *time.Time
-	cmd := a.manyVMs(verb{"update", "Change tags of virtual machines, or when they expire", "is updated", "",
+	cmd := a.manyVMs(verb{"update", "Change tags and expiry of virtual machines", "is updated", "",
 		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
 			u := fleet.VMUpdate{Expires: until}
 			if len(set) > 0 {
@@ -182,16 +182,17 @@ func (a *app) vmUpdate() *cobra.Command {
 		return run(cmd, args)
 	}
 	cmd.Flags().StringSliceVar(&tags, "tag", nil,
-		"`KEY=VALUE` of your own; an empty value takes the tag away; give it several times")
+		"tag to set, `KEY=VALUE`; an empty value removes the tag (repeatable)")
 	cmd.Flags().StringVar(&expires, "expires", "",
-		"delete it at this `TIME`: 12h, 30d, 2027-01-31T18:00:00Z, or never, where the project lets VMs live so long")
+		"`TIME` at which the VM is deleted: 12h, 30d, 2027-01-31T18:00:00Z, or never if the project permits it")
 	return cmd
 }
 
 func (a *app) vmRebuild() *cobra.Command {
 	var r fleet.VMRebuild
-	cmd := a.manyVMs(verb{"rebuild", "Make virtual machines anew, with fresh disks, under their names and addresses",
-		"is to be rebuilt", "they run again", func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
+	cmd := a.manyVMs(verb{"rebuild", "Recreate virtual machines with new disks; names and addresses stay",
+		"is to be rebuilt", "the VMs run again",
+		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
 			v, err := c.RebuildVM(ctx, v.ID, r)
 			if err == nil {
 				os.Remove(knownHosts(v.ID)) // its host key will be another one
@@ -199,6 +200,6 @@ func (a *app) vmRebuild() *cobra.Command {
 			return v, err
 		}, nil})
 	cmd.Flags().StringVarP(&r.Image, "image", "i", "",
-		"`IMAGE`; without it the one that each has, as its name means now")
+		"`IMAGE` to use (default: each VM's image, by its current name)")
 	return cmd
 }

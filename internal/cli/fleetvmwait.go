@@ -25,8 +25,8 @@ type waitFlags struct {
 }
 
 func (f *waitFlags) register(cmd *cobra.Command, until string) {
-	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait until "+until+", and tell what happens")
-	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Minute, "the longest `TIME` to wait")
+	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait until "+until+", and print progress")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Minute, "maximum `TIME` to wait")
 }
 
 // waiting is some VMs that are to get where they are wanted.

@@ -17,9 +17,11 @@ import (
 
 func (a *app) watchCommand() *cobra.Command {
 	var kinds []string
-	cmd := &cobra.Command{Use: "watch", Short: "Tell what changes in the fleet, as it does", Args: cobra.NoArgs,
-		Long: `Print a line for each change that you may see, until you end it: VMs, hosts and cells with how they are now, other things by their names. With --json each line
-is a change as the API tells it. A server that goes away is waited for, and nothing is left out.`,
+	cmd := &cobra.Command{Use: "watch", Short: "Print changes in the fleet as they happen", Args: cobra.NoArgs,
+		Long: `Print a line for each change that you are permitted to see, until the command is
+interrupted. VMs, hosts and cells are printed with their current state, other objects by
+name. With --json, each line is a change as the API returns it. If the server becomes
+unavailable, the command waits for it and then continues; no change is lost.`,
 		Example: "  grange watch --kind vm,host",
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
 			for _, kind := range kinds {
@@ -48,7 +50,8 @@ is a change as the API tells it. A server that goes away is waited for, and noth
 				}
 			}
 		})}
-	cmd.Flags().StringSliceVar(&kinds, "kind", nil, "only of these `KINDS`: "+strings.Join(watchedKinds(), ", "))
+	cmd.Flags().StringSliceVar(&kinds, "kind", nil,
+		"print only changes of these `KINDS`: "+strings.Join(watchedKinds(), ", "))
 	complete(cmd, "kind", watchedKinds)
 	return cmd
 }

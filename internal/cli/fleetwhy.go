@@ -13,10 +13,11 @@ func (a *app) whyCommand() *cobra.Command {
 	f := &createFlags{}
 	var each bool
 	cmd := &cobra.Command{
-		Use: "why [VM]", Short: "Explain host by host why a virtual machine is not, or would not be, somewhere",
+		Use: "why [VM]", Short: "Explain, host by host, why a virtual machine cannot be placed",
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeFleetVMs,
-		Long: `Explain where a virtual machine of the fleet could be, and which constraint keeps it from where it cannot: of one that there is, or of one as the
-flags say. Nothing is made. The last lines are changes each of which would let one in.`,
+		Long: `Explain on which hosts of the fleet a virtual machine could be placed, and which constraint
+excludes each of the others. The VM is an existing one, or one described by flags. Nothing
+is created. The last lines list changes, each of which would be enough to place the VM.`,
 		Example: "  grange why atlas/web-1\n  grange why -p atlas --shape large --need gpu",
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			if len(args) == 1 {
@@ -46,7 +47,7 @@ flags say. Nothing is made. The last lines are changes each of which would let o
 		}),
 	}
 	f.registerSize(cmd)
-	cmd.Flags().BoolVar(&each, "each", false, "tell every host's answer")
+	cmd.Flags().BoolVar(&each, "each", false, "print the result for every host")
 	a.completeCatalogue(cmd)
 	return cmd
 }

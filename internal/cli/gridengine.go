@@ -18,13 +18,13 @@ import (
 )
 
 func (a *app) gridEngineCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "gridengine", Short: "Set up Grid Engine for jobs in virtual machines, and check it"}
-	host := &cobra.Command{Use: "host", Short: "Let execution hosts join and leave a cell"}
-	host.AddCommand(a.gridEngineHost("add", "Make a host an execution host of a queue", (*gridengine.Cell).AddHost),
-		a.gridEngineHost("remove", "Take a host out of a queue and out of the cell", (*gridengine.Cell).RemoveHost))
+	cmd := &cobra.Command{Use: "gridengine", Short: "Set up and check Grid Engine for jobs in virtual machines"}
+	host := &cobra.Command{Use: "host", Short: "Add execution hosts to a cell, and remove them"}
+	host.AddCommand(a.gridEngineHost("add", "Add an execution host to a queue", (*gridengine.Cell).AddHost),
+		a.gridEngineHost("remove", "Remove a host from a queue and from the cell", (*gridengine.Cell).RemoveHost))
 	cmd.AddCommand(a.gridEngineInstall(), a.gridEngineCheck(), a.gridEngineSensor(), a.gridEngineTerminate(),
 		a.gridEngineShepherd(), a.gridEngineSignal("suspend", "Pause a job's VM", gridengine.Suspend),
-		a.gridEngineSignal("resume", "Let a job's VM go on", gridengine.Resume), host)
+		a.gridEngineSignal("resume", "Continue a job's VM", gridengine.Resume), host)
 	return cmd
 }
 
@@ -37,18 +37,18 @@ func setupFlags(cmd *cobra.Command) *gridengine.Setup {
 	if err != nil {
 		self = "/usr/local/bin/grange"
 	}
-	cmd.Flags().StringVar(&s.Queue, "queue", "", "cluster queue whose jobs run in VMs")
+	cmd.Flags().StringVar(&s.Queue, "queue", "", "cluster `QUEUE` whose jobs run in VMs")
 	cmd.Flags().StringVar(&s.Host, "host", "",
-		"execution host whose own configuration is meant, as Grid Engine calls it")
+		"execution `HOST` whose own configuration is used, by its name in Grid Engine")
 	cmd.Flags().StringVar(&s.Links, "links", "/usr/local/libexec/grange",
-		"directory of the links that Grid Engine starts; the same path on every host")
+		"`DIR` of the links that Grid Engine starts; the path is the same on every host")
 	cmd.Flags().StringVar(&s.Program, "grange", self, "`PATH` of grange on the hosts (default: this program)")
 	cmd.Flags().Lookup("grange").DefValue = ""
 	renamedFlag(cmd.Flags(), "program", "grange")
 	cmd.Flags().BoolVar(&s.Shepherd, "small-jobs", false,
-		"also for jobs with less than 1.5G of h_vmem: root runs a link to grange before each job")
+		"support jobs with less than 1.5G of h_vmem: root runs a link to grange before each job")
 	cmd.Flags().BoolVar(&s.Logins, "logins", false,
-		"leave qlogin and qrsh without a command as they are: they run on the host")
+		"do not change qlogin, or qrsh without a command: they run on the host")
 	cmd.MarkFlagRequired("queue")
 	cmd.Args, cmd.ValidArgsFunction = cobra.NoArgs, cobra.NoFileCompletions
 	return s
@@ -57,10 +57,14 @@ func setupFlags(cmd *cobra.Command) *gridengine.Setup {
 func (a *app) gridEngineInstall() *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{Use: "install --queue QUEUE [--host HOST]",
-		Short: "Have a queue's jobs run in virtual machines",
-		Long: `Have the jobs of a queue run in virtual machines: makes the links that Grid Engine starts, and sets the queue's starter, suspend and
-terminate methods, the complexes vmslots and vmimages, and the host's load sensor. Prints each change. What is set already stays; a
-second call changes nothing. It needs to be run by a manager of the cell, on an administrative host, and as root for the links.`,
+		Short: "Configure a queue to run its jobs in virtual machines",
+		Long: `Configure a queue to run its jobs in virtual machines. The command creates the links that
+Grid Engine starts, and sets the queue's starter, suspend and terminate methods, the
+complexes vmslots and vmimages, and the host's load sensor. It prints each change. Settings
+that are already correct are not changed, so a second run changes nothing.
+
+Run it as a manager of the cell, on an administrative host, and as root if links are to be
+created.`,
 		Example: "  grange gridengine install --queue vm.q --host node17\n  grange gridengine install --queue vm.q " +
 			"--dry-run"}
 	s := setupFlags(cmd)
@@ -100,9 +104,11 @@ second call changes nothing. It needs to be run by a manager of the cell, on an 
 
 func (a *app) gridEngineCheck() *cobra.Command {
 	cmd := &cobra.Command{Use: "check --queue QUEUE [--host HOST]",
-		Short: "Say what is wrong with a queue whose jobs are to run in virtual machines",
-		Long: "Say what is wrong with a queue whose jobs are to run in virtual machines, why, and what to do. The " +
-			"exit status is 1 when jobs could\nrun where they must not, or not at all."}
+		Short: "Check a queue whose jobs run in virtual machines",
+		Long: `Check the configuration of a queue whose jobs run in virtual machines. The command reports
+each problem with its consequence and its remedy.
+
+Exit status 1: jobs cannot run, or could run outside of a VM.`}
 	s := setupFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		found, err := gridEngineCell().Check(cmd.Context(), *s)
@@ -123,7 +129,7 @@ func (a *app) gridEngineCheck() *cobra.Command {
 
 func (a *app) gridEngineSensor() *cobra.Command {
 	var host string
-	cmd := &cobra.Command{Use: "load-sensor", Short: "Tell Grid Engine of this host's free VMs and images",
+	cmd := &cobra.Command{Use: "load-sensor", Short: "Report this host's free VMs and images to Grid Engine",
 		Hidden: true, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 			if host == "" {
 				name, err := os.Hostname()
@@ -135,7 +141,7 @@ func (a *app) gridEngineSensor() *cobra.Command {
 			return gridengine.Sensor(os.Stdin, a.out, host,
 				func() (gridengine.Load, error) { return a.gridEngineLoad(cmd.Context()) })
 		}}
-	cmd.Flags().StringVar(&host, "host", "", "the host as Grid Engine calls it")
+	cmd.Flags().StringVar(&host, "host", "", "name of this `HOST` in Grid Engine")
 	return cmd
 }
 
@@ -178,7 +184,7 @@ func (a *app) gridEngineSignal(use, short string, do func(pid int) error) *cobra
 
 func (a *app) gridEngineTerminate() *cobra.Command {
 	var grace time.Duration
-	cmd := &cobra.Command{Use: "terminate PID", Short: "End a job: TERM, time to clean up, KILL", Hidden: true,
+	cmd := &cobra.Command{Use: "terminate PID", Short: "End a job: send TERM, wait, send KILL", Hidden: true,
 		Args: cobra.ExactArgs(1), RunE: func(_ *cobra.Command, args []string) error {
 			pid, err := strconv.Atoi(args[0])
 			if err != nil {
@@ -192,7 +198,7 @@ func (a *app) gridEngineTerminate() *cobra.Command {
 
 func (a *app) gridEngineShepherd() *cobra.Command {
 	return &cobra.Command{Use: "shepherd -- NAME [ARGUMENT...]",
-		Short: "Start sge_shepherd without the limit that keeps the wrapper from starting", Hidden: true,
+		Short: "Start sge_shepherd without the limit that prevents the wrapper's start", Hidden: true,
 		Args: cobra.MinimumNArgs(1), RunE: func(_ *cobra.Command, args []string) error {
 			program := filepath.Join(gridEngineCell().Dir, "sge_shepherd")
 			if !filepath.IsAbs(program) {
@@ -214,10 +220,10 @@ func (a *app) gridEngineHost(use, short string,
 			h.Name = args[0]
 			return do(gridEngineCell(), cmd.Context(), h)
 		}}
-	cmd.Flags().StringVar(&h.Queue, "queue", "", "cluster queue")
-	cmd.Flags().StringVar(&h.Group, "group", "@allhosts", "host group of the queue")
+	cmd.Flags().StringVar(&h.Queue, "queue", "", "cluster `QUEUE`")
+	cmd.Flags().StringVar(&h.Group, "group", "@allhosts", "host `GROUP` of the queue")
 	if use == "add" {
-		cmd.Flags().IntVar(&h.Slots, "slots", 1, "slots of the queue on this host")
+		cmd.Flags().IntVar(&h.Slots, "slots", 1, "number of slots of the queue on this host")
 	}
 	cmd.MarkFlagRequired("queue")
 	return cmd

@@ -10,10 +10,13 @@ import (
 func (a *app) hookCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "hook FILE [ARGUMENT...]",
-		Short: "Run the command that a hook file holds: for batch systems that take a program and no arguments",
-		Long: `Run the command that FILE holds, with the arguments behind its own. FILE is a program for the kernel: its first line names grange as what
-runs it, and the others are words of one command, comments behind # left out. So a batch system's hook that can only be a path is a file
-like the example, without a shell between: a shell is linked dynamically, and would load what the job's user tells it to.`,
+		Short: "Run the command in a hook file, for batch systems",
+		Long: `Run the command that is written in FILE, followed by the arguments given here.
+
+FILE is an executable file whose first line names grange as its interpreter. The remaining
+lines are the words of one command; comments, which begin with #, are ignored. Use such a
+file where a batch system accepts only the path of a program as a hook. It needs no shell: a
+shell is dynamically linked, and would load libraries that the job's user chooses.`,
 		Example: `  #!/usr/bin/grange hook
   # starter_method of all queues
   exec --batch gridengine --socket /run/grange/agent.sock --`,

@@ -17,21 +17,26 @@ import (
 )
 
 func (a *app) hostCommand() *cobra.Command {
-	host := &cobra.Command{Use: "host", Short: "Look at this host, at a recorded one, or at those of the fleet"}
+	host := &cobra.Command{Use: "host", Short: "Show, record and compare hosts; manage the hosts of a fleet"}
 	host.AddCommand(a.hostShowCommand(), a.hostRecordCommand(), a.hostCompareCommand())
 	host.AddCommand(a.hostFitCommand())
 	host.AddCommand(a.fleetHostCommands()...)
 	return host
 }
 
-const hostShowLong = `Draws sockets, nodes, cores and threads, and who is on each thread; below it how the host is set up for virtual machines: huge
-pages, merging of pages, hardware page tables, frequency, swap, versions. Free memory is what the agent can still grant; where no agent
-runs, the host is read as it is, and nobody is named. With a name it is a host of the fleet, as the server knows it.`
+const hostShowLong = `Draw the host's sockets, NUMA nodes, cores and threads, and what runs on each thread. Below,
+print how the host is configured for virtual machines: huge pages, page merging, hardware
+page tables, CPU frequency, swap, versions.
+
+Free memory is what the agent can still grant. If no agent runs, the host is read directly,
+and what runs on it is not named. With HOST, show a host of the fleet as the server records
+it.`
 
 func (a *app) hostShowCommand() *cobra.Command {
 	var from string
 	cmd := &cobra.Command{
-		Use: "show [HOST]", Short: "Draw the host, who is on each thread, and how it is tuned", Long: hostShowLong,
+		Use:   "show [HOST]",
+		Short: "Draw the host's CPUs, what runs on them, and the host's tuning", Long: hostShowLong,
 		Args: cobra.MaximumNArgs(1),
 		Example: "  grange host show\n  grange host show --from host.tar.gz\n  ssh node17 grange host " +
 			"record -o - | grange host show --from - --json",

@@ -10,15 +10,16 @@ import (
 	"github.com/grange-project/grange/internal/tuning"
 )
 
-const compareLong = `Compares two recorded hosts, or a recorded one with this host, and tells what keeps VMs of the first from moving to the second:
-another processor, missing processor flags, an older QEMU; and for each VM of the first host what stops it. Record a host with
-` + "`grange host record`" + `; a recording made inside a VM shows which of its host's processor flags the guest lacks.
-
-Exit status 4 when VMs with CPU mode host-model could not move.`
+const compareLong = "Compare two recorded hosts, or a recorded host with this host, and report what prevents VMs\n" +
+	"of the first host from moving to the second: a different processor, missing processor flags,\n" +
+	"an older QEMU; and, for each VM of the first host, what prevents its move. Record a host\n" +
+	"with `grange host record`. A recording made inside a VM shows which processor flags of its\n" +
+	"host the guest lacks.\n\n" +
+	"Exit status 4: VMs with CPU mode host-model could not move."
 
 func (a *app) hostCompareCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "compare FROM [TO]", Short: "Tell what keeps VMs of one host from moving to another", Long: compareLong,
+		Use: "compare FROM [TO]", Short: "Report what prevents VMs from moving between two hosts", Long: compareLong,
 		Example: "  grange host compare old.tar new.tar\n  grange host compare old.tar          # with this host\n  " +
 			"grange host compare host.tar guest.tar  # flags the guest lacks",
 		Args: cobra.RangeArgs(1, 2),

@@ -38,21 +38,29 @@ func (a *app) hostFitCommand() *cobra.Command {
 	var f fitFlags
 	cmd := &cobra.Command{
 		Use:   "fit",
-		Short: "Say where VMs would go on a host, and why not",
-		Long: `Plans virtual machines on a host as if it were empty: which host CPU each vCPU gets, which memory node and pages each guest NUMA
-cell. Nothing is started and nothing is changed. The host is this one, or the recorded one that --from names.
+		Short: "Plan where VMs would run on a host, and explain what does not fit",
+		Long: `Plan virtual machines on a host as if the host were empty, and print the host CPU of each
+vCPU, and the memory node and page size of each guest NUMA cell. Nothing is started or
+changed. The host is this one, or the recorded host given with --from.
 
-What does not fit is explained, with the largest VM of the same kind that would fit. The exit status is 1 then, and 2 where a flag or
-a property makes no sense: no VM has less than 64M of memory. --beside puts other VMs
-of the same kind there first; one that ends in "-" leaves again when all are placed, so that there are holes. With --repack VMs are moved
-within the host where that makes room, and the moves are shown.
+If a VM does not fit, the command prints why, and the largest VM of the same kind that would
+fit. Exit status 1: the VMs do not fit. 2: a flag or a property is invalid; a VM needs at
+least 64M of memory.
 
-A VM is described by flags, or in OpenStack's words with --property, once for each: hw: properties are the flavor's, hw_ properties
-the image's. In OpenStack's words a VM shares CPUs unless hw:cpu_policy says otherwise; --shared names the CPUs for that.
+--beside places other VMs of the same kind first. A VM whose value ends in "-" is removed
+again after all of them are placed, which leaves a hole. With --repack, VMs are moved within
+the host if that makes room, and the moves are printed.
 
-With --cases it answers recorded placement cases instead: a JSON document with "cases", or a list of them ("-" reads standard input).
-With --json each answer is one line of JSON with id, fits, cells (host_cell, pagesize_kb, pin, reserved_cpus) and reason. A case that
-makes no sense is answered with "error"; the others are answered all the same, and the exit status is 1.`,
+A VM is described by flags, or by OpenStack properties, with --property once for each: hw:
+properties are those of the flavor, hw_ properties those of the image. A VM described by
+properties shares CPUs unless hw:cpu_policy says otherwise; --shared sets the CPUs for such
+VMs.
+
+With --cases, the command answers recorded placement cases instead: a JSON document with
+"cases", or a list of cases; "-" reads standard input. With --json, each answer is one line
+of JSON with id, fits, cells (host_cell, pagesize_kb, pin, reserved_cpus) and reason. An
+invalid case is answered with "error"; the other cases are still answered, and the exit
+status is 1.`,
 		Example: `  grange host fit --cpus 16 --memory 32G --page-size 1G,2M,any
   grange host fit --cpus 8 --memory 16G --threads isolate --emulator isolate --count 4
   grange host fit --cpus 32 --memory 64G --numa 2 --from host.tar
@@ -82,26 +90,26 @@ makes no sense is answered with "error"; the others are answered all the same, a
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&f.cases, "cases", "", "answer the placement cases of this `file`")
+	cmd.Flags().StringVar(&f.cases, "cases", "", "answer the placement cases in this `file`")
 	fromFlag(cmd, &f.from)
-	cmd.Flags().StringVar(&f.reserve, "reserve", "", "`CPUs` that stay the host's own")
+	cmd.Flags().StringVar(&f.reserve, "reserve", "", "`CPUs` that are reserved for the host")
 	cmd.Flags().StringVar(&f.shared, "shared", "", "`CPUs` that VMs share")
-	cmd.Flags().Float64Var(&f.overcommit, "overcommit", 1, "vCPUs that share a CPU of --shared")
-	cmd.Flags().IntVar(&f.cpus, "cpus", 0, "vCPUs")
-	cmd.Flags().StringVar(&f.memory, "memory", "", "memory, for example 32G")
+	cmd.Flags().Float64Var(&f.overcommit, "overcommit", 1, "number of vCPUs per CPU of --shared")
+	cmd.Flags().IntVar(&f.cpus, "cpus", 0, "number of vCPUs")
+	cmd.Flags().StringVar(&f.memory, "memory", "", "`SIZE` of the VM's memory, for example 32G")
 	cmd.Flags().StringVar(&f.pages, "page-size", "",
-		"page `sizes` that will do, best first, for example 1G,2M; \"any\" ends in ordinary pages")
+		"acceptable page `sizes` in order of preference, for example 1G,2M; \"any\" at the end permits ordinary pages")
 	renamedFlag(cmd.Flags(), "pages", "page-size")
-	cmd.Flags().StringVar(&f.threads, "threads", "prefer", "how vCPUs use siblings: prefer, require or isolate")
-	cmd.Flags().StringVar(&f.nodes, "numa", "auto", "guest NUMA: auto, none or a number of cells")
+	cmd.Flags().StringVar(&f.threads, "threads", "prefer", "use of SMT siblings: prefer, require or isolate")
+	cmd.Flags().StringVar(&f.nodes, "numa", "auto", "guest NUMA nodes: auto, none or a number")
 	cmd.Flags().StringVar(&f.emulator, "emulator", "beside",
-		"where QEMU's own threads run: beside the vCPUs, or isolate")
+		"CPUs of QEMU's own threads: beside (those of the vCPUs) or isolate")
 	cmd.Flags().StringArrayVar(&f.properties, "property", nil,
-		"a `property` of an OpenStack flavor or image, name=value; may be repeated")
+		"`property` of an OpenStack flavor or image, name=value (repeatable)")
 	cmd.Flags().StringArrayVar(&f.beside, "beside", nil,
-		"a VM that is there already, as `CPUSxMEMORY`; with - at its end it has left again; may be repeated")
-	cmd.Flags().BoolVar(&f.repack, "repack", false, "move VMs within the host where that makes room")
-	cmd.Flags().IntVar(&f.count, "count", 1, "how many such VMs, one after the other")
+		"VM that is placed first, as `CPUSxMEMORY`; with - at the end it is removed again (repeatable)")
+	cmd.Flags().BoolVar(&f.repack, "repack", false, "move VMs within the host if that makes room")
+	cmd.Flags().IntVar(&f.count, "count", 1, "number of such VMs to place")
 	for flag, words := range map[string][]string{
 		"threads": {"prefer", "require", "isolate"}, "emulator": {"beside", "isolate"}, "numa": {"auto", "none", "2"},
 	} {

@@ -16,18 +16,21 @@ import (
 	"github.com/grange-project/grange/internal/hostfacts"
 )
 
-const hostRecordLong = `Writes what every command with --from needs to know of this host as a tar archive: topology, settings, VMs as libvirt describes
-them, where their threads and memory are. It changes nothing and needs no agent; as root it sees more.
+const hostRecordLong = `Write a tar archive with everything that the commands with --from read of this host:
+topology, settings, VMs as libvirt describes them, and the placement of their threads and
+memory. The command changes nothing and needs no agent. As root, it can read more.
 
-The recording holds the files that the commands read, and no others. Passwords, keys, other programs' command lines, the commands of jobs and
-the contents of disks (beyond the first 104 bytes of qcow2 images) are not in it. --anonymous replaces the names of the host, of VMs and
-of disks, and MAC addresses. Look into it with tar before you give it away.`
+The archive contains only the files that these commands read. It does not contain passwords,
+keys, command lines of other programs, commands of jobs, or the contents of disks beyond the
+first 104 bytes of qcow2 images. --anonymous replaces MAC addresses and the names of the
+host, VMs and disks. Inspect the archive with tar before you pass it on.`
 
 func (a *app) hostRecordCommand() *cobra.Command {
 	var from, file string
 	var anonymous bool
 	cmd := &cobra.Command{
-		Use: "record [-o FILE]", Short: "Write down what a host is, for --from elsewhere", Long: hostRecordLong,
+		Use:   "record [-o FILE]",
+		Short: "Record a host in an archive, for --from of other commands", Long: hostRecordLong,
 		Args: cobra.NoArgs,
 		Example: "  grange host record -o host.tar.gz\n  ssh node17 grange host record >node17.tar\n" +
 			"  grange host record --from old-recording.txtar --anonymous -o report.tar",
@@ -42,8 +45,9 @@ func (a *app) hostRecordCommand() *cobra.Command {
 	}
 	fromFlag(cmd, &from)
 	cmd.Flags().StringVarP(&file, "output", "o", "",
-		"file to write; compressed where its name ends in .gz; - or nothing is standard output")
-	cmd.Flags().BoolVar(&anonymous, "anonymous", false, "make up the names of the host, of VMs and of their disks")
+		"`FILE` to write, compressed if its name ends in .gz; - is standard output, which is the default")
+	cmd.Flags().BoolVar(&anonymous, "anonymous", false,
+		"replace MAC addresses and the names of the host, VMs and disks")
 	return cmd
 }
 

@@ -37,7 +37,7 @@ func hostFacts(ctx context.Context, from string) (farm.HostFacts, *hosttree.Tree
 // fromFlag gives a command --from.
 func fromFlag(cmd *cobra.Command, from *string) {
 	cmd.Flags().Var(&nonEmpty{from, "name a directory or an archive; without --from it is this host"}, "from",
-		"a recorded host instead of this one: a directory, an archive, or - for standard input")
+		"read a recorded host instead of this one: a directory, an archive, or - for standard input")
 }
 
 // nonEmpty is the value of a flag that names a host. An empty one is a variable that was not set in somebody's script,

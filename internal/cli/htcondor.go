@@ -24,7 +24,7 @@ import (
 )
 
 func (a *app) htcondorCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "htcondor", Short: "Set up HTCondor for jobs in virtual machines, and check it"}
+	cmd := &cobra.Command{Use: "htcondor", Short: "Set up and check HTCondor for jobs in virtual machines"}
 	cmd.AddCommand(a.condorInstallCommand(), a.condorCheckCommand(), a.condorWrapperCommand(), a.condorPrepareCommand(),
 		a.condorCronCommand())
 	return cmd
@@ -49,11 +49,14 @@ func (a *app) condorWrapperCommand() *cobra.Command {
 	var metal string
 	cmd := &cobra.Command{
 		Use:   "wrapper [flags] -- COMMAND [ARGUMENT...]",
-		Short: "Run a job in a virtual machine, or on the host where its ad and the site say so",
-		Long: `Run a job in a virtual machine, or on the host where its ad and the site say so. It is HTCondor's USER_JOB_WRAPPER.
+		Short: "Run an HTCondor job in a virtual machine (USER_JOB_WRAPPER)",
+		Long: `Run a job in a virtual machine, or on the host if its ad and the site's configuration say
+so. The command is HTCondor's USER_JOB_WRAPPER.
 
-condor_starter starts it in the job's place, as the job's user. It reads +WantVM, +VMImage, +VMShape and +VMMounts from the job's ad, and goes on
-as "grange exec --batch htcondor", or as the job itself. What the job is given, the agent finds out by itself.`,
+condor_starter runs it in place of the job, as the job's user. The command reads +WantVM,
++VMImage, +VMShape and +VMMounts from the job's ad, and executes
+"grange exec --batch htcondor" or the job itself. The agent determines the job's allocation
+by itself.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usage("grange htcondor wrapper -- COMMAND", "no command")
@@ -130,12 +133,14 @@ func (a *app) condorPrepareCommand() *cobra.Command {
 	var requeues int
 	cmd := &cobra.Command{
 		Use:   "prepare",
-		Short: "Say before a job whether its virtual machine can be made here",
-		Long: `Say before a job whether its virtual machine can be made here. It is HTCondor's prepare hook, for sites that want one.
+		Short: "Check, before a job, that its virtual machine can be created here",
+		Long: `Check, before a job starts, that its virtual machine can be created on this host. The
+command is HTCondor's prepare hook, for sites that use one.
 
-condor_starter starts it as the job's user with the job's ad on its input. It asks the agent what the job would get, and for the image. A host that
-can not make the VM gives the job back before anything of it has run; a job that goes around too often is held. It ends with 0: what
-becomes of the job is in what it prints.`,
+condor_starter runs it as the job's user, with the job's ad on standard input. The command
+asks the agent for the job's allocation and for the image. If the host cannot create the VM,
+the job is returned to the queue before any part of it has run; a job that is returned too
+often is held. The exit status is always 0: the result is in the output.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.siteSocket(cmd)
@@ -160,7 +165,8 @@ becomes of the job is in what it prints.`,
 			return nil
 		},
 	}
-	cmd.Flags().IntVar(&requeues, "requeues", htcondor.Standard().Requeues, "how often a job may be queued again")
+	cmd.Flags().IntVar(&requeues, "requeues", htcondor.Standard().Requeues,
+		"number of times that a job may be queued again")
 	metalFlag(cmd, &metal)
 	return cmd
 }
@@ -205,10 +211,12 @@ func (a *app) condorCronCommand() *cobra.Command {
 	var metal string
 	cmd := &cobra.Command{
 		Use:   "cron",
-		Short: "Print what this host has for virtual machines, as attributes of its ad",
-		Long: `Print what this host has for virtual machines, as attributes of its ad. It is a job of the startd's cron.
+		Short: "Print this host's VM capacity as attributes of its machine ad",
+		Long: `Print this host's capacity for virtual machines, as attributes of its machine ad. The
+command is a job of the startd's cron.
 
-GrangeReady is true while the agent answers; jobs match by it, by GrangeImages and, where they like, by GrangeFreeSlots, the CPUs that no VM holds.`,
+GrangeReady is true while the agent answers. Jobs match on it, on GrangeImages and,
+optionally, on GrangeFreeSlots, the number of CPUs that no VM holds.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			site, err := parseMetal(metal)
@@ -246,10 +254,12 @@ func (a *app) condorInstallCommand() *cobra.Command {
 	var execute, access bool
 	cmd := &cobra.Command{
 		Use:   "install --execute|--access",
-		Short: "Write the configuration that puts jobs into virtual machines",
-		Long: `Write the configuration that puts jobs into virtual machines: with --execute on hosts that run jobs, with --access where they are submitted.
+		Short: "Write the HTCondor configuration that runs jobs in virtual machines",
+		Long: `Write the HTCondor configuration that runs jobs in virtual machines: with --execute for
+hosts that run jobs, with --access for hosts where jobs are submitted.
 
-Files are written whole, over those of an earlier installation; nothing else is changed, and HTCondor is not told. Each says what it is for.`,
+Files of an earlier installation are overwritten; no other file is changed, and HTCondor is
+not reconfigured. Each file begins with a description of its purpose.`,
 		Example: `  grange htcondor install --execute --access    # a pool of one machine
   grange htcondor install --execute --metal never --root /srv/image`,
 		Args: cobra.NoArgs,
@@ -299,10 +309,11 @@ Files are written whole, over those of an earlier installation; nothing else is 
 	flags.BoolVar(&execute, "execute", false, "this host runs jobs")
 	flags.BoolVar(&access, "access", false, "jobs are submitted on this host")
 	flags.StringVar(&root, "root", "/", "write below `DIR`, the root of an image")
-	flags.StringVar(&conf, "config-dir", "/etc/condor/config.d", "`DIR` where HTCondor reads its configuration")
+	flags.StringVar(&conf, "config-dir", "/etc/condor/config.d", "`DIR` from which HTCondor reads its configuration")
 	flags.StringVar(&site.Dir, "hooks", site.Dir,
-		"`DIR` for wrapper and hooks; not below /tmp, which jobs have their own of")
-	flags.BoolVar(&site.Prepare, "prepare", false, "a prepare hook too: with it HTCondor 23.9 uses no control groups")
+		"`DIR` for the wrapper and hooks; not below /tmp, because jobs have a private /tmp")
+	flags.BoolVar(&site.Prepare, "prepare", false,
+		"install a prepare hook as well; with one, HTCondor 23.9 uses no control groups")
 	flags.StringVar(&site.Grange, "grange", "", "`PATH` of grange on that host (default: this program)")
 	metalFlag(cmd, &metal)
 	return cmd
@@ -325,9 +336,12 @@ func (a *app) condorCheckCommand() *cobra.Command {
 	var dump string
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Say what is wrong with this host's HTCondor for jobs in virtual machines",
-		Long: `Say what is wrong with this host's HTCondor for jobs in virtual machines: reads the configuration as HTCondor itself does, looks at the files that it names,
-and at the agent. It changes nothing. Exit status 1: something is wrong.`,
+		Short: "Check this host's HTCondor for jobs in virtual machines",
+		Long: `Check this host's HTCondor for jobs in virtual machines. The command reads the configuration
+as HTCondor does, checks the files that the configuration names, and queries the agent. It
+changes nothing.
+
+Exit status 1: there are problems.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
@@ -365,10 +379,10 @@ and at the agent. It changes nothing. Exit status 1: something is wrong.`,
 			return a.tellFindings(findings)
 		},
 	}
-	cmd.Flags().BoolVar(&execute, "execute", false, "this host runs jobs (default: as DAEMON_LIST says)")
-	cmd.Flags().BoolVar(&access, "access", false, "jobs are submitted on this host (default: as DAEMON_LIST says)")
+	cmd.Flags().BoolVar(&execute, "execute", false, "this host runs jobs (default: from DAEMON_LIST)")
+	cmd.Flags().BoolVar(&access, "access", false, "jobs are submitted on this host (default: from DAEMON_LIST)")
 	cmd.Flags().StringVar(&dump, "from", "",
-		"check `FILE`, what condor_config_val -dump printed on another host, and leave its agent out")
+		"check `FILE`, the output of condor_config_val -dump on another host, and skip the agent")
 	return cmd
 }
 

@@ -14,7 +14,7 @@ import (
 
 func (a *app) imageCommand() *cobra.Command {
 	image := &cobra.Command{Use: "image",
-		Short: "Build, import, list and remove the images that virtual machines start from"}
+		Short: "Build, import, list and remove images of virtual machines"}
 	image.AddCommand(a.imageList(), a.imageBuild(), a.imageImport(), a.imageRemove())
 	return image
 }
@@ -45,7 +45,7 @@ func (a *app) imageList() *cobra.Command {
 			}
 			return t.Flush()
 		}}
-	cmd.Flags().BoolVar(&fleet, "fleet", false, "ask the server what hosts have")
+	cmd.Flags().BoolVar(&fleet, "fleet", false, "list the images of the fleet's hosts, from the server")
 	return cmd
 }
 
@@ -58,16 +58,19 @@ var workerPackages = []string{"slurmd", "slurm-wlm-basic-plugins", "munge"}
 // cloudPackages give the micro image an SSH server, for VMs that people log into and copy files to.
 var cloudPackages = []string{"dropbear-bin", "openssh-sftp-server"}
 
-const siteUsage = "the site vouches for the image: workers made of it hold the key of the batch system"
+const siteUsage = "mark the image as trusted by the site: workers created from it receive the batch system's key"
 
 func (a *app) imageBuild() *cobra.Command {
 	r := api.ImageRequest{}
 	cmd := &cobra.Command{
 		Use:   "build micro|worker|cloud [NAME]",
-		Short: "Build an image from Debian packages: micro for jobs, worker for nodes of Slurm, cloud for people",
-		Long: `Build an image, a kernel and an initramfs, from packages of this host's own Debian sources. Nothing is installed. "micro" has a shell and
-what a job needs; "worker" has slurmd and munge beside them; "cloud" has an SSH server. Give it another name with a second argument, and further
-packages with --package.`,
+		Short: "Build an image from Debian packages: micro, worker or cloud",
+		Long: `Build an image, which is a kernel and an initramfs, from the Debian package sources of this
+host. Nothing is installed on the host.
+
+An image of kind "micro" has a shell and what jobs need. "worker" adds slurmd and munge, for
+nodes of Slurm. "cloud" has an SSH server, for interactive use. NAME sets another name for
+the image, and --package adds packages.`,
 		Args: cobra.RangeArgs(1, 2), ValidArgs: []string{"micro", "worker", "cloud"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := r
@@ -84,7 +87,7 @@ packages with --package.`,
 			return a.makeImage(cmd, request)
 		},
 	}
-	cmd.Flags().StringSliceVar(&r.Packages, "package", nil, "further Debian `PACKAGE`; give it several times")
+	cmd.Flags().StringSliceVar(&r.Packages, "package", nil, "additional Debian `PACKAGE` (repeatable)")
 	cmd.Flags().BoolVar(&r.Site, "site", false, siteUsage)
 	return cmd
 }
@@ -107,7 +110,7 @@ func (a *app) imageImport() *cobra.Command {
 			return a.makeImage(cmd, api.ImageRequest{Name: name, Path: path, Site: site})
 		},
 	}
-	cmd.Flags().StringVar(&name, "name", "", "name of the image (default: that of the file)")
+	cmd.Flags().StringVar(&name, "name", "", "`NAME` of the image (default: that of the file)")
 	cmd.Flags().BoolVar(&site, "site", false, siteUsage)
 	return cmd
 }

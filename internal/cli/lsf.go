@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) lsfCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "lsf", Short: "Set up IBM Spectrum LSF for jobs in virtual machines, and check it"}
+	cmd := &cobra.Command{Use: "lsf", Short: "Set up and check IBM Spectrum LSF for jobs in virtual machines"}
 	cmd.AddCommand(a.lsfInstall(), a.lsfCheck(), a.lsfEsub(), a.lsfElim())
 	return cmd
 }
@@ -24,10 +24,11 @@ func (a *app) lsfInstall() *cobra.Command {
 	var s lsf.Setup
 	var dir string
 	cmd := &cobra.Command{
-		Use: "install --dir DIR", Short: "Write esub, elim and the lines for lsb.queues, lsf.conf and lsf.shared",
+		Use: "install --dir DIR", Short: "Write esub, elim and lines for lsb.queues, lsf.conf and lsf.shared",
 		Args: cobra.NoArgs,
-		Long: `Writes files into DIR: esub.grange and elim.grange, for $LSF_SERVERDIR; and lsb.queues, lsf.conf, lsf.shared and lsf.cluster with the lines to
-put into the site's own. Nothing of LSF is changed by this.`,
+		Long: `Write files into DIR: esub.grange and elim.grange, for $LSF_SERVERDIR; and lsb.queues,
+lsf.conf, lsf.shared and lsf.cluster, with the lines to add to the site's files. The
+configuration of LSF is not changed.`,
 		Example: "  grange lsf install --dir /root/grange-lsf --queue vm",
 		RunE: func(*cobra.Command, []string) error {
 			if len(s.Queues) == 0 {
@@ -55,9 +56,11 @@ put into the site's own. Nothing of LSF is changed by this.`,
 func (a *app) lsfEsub() *cobra.Command {
 	var queues []string
 	cmd := &cobra.Command{
-		Use: "esub [flags] -- [IMAGE]", Short: "What esub.grange calls: look at a submission, before it is queued",
-		Long: `Reads $LSB_SUB_PARM_FILE and writes $LSB_SUB_MODIFY_FILE and $LSB_SUB_MODIFY_ENVFILE, as LSF tells an esub. The command line of a job for one of
-the queues is written so that the job starter takes all of it into the VM; IMAGE, from bsub -a 'grange(IMAGE)', is what the VM starts from.`,
+		Use: "esub [flags] -- [IMAGE]", Short: "Check and modify a submission before it is queued (esub.grange)",
+		Long: `Read $LSB_SUB_PARM_FILE, and write $LSB_SUB_MODIFY_FILE and $LSB_SUB_MODIFY_ENVFILE, as an
+esub does. For jobs of the given queues, the command line is rewritten so that the job
+starter passes all of it into the VM. IMAGE, from bsub -a 'grange(IMAGE)', is the image of
+the VM.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			params, err := os.Open(os.Getenv("LSB_SUB_PARM_FILE"))
 			if err != nil {
@@ -81,7 +84,7 @@ the queues is written so that the job starter takes all of it into the VM; IMAGE
 			return nil
 		},
 	}
-	cmd.Flags().StringSliceVar(&queues, "queues", nil, "jobs of these `QUEUES` run in VMs (default: of all)")
+	cmd.Flags().StringSliceVar(&queues, "queues", nil, "`QUEUES` whose jobs run in VMs (default: all)")
 	return cmd
 }
 
@@ -100,15 +103,15 @@ func appendLines(path string, lines []string) error {
 func (a *app) lsfElim() *cobra.Command {
 	var every time.Duration
 	cmd := &cobra.Command{
-		Use: "elim", Short: "What elim.grange calls: report free slots and images of this host to LSF",
+		Use: "elim", Short: "Report this host's free slots and images to LSF (elim.grange)",
 		Args: cobra.NoArgs,
-		Long: "Prints one line every now and then, as LSF's lim reads them: the number of indices, then the name and " +
-			"value of each. Without an agent there are no slots.",
+		Long: `Print one line at each interval, in the format that LSF's lim reads: the number of indices,
+then the name and value of each. Without an agent, the number of slots is zero.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return lsf.Elim(cmd.Context(), a.out, every, a.load)
 		},
 	}
-	cmd.Flags().DurationVar(&every, "every", 15*time.Second, "report so often")
+	cmd.Flags().DurationVar(&every, "every", 15*time.Second, "interval between reports")
 	return cmd
 }
 

@@ -15,10 +15,13 @@ func (a *app) lsfCheck() *cobra.Command {
 		conf = filepath.Join(dir, "lsf.conf")
 	}
 	cmd := &cobra.Command{
-		Use: "check", Short: "Say what in LSF's configuration keeps jobs in VMs from working as on the host",
-		Long: `Read lsf.conf and what it leads to (lsb.queues, lsb.params, lsf.shared, lsf.cluster), look at esub, elim and the wrapper, and say what is wrong, why
-it matters, and what to do. Nothing is changed, and LSF is not asked. Exit status 1: something is broken, so that no job starts, or one could run
-outside of a VM.`,
+		Use: "check", Short: "Check LSF's configuration for jobs in virtual machines",
+		Long: `Read lsf.conf and the files that it refers to (lsb.queues, lsb.params, lsf.shared,
+lsf.cluster), check esub, elim and the wrapper, and report each problem with its consequence
+and its remedy. The command changes nothing, and does not query LSF.
+
+Exit status 1: there is an error because of which jobs do not start, or could run outside of
+a VM.`,
 		Example: "  grange lsf check --conf /opt/lsf/conf/lsf.conf",
 		Args:    cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
@@ -29,8 +32,8 @@ outside of a VM.`,
 			return a.tellFindings(lsf.Check(site))
 		},
 	}
-	cmd.Flags().StringVar(&conf, "conf", conf, "`FILE` to check; it says where the others are")
-	cmd.Flags().StringVar(&root, "root", root, "look at the host in this `DIR`, live or recorded")
+	cmd.Flags().StringVar(&conf, "conf", conf, "lsf.conf to check, a `FILE` that names the other files")
+	cmd.Flags().StringVar(&root, "root", root, "read the host's files below this `DIR`: / or a recorded host")
 	cmd.MarkFlagFilename("conf")
 	cmd.MarkFlagDirname("root")
 	return cmd

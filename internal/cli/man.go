@@ -17,7 +17,7 @@ import (
 func (a *app) manCommand() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
-		Use: "man", Short: "Write the manual pages, grange.1 and one for each command with its subcommands",
+		Use: "man", Short: "Write the manual pages: grange.1, and one per command",
 		Args: cobra.NoArgs, Hidden: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, p := range manPages(cmd.Root()) {

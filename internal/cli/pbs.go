@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) pbsCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "pbs", Short: "Set up OpenPBS for jobs in virtual machines, and check it"}
+	cmd := &cobra.Command{Use: "pbs", Short: "Set up and check OpenPBS for jobs in virtual machines"}
 	cmd.AddCommand(a.pbsInstall(), a.pbsCheck())
 	return cmd
 }
@@ -23,12 +23,15 @@ func (a *app) pbsCommand() *cobra.Command {
 func (a *app) pbsInstall() *cobra.Command {
 	var s pbs.Setup
 	cmd := &cobra.Command{
-		Use: "install --dir DIR", Short: "Write the hook, its configuration and the commands that put them into the " +
-			"server", Args: cobra.NoArgs,
-		Long: `Writes four files into DIR: launch.py, the hook; grange.json, its configuration; install.sh, the commands for qmgr; scp, for PBS_SCP in pbs.conf,
-which reads no configuration of users. Nothing of PBS is
-changed until somebody runs install.sh as root on the server's host. Jobs of the named queues start in virtual machines then, on hosts whose
-hook has said that grange is there; jobs of other queues stay as they are.`,
+		Use:   "install --dir DIR",
+		Short: "Write the hook, its configuration and a script that installs them", Args: cobra.NoArgs,
+		Long: `Write four files into DIR: launch.py, the hook; grange.json, its configuration; install.sh,
+the commands for qmgr; and scp, for PBS_SCP in pbs.conf, which does not read users'
+configuration.
+
+PBS is not changed until install.sh is run as root on the server's host. Then, jobs of the
+given queues start in virtual machines, on hosts whose hook has reported that grange is
+installed. Jobs of other queues are not affected.`,
 		Example: "  grange pbs install --dir /root/grange-pbs --queue vm",
 		RunE: func(*cobra.Command, []string) error {
 			if len(s.Queues) == 0 {
@@ -78,9 +81,9 @@ func queueSetupFlags(cmd *cobra.Command, dir, grange *string, queues *[]string, 
 	flags := cmd.Flags()
 	flags.StringVar(dir, "dir", "", "write the files into `DIR`")
 	flags.StringVar(grange, "grange", "", "`PATH` of grange on the hosts (default: this program)")
-	flags.StringArrayVar(queues, "queue", nil, "jobs of this `QUEUE` run in VMs (repeatable)")
+	flags.StringArrayVar(queues, "queue", nil, "`QUEUE` whose jobs run in VMs (repeatable)")
 	flags.IntVar(requeues, "requeues", config.DefaultRequeues,
-		"how often a job is queued again whose VM was not started")
+		"number of times that a job whose VM was not started is queued again")
 	cmd.MarkFlagRequired("dir")
 }
 

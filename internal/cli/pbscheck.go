@@ -15,10 +15,15 @@ func (a *app) pbsCheck() *cobra.Command {
 		conf = env
 	}
 	cmd := &cobra.Command{
-		Use: "check", Short: "Say what in OpenPBS keeps jobs in VMs from working as on the host",
-		Long: `On the server's host: ask the server for its hooks and queues, and look at the scheduler's configuration. On a host where jobs run: look at what the
-mom has got of the hook, at the wrapper, and at the mom's own configuration. Says what is wrong, why it matters, and what to do. Nothing is changed.
-It is root's to run: PBS shows hooks to nobody else. Exit status 1: something is broken, so that no job starts, or one could run outside of a VM.`,
+		Use: "check", Short: "Check OpenPBS for jobs in virtual machines",
+		Long: `Check OpenPBS for jobs in virtual machines. On the server's host, the command queries the
+server for its hooks and queues, and reads the scheduler's configuration. On a host that
+runs jobs, it checks the mom's copy of the hook, the wrapper, and the mom's configuration.
+It reports each problem with its consequence and its remedy, and changes nothing. Run it as
+root: PBS shows hooks to root only.
+
+Exit status 1: there is an error because of which jobs do not start, or could run outside of
+a VM.`,
 		Example: "  grange pbs check\n  grange pbs check --json",
 		Args:    cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -29,7 +34,7 @@ It is root's to run: PBS shows hooks to nobody else. Exit status 1: something is
 			return a.tellFindings(pbs.Check(site))
 		},
 	}
-	cmd.Flags().StringVar(&conf, "conf", conf, "`FILE` that says where PBS is")
+	cmd.Flags().StringVar(&conf, "conf", conf, "`FILE` that names the directories of PBS")
 	cmd.MarkFlagFilename("conf")
 	return cmd
 }

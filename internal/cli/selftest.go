@@ -36,17 +36,20 @@ type selftestFlags struct {
 func (a *app) selftestCommand() *cobra.Command {
 	var f selftestFlags
 	cmd := &cobra.Command{
-		Use: "selftest", Short: "Test that jobs on this host run as they should, with a verdict on each point",
+		Use: "selftest", Short: "Test that jobs run correctly on this host",
 		Args: cobra.NoArgs,
-		Long: `Test this host: KVM really used, libvirt's answer time, control groups, confinement, a VM of each shape that the
-host can hold with its pins and memory proven, huge pages, streams and exit status, start time against QEMU alone,
-overhead of memory and CPU, and what is left after many jobs. Each check ends with a verdict, a reason and what to do.
+		Long: `Test this host: use of KVM, response time of libvirt, control groups, confinement, a VM of
+each shape that fits on the host, with its pins and memory verified, huge pages, streams and
+exit status, start time compared with QEMU alone, overhead of memory and CPU, and what is
+left behind after many jobs. Each check ends with a verdict, a reason and a remedy.
 
-It runs jobs by the agent, as anybody would: what others have it never takes, and what is in use is not tested. Where
-others' jobs run it says what it would use, and asks. The report names nothing of the site unless --site is given. It
-takes root, an agent, and an image.
+The tests run jobs through the agent, as users do. They never take resources from other
+jobs, and do not test what is in use. If jobs of others are running, the command prints what
+it would use and asks for confirmation. The report does not identify the site unless --site
+is given. The command must run as root, and needs an agent and an image.
 
-Exit status 0: nothing is bad. 4: something is. 1 and 2: there was no test. 130: it was given up.`,
+Exit status 0: no verdict is bad. 4: a verdict is bad. 1 and 2: the test was not made. 130:
+the test was interrupted.`,
 		Example: "  grange selftest\n  grange selftest -o report.html\n  grange selftest --only kvm,start --json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.list {
@@ -61,14 +64,14 @@ Exit status 0: nothing is bad. 4: something is. 1 and 2: there was no test. 130:
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&f.output, "output", "o", "",
-		"write the report to `FILE`: a page, or JSON where the name ends in .json")
-	flags.StringSliceVar(&f.only, "only", nil, "make only these checks: `NAME,..`")
+		"write the report to `FILE`: HTML, or JSON if the name ends in .json")
+	flags.StringSliceVar(&f.only, "only", nil, "run only these checks: `NAME,..`")
 	flags.BoolVar(&f.list, "list", false, "list the checks")
-	flags.IntVar(&f.jobs, "jobs", 50, "jobs of the check for leaks")
-	flags.BoolVar(&f.site, "site", false, "name the host, and raw messages, in the report")
-	flags.BoolVarP(&f.yes, "yes", "y", false, "do not ask where others' jobs run")
-	flags.StringVar(&f.image, "image", "", "image to test with (default: the agent's)")
-	flags.StringVar(&f.config, "config", DefaultConfig, "the agent's configuration")
+	flags.IntVar(&f.jobs, "jobs", 50, "number of jobs in the check for leaks")
+	flags.BoolVar(&f.site, "site", false, "include the host's name and raw messages in the report")
+	flags.BoolVarP(&f.yes, "yes", "y", false, "do not ask for confirmation if jobs of others are running")
+	flags.StringVar(&f.image, "image", "", "`IMAGE` to test with (default: the agent's)")
+	flags.StringVar(&f.config, "config", DefaultConfig, "`FILE` with the agent's configuration")
 	cmd.RegisterFlagCompletionFunc("image", a.completeImages)
 	complete(cmd, "only", checkNames)
 	return cmd

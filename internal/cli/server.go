@@ -36,10 +36,14 @@ type serverFlags struct{ config, store, listen, socket string }
 func (a *app) serverCommand() *cobra.Command {
 	var f serverFlags
 	cmd := &cobra.Command{
-		Use: "server", Short: "Run a server of the fleet, and look after its database", Args: cobra.NoArgs,
-		Long: `Run a server of the fleet: it knows all hosts, cells and VMs of people, places VMs and tells hosts what is wanted of them. It answers on a
-socket for this machine, where root may do all, and with TLS for people and hosts. Its database is a SQLite file, or PostgreSQL where there are
-several servers. It needs no root. HUP makes it read its certificate again; TERM ends it; hosts and VMs go on.`,
+		Use: "server", Short: "Run a server of the fleet, and manage its database", Args: cobra.NoArgs,
+		Long: `Run a server of the fleet. The server stores all hosts, cells and users' VMs, places VMs on
+hosts, and sends each host the VMs that it is to run. It listens on a local socket, where
+root has all permissions, and with TLS for users and hosts. Its database is a SQLite file,
+or PostgreSQL if there are several servers. The server does not need root.
+
+SIGHUP makes the server read its certificate again. SIGTERM stops it; hosts and VMs continue
+to run.`,
 		Example: "  grange server\n  grange server --store postgres:///grange --listen :7480",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := f.read(cmd)
@@ -51,11 +55,12 @@ several servers. It needs no root. HUP makes it read its certificate again; TERM
 	}
 	shared := cmd.PersistentFlags()
 	shared.StringVar(&f.config, "config", DefaultServerConfig,
-		"configuration `FILE`; a file that is named must exist, without "+DefaultServerConfig+" all defaults hold")
+		"configuration `FILE`; a file given here must exist; if "+DefaultServerConfig+" does not exist, defaults apply")
 	shared.StringVar(&f.store, "store", "",
-		"database in place of the configuration's: a `FILE`, or postgres://USER@HOST/DATABASE")
-	cmd.Flags().StringVar(&f.listen, "listen", "", "`HOST:PORT` for people and hosts in place of the configuration's")
-	cmd.Flags().StringVar(&f.socket, "socket", "", "`PATH` of the server's own socket in place of the configuration's")
+		"database, instead of the configured one: a `FILE`, or postgres://USER@HOST/DATABASE")
+	cmd.Flags().StringVar(&f.listen, "listen", "", "`HOST:PORT` for users and hosts, instead of the configured one")
+	cmd.Flags().StringVar(&f.socket, "socket", "",
+		"`PATH` of the server's local socket, instead of the configured one")
 	cmd.AddCommand(a.serverCheck(&f), a.serverStatus(), a.serverBackup(&f), a.serverRestore(&f), a.serverCA())
 	return cmd
 }

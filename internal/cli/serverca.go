@@ -16,7 +16,7 @@ import (
 
 func (a *app) serverCA() *cobra.Command {
 	show := a.serverCAShow()
-	cmd := &cobra.Command{Use: "ca", Short: "The fleet's certificate authority, and its rotation", Args: cobra.NoArgs,
+	cmd := &cobra.Command{Use: "ca", Short: "Show and rotate the fleet's certificate authority", Args: cobra.NoArgs,
 		Long: show.Long, RunE: show.RunE}
 	cmd.AddCommand(show, a.serverCARotate(), a.serverCARetire())
 	return cmd
@@ -25,10 +25,11 @@ func (a *app) serverCA() *cobra.Command {
 func (a *app) serverCAShow() *cobra.Command {
 	var asPEM bool
 	cmd := &cobra.Command{
-		Use: "show", Short: "Show the fleet's authorities, and whom a rotation waits for", Args: cobra.NoArgs,
-		Long: `Show the fleet's certificate authorities: how many hosts have certificates of each and trust it about servers, and,
-while one replaces another, which hosts and join tokens still need the older one, and for what. The certificates (--pem)
-are what people's client.toml names as ca.`,
+		Use: "show", Short: "Show the fleet's authorities and the state of a rotation", Args: cobra.NoArgs,
+		Long: `Show the fleet's certificate authorities, and for each the number of hosts that have
+certificates of it and that trust it to authenticate servers. During a rotation, also show
+which hosts and join tokens still need the older authority, and for what. --pem prints the
+certificates, which users set as ca in client.toml.`,
 		Example: "  grange server ca\n  grange server ca show --pem >/etc/grange/fleet-ca.pem",
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
 			ca, err := c.CA(ctx)
@@ -44,17 +45,20 @@ are what people's client.toml names as ca.`,
 			return a.printCA(ca)
 		}),
 	}
-	cmd.Flags().BoolVar(&asPEM, "pem", false, "print the certificates alone")
+	cmd.Flags().BoolVar(&asPEM, "pem", false, "print only the certificates")
 	return cmd
 }
 
 func (a *app) serverCARotate() *cobra.Command {
 	return &cobra.Command{
-		Use: "rotate", Short: "Replace the fleet's authority, while hosts and VMs run", Args: cobra.NoArgs,
-		Long: `Make the authority that replaces the present one. Hosts are told of it with their next report and renew
-their certificates, which it issues; until the older one is retired both are good. All servers of the fleet must be of this
-release, and hosts whose agents are older hold the rotation up. It ends by "grange server ca retire", or by itself after 30
-days, when nobody needs the older one.`,
+		Use: "rotate", Short: "Replace the fleet's authority while hosts and VMs run", Args: cobra.NoArgs,
+		Long: `Create a certificate authority that replaces the current one. Hosts learn of it with their
+next report, and renew their certificates, which the new authority issues. Both authorities
+are valid until the older one is retired.
+
+All servers of the fleet must run this release, and hosts with older agents delay the
+rotation. The rotation ends with "grange server ca retire", or automatically after 30 days,
+when nothing needs the older authority.`,
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
 			ca, err := c.RotateCA(ctx)
 			if err != nil {
@@ -69,9 +73,11 @@ func (a *app) serverCARetire() *cobra.Command {
 	var now bool
 	var without []string
 	cmd := &cobra.Command{
-		Use: "retire", Short: "Retire the authority that is replaced", Args: cobra.NoArgs,
-		Long: `Retire the older of two authorities. It is refused while a host or a join token needs it. With --now they are shown,
-and cut off after a yes: such a host joins again, by a token that is made for it, as one that was installed anew, and its VMs count as lost.`,
+		Use: "retire", Short: "Retire the older authority", Args: cobra.NoArgs,
+		Long: `Retire the older of two authorities. The command fails while a host or a join token needs
+it. With --now, it lists them and asks for confirmation, then cuts them off. A host that is
+cut off has to join again, with a new token, as a reinstalled host does; its VMs count as
+lost.`,
 		Example: "  grange server ca retire\n  grange server ca retire --now\n  grange server ca retire --without " +
 			"wn-7,wn-8",
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
@@ -89,9 +95,9 @@ and cut off after a yes: such a host joins again, by a token that is made for it
 		}),
 	}
 	cmd.Flags().BoolVar(&now, "now", false,
-		"cut off those who still need it, after they were shown and you answered yes")
+		"cut off hosts and tokens that still need the authority, after confirmation")
 	cmd.Flags().StringSliceVar(&without, "without", nil,
-		"cut these off, and nobody else: `NAMES` of hosts, IDs of join tokens")
+		"cut off only these `NAMES` of hosts and IDs of join tokens")
 	cmd.MarkFlagsMutuallyExclusive("now", "without")
 	return cmd
 }

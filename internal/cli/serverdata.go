@@ -24,9 +24,12 @@ import (
 // serverCheck finds before a start, and before an upgrade, what would keep the server from it.
 func (a *app) serverCheck(f *serverFlags) *cobra.Command {
 	return &cobra.Command{
-		Use: "check", Short: "Look at the configuration and the database, and change nothing", Args: cobra.NoArgs,
-		Long: `Look at the configuration, the files that it names and the whole database, and change nothing: each row is read as the
-server would read it, and each text must be one that both kinds of database keep. Whether rows that name each other exist is not looked at. A server may run meanwhile. After an upgrade of the program it says what its first start will do to the tables.`,
+		Use: "check", Short: "Check the configuration and the database", Args: cobra.NoArgs,
+		Long: `Check the configuration, the files that it names, and the whole database. Each row is read
+as the server reads it, and each text must be one that both kinds of database can store.
+References between rows are not checked. Nothing is changed, and a server may be running
+meanwhile. After an upgrade, the command prints what the server's first start will do to the
+tables.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := f.read(cmd)
 			if err != nil {
@@ -122,7 +125,7 @@ func nameOf(url string) string {
 
 func (a *app) serverStatus() *cobra.Command {
 	return &cobra.Command{
-		Use: "status", Short: "Show how the fleet is, in numbers", Args: cobra.NoArgs,
+		Use: "status", Short: "Print statistics of the fleet", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := a.fleet()
 			if err != nil {
@@ -168,12 +171,15 @@ func (a *app) serverBackup(f *serverFlags) *cobra.Command {
 	var dir string
 	var keep int
 	cmd := &cobra.Command{
-		Use: "backup {FILE | --dir DIR}", Short: "Copy the database into a new file, while the server runs",
+		Use: "backup {FILE | --dir DIR}", Short: "Copy the database to a new file while the server runs",
 		Args: cobra.MaximumNArgs(1),
-		Long: `Copy the database, of either kind, as it is at one moment into a new SQLite file, while the server runs. The file is there when it is whole, and never
-replaces another. It holds hashes of tokens and users' data, and the key of the fleet's authority, sealed by ca_key_file, of which a copy is kept elsewhere.
+		Long: `Copy the database, of either kind, to a new SQLite file while the server runs. The copy is a
+snapshot of one moment. The file appears when it is complete, and never replaces another
+file. It contains hashes of tokens, users' data, and the key of the fleet's authority,
+sealed with ca_key_file; keep a copy of that key file elsewhere.
 
-With --dir the file is named by the time, and the oldest ones of these are deleted from the directory.`,
+With --dir, the file is named by the time, and the oldest backups in the directory are
+deleted.`,
 		Example: "  sudo -u grange grange server backup /var/lib/grange-server/grange-$(date +%F).db\n  systemctl " +
 			"enable --now grange-server-backup.timer",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -195,8 +201,8 @@ With --dir the file is named by the time, and the oldest ones of these are delet
 			return a.printCopied(copied, err, args[0])
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dir", "", "`DIR` of backups, in place of FILE")
-	cmd.Flags().IntVar(&keep, "keep", 14, "how many `BACKUPS` are kept in the directory")
+	cmd.Flags().StringVar(&dir, "dir", "", "`DIR` of the backups, instead of FILE")
+	cmd.Flags().IntVar(&keep, "keep", 14, "number of `BACKUPS` to keep in the directory")
 	return cmd
 }
 
@@ -220,9 +226,11 @@ func (a *app) rotateBackups(ctx context.Context, from, dir string, keep int) err
 
 func (a *app) serverRestore(f *serverFlags) *cobra.Command {
 	return &cobra.Command{
-		Use: "restore FILE", Short: "Bring a backup into an empty database", Args: cobra.ExactArgs(1),
-		Long: `Bring a backup into the database of the configuration, or of --store, which must be empty. Stop all servers before. What was done after the backup is not
-known to the restored server: VMs that were made since run on, are reported by their hosts, and are left alone.`,
+		Use: "restore FILE", Short: "Restore a backup into an empty database", Args: cobra.ExactArgs(1),
+		Long: `Restore a backup into the configured database, or into that of --store, which must be empty.
+Stop all servers first. The restored server has no record of what was done after the backup:
+VMs created since then continue to run, their hosts report them, and nothing is done to
+them.`,
 		Example: "  systemctl stop grange-server\n  mkdir broken && mv server.db* broken/\n  grange server restore " +
 			"grange-2026-11-21.db\n  systemctl start grange-server",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -237,21 +245,22 @@ known to the restored server: VMs that were made since run on, are reported by t
 }
 
 func (a *app) storeCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "store", Short: "Move the database of a fleet"}
+	cmd := &cobra.Command{Use: "store", Short: "Copy the database of a fleet"}
 	var from, to string
 	move := &cobra.Command{
-		Use: "copy", Short: "Copy a database into an empty one, also of the other kind", Args: cobra.NoArgs,
-		Long: `Copy a database into an empty one, also of the other kind: from SQLite to PostgreSQL when a second server comes, or back. Stop the servers before: what they
-write meanwhile is not in the copy.`,
+		Use: "copy", Short: "Copy a database into an empty one, of either kind", Args: cobra.NoArgs,
+		Long: `Copy a database into an empty one, of the same or the other kind: from SQLite to PostgreSQL
+when you add a second server, or back. Stop the servers first: what they write during the
+copy is not included.`,
 		Example: "  grange store copy --from /var/lib/grange-server/server.db --to postgres:///grange",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			copied, err := store.Copy(cmd.Context(), from, to)
 			return a.printCopied(copied, err, nameOf(to))
 		},
 	}
-	move.Flags().StringVar(&from, "from", "", "database to copy: a `FILE`, or postgres://USER@HOST/DATABASE")
+	move.Flags().StringVar(&from, "from", "", "source database: a `FILE`, or postgres://USER@HOST/DATABASE")
 	move.Flags().StringVar(&to, "to", "",
-		"empty database: a `FILE` that is not there yet, or postgres://USER@HOST/DATABASE")
+		"target database, empty: a `FILE` that does not exist, or postgres://USER@HOST/DATABASE")
 	for _, name := range []string{"from", "to"} {
 		if err := move.MarkFlagRequired(name); err != nil {
 			panic(err) // the flag is declared above

@@ -29,29 +29,31 @@ type simFlags struct {
 func (a *app) simCommand() *cobra.Command {
 	var f simFlags
 	cmd := &cobra.Command{
-		Use: "sim --server URL --token-file FILE", Short: "Run hosts that are not there, to size a server",
+		Use: "sim --server URL --token-file FILE", Short: "Simulate many hosts, to size a server",
 		Args: cobra.NoArgs,
-		Long: `Runs many hosts in one process that are not there. Each joins with a token (` + "`grange host token create --count N`" + `), has a certificate and
-connections of its own, and carries out what is wanted of it by saying so. The server does for them all that it does for real ones: give them a
-cell that no user's VMs go to. It runs until it is stopped; with --dir the same hosts come back another time.`,
+		Long: "Simulate many hosts in one process. Each host joins with a token\n" +
+			"(`grange host token create --count N`), has its own certificate and connections, and reports\n" +
+			"every change that is requested of it as done. The server treats these hosts like real ones:\n" +
+			"put them in a cell to which no user's VMs go. The command runs until it is stopped. With\n" +
+			"--dir, the same hosts return in the next run.",
 		Example: "  grange host token create --cell trial --count 1000 >token\n  grange sim --hosts 1000 --server " +
 			"https://server.example.org:7480 --token-file token --churn 2",
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runSim(cmd.Context(), f) },
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&f.o.Hosts, "hosts", 100, "how many")
-	flags.StringVar(&f.o.Prefix, "prefix", "sim-", "what their names begin with")
+	flags.IntVar(&f.o.Hosts, "hosts", 100, "number of hosts")
+	flags.StringVar(&f.o.Prefix, "prefix", "sim-", "prefix of the hosts' names")
 	flags.StringVar(&f.tokenFile, "token-file", "",
-		"`FILE` with a join token for as many hosts; - reads it from standard input")
-	flags.StringVar(&f.dir, "dir", "", "`DIRECTORY` that keeps their identities; a temporary one when not given")
-	flags.DurationVar(&f.o.Host.Delay, "delay", time.Second, "how long each step of a VM takes")
-	flags.Float64Var(&f.o.Host.Failing, "failing", 0, "share of starts of VMs that fail, 0 to 1")
-	flags.Float64Var(&f.o.Churn, "churn", 0, "agents that are started anew, a second")
-	flags.IntVar(&f.sockets, "sockets", 2, "of each host, each a NUMA node")
-	flags.IntVar(&f.cores, "cores", 16, "of each socket, with two threads each")
-	flags.StringVar(&f.memory, "memory", "256G", "of each host")
-	flags.StringSliceVar(&f.images, "image", []string{"micro"}, "`IMAGES` that they say they have")
-	flags.StringSliceVar(&f.bridges, "bridge", []string{"br0"}, "`BRIDGES` that they say they have")
+		"`FILE` with a join token for that many hosts; - reads standard input")
+	flags.StringVar(&f.dir, "dir", "", "`DIRECTORY` that stores the hosts' identities (default: a temporary one)")
+	flags.DurationVar(&f.o.Host.Delay, "delay", time.Second, "duration of each step of a VM")
+	flags.Float64Var(&f.o.Host.Failing, "failing", 0, "fraction of VM starts that fail, 0 to 1")
+	flags.Float64Var(&f.o.Churn, "churn", 0, "agents that are restarted per second")
+	flags.IntVar(&f.sockets, "sockets", 2, "sockets per host, each a NUMA node")
+	flags.IntVar(&f.cores, "cores", 16, "cores per socket, with two threads each")
+	flags.StringVar(&f.memory, "memory", "256G", "memory `SIZE` of each host")
+	flags.StringSliceVar(&f.images, "image", []string{"micro"}, "`IMAGES` that the hosts report")
+	flags.StringSliceVar(&f.bridges, "bridge", []string{"br0"}, "`BRIDGES` that the hosts report")
 	return cmd
 }
 

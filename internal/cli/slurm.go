@@ -17,7 +17,7 @@ import (
 )
 
 func (a *app) slurmCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "slurm", Short: "Set up Slurm for jobs in virtual machines, and check it"}
+	cmd := &cobra.Command{Use: "slurm", Short: "Set up and check Slurm for jobs in virtual machines"}
 	cmd.AddCommand(a.slurmInstall(), a.slurmCompile(), a.slurmUninstall(), a.slurmCheck(), a.slurmCatalogue(),
 		a.slurmProlog(), a.slurmOCI())
 	return cmd
@@ -29,7 +29,7 @@ func (a *app) slurmPlaces(cmd *cobra.Command, i *slurm.Install) {
 	flags.StringVar(&i.Root, "root", "/", "write below `DIR`, for a package or an image of a host")
 	flags.StringVar(&i.ConfDir, "conf-dir", "/etc/slurm", "`DIR` of slurm.conf")
 	flags.StringVar(&i.PluginDir, "plugin-dir", pluginDir(), "`DIR` for the plug-in")
-	flags.BoolVar(&i.Submit, "submit", false, "a host where people submit and no job runs")
+	flags.BoolVar(&i.Submit, "submit", false, "this host is a submit host that runs no jobs")
 	cmd.MarkFlagDirname("root")
 	cmd.MarkFlagDirname("conf-dir")
 	cmd.MarkFlagDirname("plugin-dir")
@@ -39,10 +39,14 @@ func (a *app) slurmInstall() *cobra.Command {
 	var i slurm.Install
 	var dryRun bool
 	cmd := &cobra.Command{
-		Use: "install", Short: "Compile the plug-in for this host's Slurm and put it and its prolog in place",
-		Long: `Compile the plug-in against the headers of this host's Slurm; write the plug-in, its line in plugstack.conf.d, and a prolog.
-The site's own slurm.conf and plugstack.conf are changed with --write only: without it, what they lack is shown as a diff.
-Run it again after each upgrade of Slurm; what is there already stays. With --oci it compiles nothing: it writes oci.conf, a prolog and an epilog; see grange slurm oci.`,
+		Use: "install", Short: "Compile and install the plug-in and its prolog",
+		Long: `Compile the plug-in against the headers of this host's Slurm, and install the plug-in, its
+line in plugstack.conf.d and a prolog. slurm.conf and plugstack.conf of the site are changed
+only with --write; without it, the missing lines are printed as a diff. Run the command
+again after each upgrade of Slurm; files that are up to date are not changed.
+
+With --oci, nothing is compiled: the command writes oci.conf, a prolog and an epilog. See
+grange slurm oci.`,
 		Example: `  grange slurm install --default micro --dry-run
   grange slurm install --default micro --catalogue /etc/slurm/grange-catalogue
   grange slurm install --submit --catalogue /etc/slurm/grange-catalogue
@@ -71,20 +75,21 @@ Run it again after each upgrade of Slurm; what is there already stays. With --oc
 	}
 	a.slurmPlaces(cmd, &i)
 	flags := cmd.Flags()
-	flags.StringVar(&i.Include, "include", "", "`DIR` that holds slurm/spank.h")
-	flags.StringVar(&i.Wrapper, "wrapper", "", "grange as it lies on hosts (default: this program)")
-	flags.StringVar(&i.Checked, "checked", slurm.Checked, "`DIR` where the prolog notes what it has looked at")
+	flags.StringVar(&i.Include, "include", "", "`DIR` that contains slurm/spank.h")
+	flags.StringVar(&i.Wrapper, "wrapper", "", "`PATH` of grange on the hosts (default: this program)")
+	flags.StringVar(&i.Checked, "checked", slurm.Checked, "`DIR` in which the prolog records what it has checked")
 	flags.StringVar(&i.Catalogue, "catalogue", "",
 		"`FILE` with the images and shapes that sbatch accepts; see grange slurm catalogue")
 	flags.StringVar(&i.Default, "default", "",
-		"`IMAGE[:SHAPE]` for jobs that name none: no job runs on the host itself then")
-	flags.Uint32Var(&i.MinUID, "min-uid", 1000, "users below it get no default")
-	flags.BoolVar(&i.Metal, "allow-metal", false, "let --no-vm run a job on the host itself")
-	flags.StringVar(&i.Words, "words", slurm.Words, "with --oci: `DIR` where the prolog leaves word for jobs")
+		"`IMAGE[:SHAPE]` for jobs that request none, so that no job runs on the host itself")
+	flags.Uint32Var(&i.MinUID, "min-uid", 1000, "lowest user ID that the default applies to")
+	flags.BoolVar(&i.Metal, "allow-metal", false, "permit jobs to run on the host itself with --no-vm")
+	flags.StringVar(&i.Words, "words", slurm.Words, "with --oci: `DIR` in which the prolog leaves messages for jobs")
 	flags.BoolVar(&i.OCI, "oci", false,
-		"bundles for --container instead of the plug-in: write oci.conf, a prolog and an epilog, and compile nothing")
+		"use bundles for --container instead of the plug-in: write oci.conf, a prolog and an epilog, and compile "+
+			"nothing")
 	flags.BoolVar(&i.Write, "write", false, "change slurm.conf and plugstack.conf too")
-	flags.BoolVar(&dryRun, "dry-run", false, "show what would be done")
+	flags.BoolVar(&dryRun, "dry-run", false, "print what would be done")
 	return cmd
 }
 
@@ -99,9 +104,10 @@ func pluginDir() string {
 func (a *app) slurmCompile() *cobra.Command {
 	var i slurm.Install
 	cmd := &cobra.Command{
-		Use: "compile", Short: "Compile the plug-in for this host's Slurm, and change nothing else",
-		Long: `Compile the plug-in against the headers of this host's Slurm and put it where plugstack.conf.d/grange.conf names it, or else
-into --plugin-dir. No configuration is written. The package grange-slurm runs it when it is installed and after each upgrade of Slurm.`,
+		Use: "compile", Short: "Compile the plug-in for this host's Slurm",
+		Long: `Compile the plug-in against the headers of this host's Slurm, and write it to the path in
+plugstack.conf.d/grange.conf, or else to --plugin-dir. No configuration is written. The
+package grange-slurm runs this command when it is installed and after each upgrade of Slurm.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			file, err := i.Compile(cmd.Context(), program.Start)
@@ -116,17 +122,20 @@ into --plugin-dir. No configuration is written. The package grange-slurm runs it
 		},
 	}
 	a.slurmPlaces(cmd, &i)
-	cmd.Flags().StringVar(&i.Include, "include", "", "`DIR` that holds slurm/spank.h")
+	cmd.Flags().StringVar(&i.Include, "include", "", "`DIR` that contains slurm/spank.h")
 	return cmd
 }
 
 func (a *app) slurmUninstall() *cobra.Command {
 	var i slurm.Install
 	cmd := &cobra.Command{
-		Use: "uninstall", Short: "Remove what install wrote",
-		Long: `Remove the plug-in, its line in plugstack.conf.d and the prolog. What install wanted in the site's own slurm.conf and plugstack.conf
-is shown as a diff; --write takes it out. A prolog that slurm.conf names stays as a script that does nothing, for Slurm drains a host where it
-finds none: after scontrol reconfigure, run this again.`,
+		Use: "uninstall", Short: "Remove the files that install wrote",
+		Long: `Remove the plug-in, its line in plugstack.conf.d and the prolog. Lines that install required
+in the site's slurm.conf and plugstack.conf are printed as a diff; --write removes them.
+
+A prolog that slurm.conf still names is replaced by a script that does nothing, because
+Slurm drains a host whose prolog is missing. Run scontrol reconfigure, then this command
+again.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			r, err := i.Removal()
@@ -150,9 +159,13 @@ func (a *app) slurmCheck() *cobra.Command {
 		conf = env
 	}
 	cmd := &cobra.Command{
-		Use: "check", Short: "Say what in this host's configuration of Slurm keeps jobs in VMs from working as on the host",
-		Long: `Read slurm.conf, plugstack.conf, cgroup.conf and oci.conf of this host, look at the plug-in and the wrapper, and say what is wrong, why it
-matters, and what to do. Nothing is changed. Exit status 1: something is broken, so that no job starts, or one could run outside of a VM.`,
+		Use: "check", Short: "Check this host's Slurm for jobs in virtual machines",
+		Long: `Read slurm.conf, plugstack.conf, cgroup.conf and oci.conf of this host, check the plug-in
+and the wrapper, and report each problem with its consequence and its remedy. The command
+changes nothing.
+
+Exit status 1: there is an error because of which jobs do not start, or could run outside of
+a VM.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			site, err := slurm.ReadSite(cmd.Context(), program.Start, conf)
@@ -169,8 +182,8 @@ matters, and what to do. Nothing is changed. Exit status 1: something is broken,
 			return a.tellFindings(findings)
 		},
 	}
-	cmd.Flags().StringVar(&conf, "conf", conf, "`FILE` to check; the others lie beside it")
-	cmd.Flags().BoolVar(&submit, "submit", false, "a host where people submit and no job runs")
+	cmd.Flags().StringVar(&conf, "conf", conf, "slurm.conf to check, a `FILE` in the directory of the other files")
+	cmd.Flags().BoolVar(&submit, "submit", false, "this host is a submit host that runs no jobs")
 	cmd.MarkFlagFilename("conf")
 	return cmd
 }
@@ -178,9 +191,10 @@ matters, and what to do. Nothing is changed. Exit status 1: something is broken,
 func (a *app) slurmCatalogue() *cobra.Command {
 	var to, file string
 	cmd := &cobra.Command{
-		Use: "catalogue", Short: "Write the images and shapes of this host's agent, for sbatch to check --vm against",
-		Long: `Write one line for each image and each shape that this host's agent has. Put the file where every submit host sees it, and name it with catalogue=
-in plugstack.conf: sbatch then refuses a word that is not in it, before the job waits in the queue.`,
+		Use: "catalogue", Short: "Write the list of images and shapes that sbatch checks --vm against",
+		Long: `Write one line for each image and each shape of this host's agent. Store the file where all
+submit hosts can read it, and name it with catalogue= in plugstack.conf. sbatch then refuses
+an image or shape that is not in the file, before the job is queued.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			images, err := a.client().Images(cmd.Context())
@@ -214,7 +228,7 @@ in plugstack.conf: sbatch then refuses a word that is not in it, before the job 
 			})
 		},
 	}
-	cmd.Flags().StringVar(&file, "config", DefaultConfig, "the agent's configuration `FILE`, for its shapes")
+	cmd.Flags().StringVar(&file, "config", DefaultConfig, "`FILE` with the agent's configuration, for its shapes")
 	cmd.MarkFlagFilename("config")
 	cmd.Flags().StringVarP(&to, "output", "o", "", "`FILE` to replace (default: standard output)")
 	cmd.MarkFlagFilename("output")

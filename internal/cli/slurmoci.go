@@ -17,23 +17,29 @@ import (
 
 func (a *app) slurmOCI() *cobra.Command {
 	cmd := &cobra.Command{Use: "oci",
-		Short: "Jobs of Slurm in virtual machines without a compiled plug-in: bundles for --container",
-		Long: `Slurm starts jobs with --container=BUNDLE through the programs that oci.conf names. ` + "`grange slurm install --oci`" + ` has that name grange, and a bundle
-that ` + "`grange slurm oci bundle`" + ` wrote stands for an image: sbatch --container=/srv/vm/el9 job.sh runs the job in a VM of it.`}
+		Short: "Run Slurm jobs in VMs with --container instead of the plug-in",
+		Long: "Slurm starts jobs with --container=BUNDLE through the programs that are set in oci.conf.\n" +
+			"`grange slurm install --oci` sets them to grange. A bundle, which `grange slurm oci bundle`\n" +
+			"writes, stands for an image: sbatch --container=/srv/vm/el9 job.sh runs the job in a VM of\n" +
+			"that image."}
 	cmd.AddCommand(a.ociBundle(), a.ociRun(), a.ociProlog(),
-		ociCommand("state ID", "Tell Slurm of a container that it has ended", a.ociState),
-		ociCommand("kill ID", "Nothing: what is to be ended, Slurm has ended", nil),
-		ociCommand("delete ID", "Nothing: nothing is left", nil))
+		ociCommand("state ID", "Report to Slurm that a container has ended", a.ociState),
+		ociCommand("kill ID", "Do nothing: Slurm has already ended the processes", nil),
+		ociCommand("delete ID", "Do nothing: nothing is left to delete", nil))
 	return cmd
 }
 
 func (a *app) ociBundle() *cobra.Command {
 	var dir, shape string
 	cmd := &cobra.Command{
-		Use: "bundle IMAGE --dir DIR", Short: "Write the bundle that stands for an image",
-		Long: `Write a directory for sbatch, srun and salloc --container=DIR. It holds a config.json, which names the image and a shape in annotations, and no file of
-the image. It must be there under the same path on every host that runs jobs: a shared directory will do. The image @policy is the one of the
-agent's policy. Anybody can write such a bundle; it gives nobody more than the agent would give them anyway.`,
+		Use: "bundle IMAGE --dir DIR", Short: "Write a bundle that stands for an image",
+		Long: `Write a directory for the --container=DIR option of sbatch, srun and salloc. It contains a
+config.json, which names the image and a shape in annotations, and no file of the image. The
+directory must exist under the same path on every host that runs jobs; a shared directory is
+suitable.
+
+The image @policy stands for the image that the agent's policy selects. Anyone can write a
+bundle: it gives no access beyond what the agent would grant.`,
 		Example: `  grange slurm oci bundle el9 --dir /srv/vm/el9
   grange slurm oci bundle el9 --shape large --dir /srv/vm/el9-large`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeImages,
@@ -54,8 +60,8 @@ agent's policy. Anybody can write such a bundle; it gives nobody more than the a
 			})
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dir", "", "`DIR` to write, and make where it is not there")
-	cmd.Flags().StringVar(&shape, "shape", "", "named shape of the agents' configuration")
+	cmd.Flags().StringVar(&dir, "dir", "", "`DIR` to write, created if it does not exist")
+	cmd.Flags().StringVar(&shape, "shape", "", "`SHAPE` from the agents' configuration")
 	cmd.MarkFlagDirname("dir")
 	return cmd
 }
@@ -64,7 +70,7 @@ agent's policy. Anybody can write such a bundle; it gives nobody more than the a
 // environment there is nothing of the user's: that is in the bundle, as Slurm wrote it anew.
 func (a *app) ociRun() *cobra.Command {
 	var words string
-	cmd := &cobra.Command{Use: "run BUNDLE JOB TASK", Short: "Run a task of Slurm's in its virtual machine",
+	cmd := &cobra.Command{Use: "run BUNDLE JOB TASK", Short: "Run a task of a Slurm job in its virtual machine",
 		Args: cobra.ExactArgs(3), Hidden: true, RunE: func(cmd *cobra.Command, args []string) error {
 			a.siteSocket(cmd)
 			f, command, err := ociJob(words, args[0], args[1], args[2])
@@ -74,7 +80,7 @@ func (a *app) ociRun() *cobra.Command {
 			}
 			return a.exec(cmd.Context(), f, command)
 		}}
-	cmd.Flags().StringVar(&words, "words", slurm.Words, "`DIR` where the prolog leaves word")
+	cmd.Flags().StringVar(&words, "words", slurm.Words, "`DIR` in which the prolog leaves messages")
 	return cmd
 }
 
@@ -113,9 +119,9 @@ func ociJob(words, bundle, job, task string) (*execFlags, []string, error) {
 func (a *app) ociProlog() *cobra.Command {
 	p := slurm.Prolog{Getenv: os.Getenv, Run: program.Start}
 	cmd := &cobra.Command{Use: "prolog",
-		Short: "Refuse a job on a host where Slurm would run --container on the host itself", Args: cobra.NoArgs,
+		Short: "Refuse jobs if Slurm would run --container on the host itself", Args: cobra.NoArgs,
 		Hidden: true, RunE: func(cmd *cobra.Command, _ []string) error { return p.CheckOCI(cmd.Context()) }}
-	cmd.Flags().StringVar(&p.Conf, "conf", "/etc/slurm/"+slurm.OCIName, "oci.conf as the prolog looked for it")
+	cmd.Flags().StringVar(&p.Conf, "conf", "/etc/slurm/"+slurm.OCIName, "`FILE` that the prolog takes as oci.conf")
 	return cmd
 }
 

@@ -3,7 +3,7 @@ package cli
 import "github.com/spf13/cobra"
 
 func (a *app) tuneCommand() *cobra.Command {
-	tune := &cobra.Command{Use: "tune", Short: "Judge and change how this host is set up for virtual machines"}
+	tune := &cobra.Command{Use: "tune", Short: "Audit and change the configuration of this host for VMs"}
 	tune.AddCommand(a.tuneAudit(), a.tuneRules(), a.tuneExplain(), a.tuneProfiles(), a.tuneVerifyCommand())
 	tune.AddCommand(a.tuneApplyCommands()...)
 	return tune

@@ -36,16 +36,16 @@ func (a *app) tuneApplyCommands() []*cobra.Command {
 
 // What plan and apply do with the findings of a rule.
 const (
-	mendOnly = "mend only what this `RULE` finds"
-	mendNot  = "leave alone what this `RULE` finds"
+	mendOnly = "fix only findings of this `RULE`"
+	mendNot  = "do not fix findings of this `RULE`"
 )
 
 func (a *app) tunePlan() *cobra.Command {
 	var f applyFlags
 	cmd := &cobra.Command{
-		Use: "plan", Short: "Show exactly what apply would change, as a diff", Args: cobra.NoArgs,
-		Long: "Audit a host and show what would mend the findings: every value, file, service, module and word of " +
-			"the kernel's command line, " + "with what is there now. Nothing is changed.",
+		Use: "plan", Short: "Show what apply would change, as a diff", Args: cobra.NoArgs,
+		Long: `Audit a host and print the changes that would fix the findings: every value, file, service,
+module and kernel parameter, with its current state. Nothing is changed.`,
 		Example: "  grange tune plan\n  grange tune plan --rule ksm-on-compute\n  grange tune plan --from node17.tar " +
 			"--json",
 		RunE: func(cmd *cobra.Command, _ []string) error { return inTree(f.root, a.plan(cmd.Context(), f)) },
@@ -60,17 +60,17 @@ func (a *app) tunePlan() *cobra.Command {
 func (a *app) tuneApply() *cobra.Command {
 	var f applyFlags
 	cmd := &cobra.Command{
-		Use: "apply", Short: "Make the changes of a plan: recorded, verified, undone when one fails",
+		Use: "apply", Short: "Fix what the audit found; undo all changes if one fails",
 		Args: cobra.NoArgs,
-		Long: "Audit this host, show the plan, and make it after a yes. What was there is on disk before anything " +
-			"changes; each step is read back; " +
-			"when one fails, or on ctrl-C, all are taken back. `grange tune undo` takes back what was applied, also " +
-			"after a kill.\n\n" +
-			"Modules are loaded anew, and memory is taken for huge pages, only while no VM runs. --drain has this " +
-			"host's agent start no VM, waits for " +
-			"the last one, makes the changes and lets VMs in again, with KVM probed anew; where it was killed, the " +
-			"same command takes back what was left and " +
-			"goes on. --wait only waits: then keep new VMs away yourself.",
+		Long: "Audit this host, print the plan, ask for confirmation, and apply the plan. The previous\n" +
+			"state is written to disk before anything changes, and each step is verified after it. If a\n" +
+			"step fails, or on Ctrl-C, all steps are undone. `grange tune undo` undoes an apply, also one\n" +
+			"that was killed.\n\n" +
+			"Modules are reloaded, and memory is allocated for huge pages, only while no VM runs. With\n" +
+			"--drain, the agent of this host starts no new VMs; the command waits until the last VM has\n" +
+			"ended, applies the changes, and permits VMs again, after probing KVM. If the command is\n" +
+			"killed, run it again: it undoes the incomplete steps and continues. With --wait, the command\n" +
+			"only waits; keep new VMs away by other means.",
 		Example: "  grange tune apply\n  grange tune apply --rule thp-policy --yes\n  grange tune apply --drain " +
 			"--rule ept-off\n  grange tune apply --root ./node17 --yes",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -81,10 +81,10 @@ func (a *app) tuneApply() *cobra.Command {
 	}
 	f.choice.flags(cmd, mendOnly, mendNot)
 	rootFlag(cmd, &f.root)
-	cmd.Flags().BoolVar(&f.yes, "yes", false, "do not ask")
-	cmd.Flags().BoolVar(&f.wait, "wait", false, "where the plan needs it, wait until no VM runs")
+	cmd.Flags().BoolVar(&f.yes, "yes", false, "do not ask for confirmation")
+	cmd.Flags().BoolVar(&f.wait, "wait", false, "if the plan requires it, wait until no VM runs")
 	cmd.Flags().BoolVar(&f.drain, "drain", false,
-		"where the plan needs it, let no VM start, wait until none runs, and let them in again after")
+		"if the plan requires it, start no new VMs, wait until none runs, and permit VMs again afterwards")
 	cmd.MarkFlagsMutuallyExclusive("drain", "wait")
 	cmd.MarkFlagsMutuallyExclusive("drain", "root")
 	return cmd
@@ -94,11 +94,10 @@ func (a *app) tuneUndo() *cobra.Command {
 	var root string
 	var force, drain bool
 	cmd := &cobra.Command{
-		Use: "undo [ID]", Short: "Take back the last apply, or the one named", Args: cobra.MaximumNArgs(1),
-		Long: "Put back what an apply found: values, files with their modes, files that were not there, services, " +
-			"modules. An apply or undo that was " +
-			"killed is taken back from where it stopped. What somebody changed since is listed and left, unless --force " +
-			"says to overwrite it.",
+		Use: "undo [ID]", Short: "Undo the last apply, or a given one", Args: cobra.MaximumNArgs(1),
+		Long: `Restore what an apply changed: values, files with their modes, files that did not exist,
+services and modules. An apply or undo that was killed is undone from where it stopped.
+Settings that were changed since are listed and kept, unless --force is given.`,
 		Example: "  grange tune undo\n  grange tune undo 20260921T101500Z",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := unheard(cmd.Context())
@@ -110,16 +109,17 @@ func (a *app) tuneUndo() *cobra.Command {
 		},
 	}
 	rootFlag(cmd, &root)
-	cmd.Flags().BoolVar(&drain, "drain", false, "let no VM start, wait until none runs, and let them in again after")
+	cmd.Flags().BoolVar(&drain, "drain", false,
+		"start no new VMs, wait until none runs, and permit VMs again afterwards")
 	cmd.MarkFlagsMutuallyExclusive("drain", "root")
-	cmd.Flags().BoolVar(&force, "force", false, "overwrite what was changed since")
+	cmd.Flags().BoolVar(&force, "force", false, "overwrite settings that were changed since")
 	return cmd
 }
 
 func (a *app) tuneHistory() *cobra.Command {
 	var root string
 	cmd := &cobra.Command{
-		Use: "history", Short: "List what was applied here: when, by whom, and what became of it", Args: cobra.NoArgs,
+		Use: "history", Short: "List the changes that were applied, with time, user and result", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return inTree(root, a.history(root)) },
 	}
 	rootFlag(cmd, &root)
@@ -129,9 +129,10 @@ func (a *app) tuneHistory() *cobra.Command {
 func (a *app) tuneDrift() *cobra.Command {
 	var root string
 	cmd := &cobra.Command{
-		Use: "drift", Short: "List what is no longer as apply set it", Args: cobra.NoArgs,
-		Long: "Compare this host with what was applied and not undone.\n\nExit status: 0 when all is as it was set, " +
-			"4 when something is not.",
+		Use: "drift", Short: "List settings that differ from what was applied", Args: cobra.NoArgs,
+		Long: `Compare this host with the changes that were applied and not undone.
+
+Exit status 0: all settings are as applied. 4: a setting differs.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return inTree(root, a.drift(cmd.Context(), root)) },
 	}
 	rootFlag(cmd, &root)

@@ -21,8 +21,8 @@ import (
 
 func rootFlag(cmd *cobra.Command, root *string) {
 	cmd.Flags().Var(&nonEmpty{root, "name a directory; without --root it is this host"}, "root",
-		"a `DIR` that holds a host's files, instead of this host; programs are not run, their effects are written "+
-			"into it")
+		"use the host's files below `DIR` instead of this host; programs are not run, and their effects are written "+
+			"there")
 }
 
 // systemAt is this host, or the tree in dir.

@@ -36,13 +36,14 @@ var (
 func (a *app) tuneAudit() *cobra.Command {
 	var f auditFlags
 	cmd := &cobra.Command{
-		Use: "audit", Short: "Judge how a host is set up for virtual machines, with the evidence for each finding",
+		Use: "audit", Short: "Audit the configuration of a host for virtual machines",
 		Args: cobra.NoArgs,
-		Long: "Judge how this host, or a recorded one, is set up for virtual machines. Nothing is changed. Every " +
-			"finding names what is, what is " +
-			"wanted, what it costs and who measured that. Costs are not additive and no sum is given.\n\n" +
-			"Exit status: 0 when nothing at or above --fail-on was found; otherwise by the worst finding 3 (advice), 4 " +
-			"(warning) or 5 (fault). " + "1 and 2 mean that there was no audit.",
+		Long: `Audit how this host, or a recorded one, is configured for virtual machines. Nothing is
+changed. Each finding gives the current state, the wanted state, the cost and the source of
+that figure. Costs are not additive, and no sum is printed.
+
+Exit status 0: there are no findings at or above --fail-on. Otherwise, by the worst finding:
+3 (advice), 4 (warning) or 5 (fault). 1 and 2: the audit was not made.`,
 		Example: "  grange tune audit\n  grange tune audit --from node17.tar --profile generic-service\n" +
 			"  grange tune audit -o node17.html --fail-on never",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,13 +55,13 @@ func (a *app) tuneAudit() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	fromFlag(cmd, &f.from)
-	f.choice.flags(cmd, "ask only this `RULE`", "do not ask this `RULE`")
+	f.choice.flags(cmd, "check only this `RULE`", "skip this `RULE`")
 	flags.StringVar(&f.failOn, "fail-on", "warning",
-		"lowest severity that makes the exit status other than 0: fault, warning, advice or never")
+		"lowest severity that changes the exit status: fault, warning, advice or never")
 	flags.StringVar(&f.format, "format", "",
-		"table, json, sarif, html, or journal: a line a finding, with its priority for systemd (default: by the "+
-			"ending of the file of -o, else table)")
-	flags.StringVarP(&f.output, "output", "o", "", "write to `FILE`, and only the summary here")
+		"table, json, sarif, html, or journal, which prints a line per finding with its priority for systemd "+
+			"(default: from the extension of the -o file, else table)")
+	flags.StringVarP(&f.output, "output", "o", "", "write the report to `FILE`, and only a summary to standard output")
 	complete(cmd, "fail-on", func() []string { return failOns })
 	complete(cmd, "format", func() []string { return formats })
 	return cmd

@@ -25,12 +25,12 @@ var roles = []string{string(tuning.Compute), string(tuning.Service), string(tuni
 func (c *choice) flags(cmd *cobra.Command, only, skip string) {
 	flags := cmd.Flags()
 	flags.StringVar(&c.profile, "profile", "",
-		"what is wanted: `NAME` of a built-in profile or a TOML file (default: the one that fits the processor)")
+		"`NAME` of a built-in profile, or a TOML file (default: the profile for the processor)")
 	flags.StringVar(&c.role, "role", "",
-		"what the host is for: compute, service or guest (default: the profile's; guest in a VM that runs none "+
-			"itself, else compute)")
-	flags.StringSliceVar(&c.only, "rule", nil, only+"; may be repeated, or a list: a,b")
-	flags.StringSliceVar(&c.skip, "skip", nil, skip+"; may be repeated, or a list: a,b")
+		"role of the host: compute, service or guest (default: the profile's; guest in a VM that runs no VMs itself, "+
+			"else compute)")
+	flags.StringSliceVar(&c.only, "rule", nil, only+" (repeatable, or a list: a,b)")
+	flags.StringSliceVar(&c.skip, "skip", nil, skip+" (repeatable, or a list: a,b)")
 	complete(cmd, "rule", ruleIDs)
 	complete(cmd, "skip", ruleIDs)
 	complete(cmd, "profile", profileNames)

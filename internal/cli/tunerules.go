@@ -12,8 +12,8 @@ import (
 func (a *app) tuneRules() *cobra.Command {
 	return &cobra.Command{
 		Use: "rules", Short: "List the rules of the audit", Args: cobra.NoArgs,
-		Long: "List the rules of the audit. The severity of a rule is the worst that it can find: a finding may be " +
-			"less severe.",
+		Long: `List the rules of the audit. The severity of a rule is the highest that its findings can
+have.`,
 		RunE: func(*cobra.Command, []string) error {
 			if !a.json {
 				return report.Rules(rawOf(a.out), tuning.Rules(), a.style())
@@ -29,8 +29,7 @@ func (a *app) tuneRules() *cobra.Command {
 
 func (a *app) tuneExplain() *cobra.Command {
 	return &cobra.Command{
-		Use: "explain RULE", Short: "Explain a rule: why, what it costs and who measured that, the fix and its " +
-			"danger, the way back",
+		Use: "explain RULE", Short: "Explain a rule: reason, cost with its source, fix, risk, undo",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeFirst(ruleIDs),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -48,10 +47,9 @@ func (a *app) tuneExplain() *cobra.Command {
 
 func (a *app) tuneProfiles() *cobra.Command {
 	return &cobra.Command{
-		Use: "profiles [NAME]", Short: "List the built-in profiles, or print one as TOML to edit",
+		Use: "profiles [NAME]", Short: "List the built-in profiles, or print one as TOML",
 		Args: cobra.MaximumNArgs(1),
-		Long: "List the built-in profiles, or print one as TOML. Edited and saved to a file, it is " +
-			"given to --profile.",
+		Long: "List the built-in profiles, or print one as TOML. An edited copy can be given to --profile.",
 		Example: "  grange tune profiles generic-compute >site.toml\n  grange tune audit --profile " +
 			"./site.toml",
 		ValidArgsFunction: completeFirst(profileNames),

@@ -21,15 +21,17 @@ func (a *app) tuneVerifyCommand() *cobra.Command {
 	var from string
 	cmd := &cobra.Command{
 		Use:   "verify [VM...]",
-		Short: "Prove that every virtual machine runs where it was planned to",
-		Long: `Compare, for every virtual machine on the host, ours or not, what was planned with what libvirt says and with what the
-kernel does: where threads may run, where memory lies, what control groups allow.
+		Short: "Verify that every virtual machine runs where it was planned",
+		Long: `For every virtual machine on the host, created by grange or not, compare the plan, libvirt's
+definition and the kernel's state: the CPUs of threads, the location of memory, and the
+limits of control groups. The command changes nothing.
 
-It finds several machines on one CPU while others idle, memory on other nodes than the vCPUs, QEMU's own threads on CPUs of
-vCPUs, pins to offline or isolated CPUs, neighbours that are not pinned on CPUs of those that are, and more. It changes nothing.
+It reports, among others, several VMs on one CPU while other CPUs are idle, memory on other
+NUMA nodes than the vCPUs, QEMU's own threads on CPUs of vCPUs, pins to offline or isolated
+CPUs, and unpinned VMs on CPUs of pinned ones.
 
-Exit status 0: nothing is wrong. 4: there are problems, or a machine runs whose threads are not to be seen. 5: there are
-faults, such as two machines on one CPU.`,
+Exit status 0: there are no problems. 4: there are problems, or the threads of a VM cannot
+be read. 5: there are faults, such as two VMs on one CPU.`,
 		Example: `  grange tune verify
   grange tune verify --from host.tar --json
   grange tune verify grange-1a2b3c4d`,

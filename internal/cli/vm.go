@@ -15,14 +15,15 @@ import (
 )
 
 func (a *app) vmCommand() *cobra.Command {
-	vm := &cobra.Command{Use: "vm", Short: "Make, list, and end virtual machines: of the fleet, or of this host",
-		Long: `Make, list, and end virtual machines. Where a server is known (--server, $GRANGE_SERVER, client.toml, or its socket on this machine) these are the fleet's,
-and otherwise, or with --local, or when the agent's --socket is named, those of this host.`}
+	vm := &cobra.Command{Use: "vm", Short: "Manage virtual machines, of the fleet or of this host",
+		Long: `Create, list and stop virtual machines. If a server is configured (--server, $GRANGE_SERVER,
+client.toml, or its socket on this machine), the commands apply to VMs of the fleet.
+Otherwise, and with --local or the agent's --socket, they apply to VMs of this host.`}
 	var show string
 	vm.AddCommand(
 		a.vmCreate(),
 		a.vmList(),
-		a.oneVM("show VM", "Show a virtual machine: what was wanted or planned, and what is", &show,
+		a.oneVM("show VM", "Show a virtual machine: wanted or planned state, and current state", &show,
 			func(cmd *cobra.Command, ref string) error {
 				if !a.here(cmd) {
 					return a.showFleetVM(cmd.Context(), ref, show)
@@ -69,15 +70,17 @@ func (a *app) vmList() *cobra.Command {
 
 // vmStop stops VMs of the fleet, whose disks stay, or ends the one of this host, of which nothing stays.
 func (a *app) vmStop() *cobra.Command {
-	cmd := a.manyVMs(verb{"stop", "Stop virtual machines; their disks and their places stay", "is to stop",
-		"they have stopped", func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM,
+	cmd := a.manyVMs(verb{"stop", "Stop virtual machines; their disks and places stay", "is to stop",
+		"the VMs have stopped", func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM,
 			error) {
 			return c.StopVM(ctx, v.ID)
 		}, nil})
 	fleets := cmd.RunE
-	cmd.Short = "Stop virtual machines of the fleet, or end one of this host with its job"
-	cmd.Long = cmd.Short + `. VMs of the fleet are named PROJECT/NAME, NAME, by ID, or by a pattern as 'web-*'; their disks and places stay. Of one of this host, which
-was made for a job, nothing stays.`
+	cmd.Short = "Stop VMs of the fleet, or end a VM of this host with its job"
+	cmd.Long = cmd.Short + `.
+
+A VM of the fleet is given as PROJECT/NAME, NAME, an ID, or a pattern such as 'web-*'.
+It keeps its disks and its place. A VM of this host was created for a job; it is deleted.`
 	cmd.ValidArgsFunction = a.completeVMs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !a.here(cmd) {
@@ -112,8 +115,8 @@ func (a *app) oneVM(use, short string, project *string, run func(*cobra.Command,
 func (a *app) consoleCommand() *cobra.Command {
 	var follow bool
 	var project string
-	cmd := a.oneVM("console VM", "Use the serial console of a virtual machine of the fleet, or print that of one of "+
-		"this host", &project, func(cmd *cobra.Command, ref string) error {
+	cmd := a.oneVM("console VM", "Open or print the serial console of a "+
+		"virtual machine", &project, func(cmd *cobra.Command, ref string) error {
 		if !a.here(cmd) {
 			return a.fleetConsole(cmd.Context(), ref, project)
 		}
@@ -126,7 +129,7 @@ func (a *app) consoleCommand() *cobra.Command {
 		}
 		return a.printJSON(map[string]string{"console": text.String()})
 	})
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "of this host: go on as the machine writes")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "for a VM of this host: print new output as it is written")
 	return cmd
 }
 

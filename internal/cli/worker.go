@@ -21,9 +21,10 @@ import (
 const DefaultWorkers = "/etc/grange/worker.toml"
 
 func (a *app) workerCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "worker", Short: "Let virtual machines join Slurm as nodes",
-		Long: `Let virtual machines join Slurm as nodes. resume, suspend, fail, prolog and epilog are what slurmctld calls; config writes what its
-configuration needs for that. watch runs beside slurmctld and mends what was lost.`}
+	cmd := &cobra.Command{Use: "worker", Short: "Run virtual machines that join Slurm as nodes",
+		Long: `Run virtual machines that join Slurm as nodes. slurmctld calls resume, suspend, fail, prolog
+and epilog; config prints the configuration for that. watch runs beside slurmctld and
+repairs inconsistencies.`}
 	var path string
 	cmd.PersistentFlags().StringVar(&path, "config", DefaultWorkers, "configuration `FILE`")
 	nodes := func(use, short string, run func(*worker.Pool, context.Context, string) error) *cobra.Command {
@@ -47,19 +48,19 @@ configuration needs for that. watch runs beside slurmctld and mends what was los
 			}}
 	}
 	cmd.AddCommand(
-		nodes("resume", "Slurm's ResumeProgram: make a VM for each node",
+		nodes("resume", "Create a VM for each node (Slurm's ResumeProgram)",
 			func(p *worker.Pool, ctx context.Context, list string) error {
 				return p.Resume(ctx, list, os.Getenv("SLURM_RESUME_FILE"))
 			}),
-		nodes("suspend", "Slurm's SuspendProgram: end the VMs of nodes", (*worker.Pool).Suspend),
-		nodes("fail", "Slurm's ResumeFailProgram: end VMs that came too late", (*worker.Pool).Fail),
-		job("prolog", "Slurm's PrologSlurmctld: wait until the job's nodes have come",
+		nodes("suspend", "End the VMs of nodes (Slurm's SuspendProgram)", (*worker.Pool).Suspend),
+		nodes("fail", "End VMs that did not join in time (Slurm's ResumeFailProgram)", (*worker.Pool).Fail),
+		job("prolog", "Wait until the job's nodes have joined (Slurm's PrologSlurmctld)",
 			func(p *worker.Pool, ctx context.Context, job, list string) error {
 				return p.Prolog(ctx, job, list, p.BootTimeout)
 			}),
-		job("epilog", "Slurm's EpilogSlurmctld: a fresh VM for the next job",
+		job("epilog", "Create a fresh VM for the next job (Slurm's EpilogSlurmctld)",
 			func(p *worker.Pool, ctx context.Context, _, list string) error { return p.Epilog(ctx, list) }),
-		&cobra.Command{Use: "watch", Short: "Keep nodes and VMs in step; runs beside slurmctld", Args: cobra.NoArgs,
+		&cobra.Command{Use: "watch", Short: "Keep nodes and VMs consistent; runs beside slurmctld", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				return a.withPool(path, func(p *worker.Pool) error { return p.Watch(cmd.Context()) })
 			}},
@@ -147,7 +148,8 @@ func nodeNames(list string) ([]string, error) {
 }
 
 func (a *app) workerList() *cobra.Command {
-	return &cobra.Command{Use: "list", Short: "List the workers of this host, and what backs off", Args: cobra.NoArgs,
+	return &cobra.Command{Use: "list",
+		Short: "List the workers of this host, and active back-offs", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			workers, err := a.client().Workers(cmd.Context())
 			if err != nil {
@@ -185,9 +187,10 @@ func (a *app) workerStart() *cobra.Command {
 	var dynamic bool
 	var features, memory string
 	cmd := &cobra.Command{Use: "start NODE...",
-		Short: "Make workers on this host, also of nodes that slurm.conf does not know", Args: cobra.MinimumNArgs(1),
-		Long: `Make workers on this host. A CLOUD node that is powered down becomes idle when its VM has come. With --dynamic the node needs no line
-in slurm.conf: it tells Slurm itself what it is.`,
+		Short: "Start workers on this host", Args: cobra.MinimumNArgs(1),
+		Long: `Start workers on this host. A CLOUD node that is powered down becomes idle when its VM has
+joined. With --dynamic, the node needs no line in slurm.conf: it registers its own
+configuration with Slurm.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (features != "") && !dynamic {
 				return usage("add --dynamic", "--feature is for dynamic nodes; slurm.conf has the features of others")
@@ -227,20 +230,20 @@ in slurm.conf: it tells Slurm itself what it is.`,
 			return nil
 		}}
 	f := cmd.Flags()
-	f.BoolVar(&dynamic, "dynamic", false, "a node that slurm.conf does not know")
-	f.StringVar(&features, "feature", "", "features of dynamic nodes, as Slurm writes them")
-	f.StringVar(&r.Image, "image", "", "image, one of the site's (default: that of the agent's [worker])")
-	f.StringVar(&r.Shape, "shape", "", "shape")
-	f.IntVar(&r.CPUs, "cpus", 0, "vCPUs")
-	f.StringVar(&memory, "memory", "", "memory of the VM")
-	f.IntVar(&r.WaitTimeout, "wait-timeout", 0, "seconds to wait for room")
+	f.BoolVar(&dynamic, "dynamic", false, "register nodes that are not in slurm.conf")
+	f.StringVar(&features, "feature", "", "features of dynamic nodes, in Slurm's syntax")
+	f.StringVar(&r.Image, "image", "", "`IMAGE`, one marked as the site's (default: that of the agent's [worker])")
+	f.StringVar(&r.Shape, "shape", "", "name of the `SHAPE`")
+	f.IntVar(&r.CPUs, "cpus", 0, "number of vCPUs")
+	f.StringVar(&memory, "memory", "", "`SIZE` of the VM's memory")
+	f.IntVar(&r.WaitTimeout, "wait-timeout", 0, "`SECONDS` to wait for room")
 	renamedFlag(cmd.Flags(), "patience", "wait-timeout")
 	return cmd
 }
 
 func (a *app) workerStop(path *string) *cobra.Command {
 	return &cobra.Command{Use: "stop NODE...",
-		Short: "End workers: their jobs go elsewhere, and Slurm forgets nodes that are dynamic",
+		Short: "End workers; Slurm requeues their jobs and deletes dynamic nodes",
 		Args:  cobra.MinimumNArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withPool(*path, func(p *worker.Pool) error {
 				stopped := []string{}
@@ -265,7 +268,7 @@ func (a *app) workerConfig(path *string) *cobra.Command {
 	var memory string
 	var write bool
 	cmd := &cobra.Command{Use: "config",
-		Short: "Print what slurm.conf needs for workers, and write the programs that it names", Args: cobra.NoArgs,
+		Short: "Print the slurm.conf lines for workers, and write their programs", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if f.Memory, err = farm.ParseBytes(memory); err != nil {
@@ -300,16 +303,16 @@ func (a *app) workerConfig(path *string) *cobra.Command {
 			return err
 		}}
 	flags := cmd.Flags()
-	flags.StringVar(&f.Programs, "programs", f.Programs, "directory of the programs that slurmctld calls")
-	flags.BoolVar(&write, "write", false, "write the programs there")
-	flags.StringVar(&f.Nodes, "nodes", "vwn[1-4]", "CLOUD nodes, as a host list")
-	flags.IntVar(&f.CPUs, "cpus", 1, "CPUs of a node")
-	flags.StringVar(&memory, "memory", "2G", "memory of a node's VM")
+	flags.StringVar(&f.Programs, "programs", f.Programs, "`DIR` of the programs that slurmctld calls")
+	flags.BoolVar(&write, "write", false, "write the programs to --programs")
+	flags.StringVar(&f.Nodes, "nodes", "vwn[1-4]", "CLOUD `NODES`, as a host list")
+	flags.IntVar(&f.CPUs, "cpus", 1, "CPUs per node")
+	flags.StringVar(&memory, "memory", "2G", "memory `SIZE` of a node's VM")
 	flags.StringVar(&f.Features, "feature", "", "features of the nodes")
 	flags.StringVar(&f.Partition, "partition", "vm", "partition of the nodes")
 	flags.StringVar(&f.Dynamic, "dynamic", "", "feature and partition of dynamic nodes")
 	flags.DurationVar(&f.BootTimeout, "boot-timeout", 5*time.Minute,
-		"Slurm's ResumeTimeout; boot_timeout of worker.toml shall be the same")
-	flags.DurationVar(&f.IdleTime, "idle", 5*time.Minute, "how long a node may be idle")
+		"Slurm's ResumeTimeout; must equal boot_timeout in worker.toml")
+	flags.DurationVar(&f.IdleTime, "idle", 5*time.Minute, "time that a node may be idle")
 	return cmd
 }
