@@ -209,7 +209,7 @@ func (a *Agent) dropStaleClaims() {
 	defer a.claiming.Unlock()
 	all, err := a.readClaims()
 	if err != nil {
-		a.log.Error("claims", "error", err)
+		a.log.Error("claims not read", "error", err)
 		return
 	}
 	for _, k := range all {
@@ -222,7 +222,7 @@ func (a *Agent) dropStaleClaims() {
 			err = errors.Join(err, a.release(k.Key))
 		}
 		if err != nil {
-			a.log.With(jobAttrs(k.Key, "")...).Error("claim", "error", err)
+			a.log.With(jobAttrs(k.Key, "")...).Error("claim not released", "error", err)
 		}
 	}
 }

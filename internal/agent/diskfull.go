@@ -90,9 +90,9 @@ func (p *power) goOn(m *machine) error {
 func (v *fleetVM) standStill(full bool) {
 	v.update(func() { v.full = full })
 	if full {
-		v.log().Error("vm of the server stands still, its disks find no space on the host")
+		v.log().Error("cloud VM stands still, its disks find no space on the host")
 	} else {
-		v.log().Info("vm of the server goes on, there is space again")
+		v.log().Info("cloud VM goes on, there is space again")
 	}
 	v.poke()
 }
@@ -109,7 +109,7 @@ func (v *fleetVM) goOn() {
 	defer cancel()
 	v.standStill(false) // first: it may be stopped again at once
 	if err := v.agent.hyper.Resume(ctx, m.id); err != nil {
-		v.log().Error("vm of the server does not go on", "error", err)
+		v.log().Error("cloud VM does not go on", "error", err)
 		v.standStill(true)
 	}
 }

@@ -250,7 +250,7 @@ func (a *Agent) applyListLocked() {
 	for id, w := range wanted {
 		v := f.vms[id]
 		if other := names[fleetName(id)]; other != "" && other != id {
-			a.log.Error("two VMs of the server have IDs that start alike; the later one is passed over", "vm", id,
+			a.log.Error("two cloud VMs have IDs that start alike; the later one is passed over", "vm", id,
 				"other", other)
 			continue
 		}

@@ -22,7 +22,7 @@ func (v *fleetVM) give(m *machine, kind vmimage.Kind) {
 		err = m.control.give(ctx, job)
 	}
 	if err != nil {
-		v.log().Warn("guest of a vm of the server", "error", err)
+		v.log().Warn("guest of a cloud VM", "error", err)
 		v.noteThat(reasonOf(err))
 	}
 }

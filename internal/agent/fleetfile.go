@@ -100,7 +100,7 @@ func (a *Agent) readFleet() []fleetRecord {
 			err = fmt.Errorf("it is of version %d and of VM %q", r.Version, r.Wanted.ID)
 		}
 		if err != nil {
-			a.log.Error("the record of a vm of the server cannot be read; its disks are left alone", "path", path,
+			a.log.Error("the record of a cloud VM cannot be read; its disks are left alone", "path", path,
 				"error", err)
 			continue
 		}

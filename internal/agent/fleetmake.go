@@ -97,7 +97,7 @@ func (v *fleetVM) build() error {
 // record of what it had.
 func (v *fleetVM) yield() error {
 	v.agent.ledger.Release(v.id)
-	v.log().Info("vm of the server has lost its place in the batch system")
+	v.log().Info("cloud VM has lost its place in the batch system")
 	return v.keep(func(r *fleetRecord) { r.Job, r.Yielded = "", true })
 }
 
@@ -235,7 +235,7 @@ func (v *fleetVM) launch(ctx context.Context, m *machine) (vmimage.Image, error)
 	if err := m.run(func() error { return a.hyper.Resume(ctx, m.id) }); err != nil {
 		return image, err
 	}
-	v.log().Info("vm of the server runs", "project", r.Wanted.Project, "name", r.Wanted.Name, "boots", r.Wanted.Boots,
+	v.log().Info("cloud VM runs", "project", r.Wanted.Project, "name", r.Wanted.Name, "boots", r.Wanted.Boots,
 		"builds", r.Builds)
 	return image, nil
 }
@@ -350,7 +350,7 @@ func (v *fleetVM) stop() error {
 	}
 	v.settleTicket(breaker.Nobody, "")
 	used := v.leave()
-	v.log().Info("vm of the server stopped")
+	v.log().Info("cloud VM stopped")
 	return v.keep(func(r *fleetRecord) { r.Boot, r.CPUTime, r.Since = "", r.CPUTime+used, time.Now() })
 }
 
@@ -444,7 +444,7 @@ func (v *fleetVM) ended(m *machine) {
 	if err := v.kill(m); v.agent.ctx.Err() != nil {
 		return
 	} else if err != nil {
-		v.log().Error("vm of the server", "error", err)
+		v.log().Error("cloud VM", "error", err)
 	}
 	ran := time.Since(v.started)
 	reason := "its guest powered off"
@@ -454,7 +454,7 @@ func (v *fleetVM) ended(m *machine) {
 		v.settleTicket(breaker.Unclear, firstLine(errors.New(reason)))
 	}
 	v.settleTicket(breaker.Nobody, "")
-	v.log().Warn("vm of the server ended by itself", "end", string(end), "ran", ran)
+	v.log().Warn("cloud VM ended by itself", "end", string(end), "ran", ran)
 	used := v.leave()
 	v.kept(func(r *fleetRecord) {
 		r.CPUTime += used
@@ -526,7 +526,7 @@ func (v *fleetVM) remove() error {
 			Hint: "see the agent's log", Err: err}
 	}
 	v.agent.ledger.Release(v.id)
-	v.log().Info("vm of the server deleted")
+	v.log().Info("cloud VM deleted")
 	v.update(func() {
 		w := v.record.Wanted
 		v.record = fleetRecord{Boots: v.record.Boots, Builds: v.record.Builds, Out: v.record.Out}

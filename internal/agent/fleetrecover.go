@@ -116,10 +116,10 @@ func (v *fleetVM) missEnd() {
 	case v.current() != nil || r.Boot == "":
 		return
 	case r.Boot != bootID():
-		v.log().Info("vm of the server ended with its host, and is started again")
+		v.log().Info("cloud VM ended with its host, and is started again")
 		r.Boot = ""
 	default:
-		v.log().Warn("vm of the server ended while no agent saw it")
+		v.log().Warn("cloud VM ended while no agent saw it")
 		v.noteEnd(&r, "", time.Since(r.Since),
 			reasonOf(&farm.Error{Kind: farm.Unavailable, Code: CodeVMEnded,
 				Message: "the VM ended while nobody saw it"}))

@@ -427,7 +427,7 @@ func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
 		v.pauses++
 		return min(awayPause<<min(v.pauses, 10), maxAwayPause)
 	}
-	v.log().Warn("vm of the server", "failures", r.Failures+1, "error", err)
+	v.log().Warn("cloud VM", "failures", r.Failures+1, "error", err)
 	if state == farm.VMRunning { // a resize that cannot be: it runs as it did
 		builds := r.Wanted.Builds
 		return v.kept(func(r *fleetRecord) { r.Refused, r.Reason = &builds, reason })

@@ -65,7 +65,7 @@ func (v *fleetVM) dropIncoming(why error) error {
 	}
 	v.agent.ledger.Release(v.id)
 	if why != nil {
-		v.agent.log.Warn("vm of another host does not come here", "vm", v.name, "error", why)
+		v.agent.log.Warn("cloud VM of another host does not come here", "vm", v.name, "error", why)
 		v.is(farm.VMFailed, reasonOf(why))
 	}
 	return v.keep(func(r *fleetRecord) {
@@ -399,7 +399,7 @@ func (v *fleetVM) come() error {
 		}
 		v.started = time.Now()
 	}
-	v.agent.log.Info("vm of the server has come from another host", "vm", v.name, "host", in.Name, "move", in.ID)
+	v.agent.log.Info("cloud VM has come from another host", "vm", v.name, "host", in.Name, "move", in.ID)
 	err := v.keep(func(r *fleetRecord) { r.In, r.Came, r.From, r.Out, r.Ran = nil, in.ID, in.Host, nil, true })
 	v.poke()
 	return err

@@ -71,7 +71,7 @@ func (v *fleetVM) send() error {
 		}
 		return v.unmove(err)
 	}
-	v.agent.log.Info("vm of the server has gone to another host", "vm", v.name, "host", o.Name, "move", o.ID)
+	v.agent.log.Info("cloud VM has gone to another host", "vm", v.name, "host", o.Name, "move", o.ID)
 	v.tellGone(target)
 	target.Close()
 	return nil // leaveGone does the rest
@@ -289,7 +289,7 @@ func (v *fleetVM) unmove(why error) error {
 
 func (v *fleetVM) staysHere(out moveOut, why error) error {
 	out.Phase, out.Reason = fleet.MoveFailed, reasonOf(why)
-	v.agent.log.Warn("vm of the server stays on this host", "vm", v.name, "move", out.ID, "target", out.Name,
+	v.agent.log.Warn("cloud VM stays on this host", "vm", v.name, "move", out.ID, "target", out.Name,
 		"reason", why)
 	return v.keep(func(r *fleetRecord) { r.Out = &out })
 }

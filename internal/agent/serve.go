@@ -72,7 +72,7 @@ func (a *Agent) edge(do action) http.HandlerFunc {
 		}
 		p := problemOf(err)
 		if p.Status == http.StatusInternalServerError {
-			a.log.Error("request", "method", r.Method, "path", r.URL.Path, "uid", c.UID, "error", err)
+			a.log.Error("request failed", "method", r.Method, "path", r.URL.Path, "uid", c.UID, "error", err)
 		}
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(p.Status)

@@ -200,7 +200,7 @@ func (a *API) refuse(r route, who farm.Identity, err error) error {
 	}
 	p := newProblem(err)
 	if p.Status == http.StatusInternalServerError {
-		a.log.Error("request", "method", r.method, "route", r.path, "user", who.User, "host", who.Host, "error", err)
+		a.log.Error("request failed", "method", r.method, "route", r.path, "user", who.User, "host", who.Host, "error", err)
 	}
 	return p
 }

@@ -222,7 +222,7 @@ func (a *API) answerRefusal(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	switch p.Status {
 	case http.StatusInternalServerError:
-		a.log.Error("request", "method", r.Method, "path", r.URL.Path, "error", err)
+		a.log.Error("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", `Bearer realm="grange"`)
 	case http.StatusTooManyRequests:

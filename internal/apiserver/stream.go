@@ -53,7 +53,7 @@ func (a *API) streamRoute() {
 			_, w := unwrap(c)
 			conn, err := Upgrade(w)
 			if err != nil {
-				a.log.Error("stream", "vm", in.VM, "error", err)
+				a.log.Error("stream failed", "vm", in.VM, "error", err)
 				return
 			}
 			defer conn.Close()

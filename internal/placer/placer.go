@@ -86,7 +86,7 @@ func (p *Placer) Run(ctx context.Context) error {
 		case notLeading(err):
 			return err
 		case err != nil:
-			p.options.Log.Warn("VMs are not placed now", "err", err, "again in", pause)
+			p.options.Log.Warn("VMs are not placed now", "error", err, "again in", pause)
 			p.startOver()
 			sleep(ctx, pause)
 			pause = min(2*pause, longPause)

@@ -76,7 +76,7 @@ func (b *brokerPass) bookAll(ctx context.Context) error {
 			return err
 		default: // of this VM alone, and for its owner
 			if vm.Waiting != err.Error() {
-				p.log.Warn("booking of a VM", "vm", vm.ID, "cell", p.cell.Name, "err", err)
+				p.log.Warn("booking of a VM", "vm", vm.ID, "cell", p.cell.Name, "error", err)
 			}
 			if err := p.tell(ctx, vm, err.Error()); err != nil {
 				return err

@@ -155,7 +155,7 @@ func (s *Server) noteBroker(ctx context.Context, epoch int64, cell farm.Cell, wa
 		return nil
 	}
 	if note.Error != was.Error {
-		s.log.Warn("batch system of a cell", "cell", cell.Name, "broker", cell.Broker, "err", note.Error)
+		s.log.Warn("batch system of a cell", "cell", cell.Name, "broker", cell.Broker, "error", note.Error)
 	}
 	return s.byItself(context.WithoutCancel(ctx), epoch, policy.CloseHost,
 		func(c *call) error { return c.PutSetting(settingBroker+cell.Name, text) })

@@ -97,7 +97,7 @@ func (s *Server) refused(ctx context.Context, c *call, err error) {
 	line := entry(c.who, c.now, c.action, c.target, outcome, string(e.Code)+": "+e.Message)
 	if _, err := s.store.Update(ctx, func(t *store.Tx) error { return t.Audit(line) }); err != nil {
 		s.log.Error("a refusal could not be recorded", "action", c.action, "target", c.target.String(), "who",
-			line.Who, "err", err)
+			line.Who, "error", err)
 	}
 }
 

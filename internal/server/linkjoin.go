@@ -158,7 +158,7 @@ func (e *enrolment) refused(ctx context.Context, err error) {
 		line.Reason += fmt.Sprintf("; and %d refusals before, which are not recorded", more)
 	}
 	if _, err := e.s.store.Update(ctx, func(t *store.Tx) error { return t.Audit(line) }); err != nil {
-		e.s.log.Error("a refusal could not be recorded", "action", enrolHost, "target", who.Host, "err", err)
+		e.s.log.Error("a refusal could not be recorded", "action", enrolHost, "target", who.Host, "error", err)
 	}
 }
 

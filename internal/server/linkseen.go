@@ -50,7 +50,7 @@ func (s *Server) writeSeen(ctx context.Context) {
 			return nil
 		})
 		if err != nil {
-			s.log.Warn("not written when hosts were heard of", "hosts", len(batch), "err", err)
+			s.log.Warn("not written when hosts were heard of", "hosts", len(batch), "error", err)
 			return
 		}
 	}

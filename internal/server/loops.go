@@ -34,7 +34,7 @@ type loop struct {
 // decide.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.recall(ctx); err != nil {
-		s.log.Warn("it is not known which hosts were silent before: all of them are waited for", "err", err)
+		s.log.Warn("it is not known which hosts were silent before: all of them are waited for", "error", err)
 	}
 	var all sync.WaitGroup
 	for _, l := range []loop{
@@ -143,7 +143,7 @@ func logChange(log *slog.Logger, last string, err error) string {
 	case now == "":
 		log.Info("a loop works again")
 	default:
-		log.Error("a loop failed, and is begun anew", "err", err)
+		log.Error("a loop failed, and is begun anew", "error", err)
 	}
 	return now
 }
@@ -219,7 +219,7 @@ func (s *Server) leadUntilLost(ctx context.Context, holder string, epoch int64) 
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseKeep)
 	defer cancel()
 	if err := s.store.Resign(last, holder); err != nil {
-		s.log.Warn("the lease was not given back: another server waits for its end", "err", err)
+		s.log.Warn("the lease was not given back: another server waits for its end", "error", err)
 	}
 }
 

@@ -191,7 +191,7 @@ func (s *Server) takeBack(id string) {
 	defer cancel()
 	if _, err := s.store.Update(ctx, func(t *store.Tx) error { return t.DeleteStream(id) }); err != nil &&
 		!missing(err) {
-		s.log.Warn("the order of a stream stays until it is pruned", "stream", id, "err", err)
+		s.log.Warn("the order of a stream stays until it is pruned", "stream", id, "error", err)
 	}
 }
 

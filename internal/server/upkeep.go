@@ -260,7 +260,7 @@ func (c *call) tellSilent(h farm.Host, silent bool) error {
 	if silent {
 		action, why = silentHost, "not heard of since "+when(h.Seen)
 	}
-	c.s.log.Warn("host", "host", h.Name, "what", action, "why", why)
+	c.s.log.Warn("host changed state", "host", h.Name, "what", action, "why", why)
 	if err := c.Audit(entry(itself, c.now, action, hostTarget(h), outcomeDone, why)); err != nil {
 		return err
 	}

@@ -147,7 +147,7 @@ func (p *Pool) Resume(ctx context.Context, list, path string) error {
 		j := jobs[node]
 		w, err := p.start(ctx, node, j, false)
 		if err == nil {
-			p.Log.Info("resume", "node", node, "job", j.ID.String(), "vm", w.VM, "address", w.Address, "ms",
+			p.Log.Info("node resumed", "node", node, "job", j.ID.String(), "vm", w.VM, "address", w.Address, "ms",
 				time.Since(began).Milliseconds())
 			return nil
 		}
@@ -211,7 +211,7 @@ func (p *Pool) Suspend(ctx context.Context, list string) error {
 				"error", err)
 			return err
 		}
-		p.Log.Info("suspend", "node", node)
+		p.Log.Info("node suspended", "node", node)
 		return nil
 	})
 }
@@ -249,7 +249,7 @@ func (p *Pool) Prolog(ctx context.Context, job, list string, timeout time.Durati
 			return nil
 		}
 		if err != nil {
-			p.Log.Warn("prolog", "nodes", list, "error", err)
+			p.Log.Warn("prolog failed", "nodes", list, "error", err)
 			pause = time.Second
 		}
 		if slices.ContainsFunc(nodes, func(n Node) bool { return n.Off() || n.Is("DOWN") }) {

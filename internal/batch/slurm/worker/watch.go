@@ -96,7 +96,7 @@ func (w *watch) ended(ctx context.Context, v api.Worker) {
 	}
 	jobs, err := w.recover(ctx, nodes[0], v.Conf != "", firstLineOf(v.Cause))
 	if err != nil {
-		w.Log.Error("recover", "node", v.Name, "error", err)
+		w.Log.Error("node not recovered", "node", v.Name, "error", err)
 	}
 	for _, id := range jobs {
 		w.nurse(ctx, id)
@@ -308,7 +308,7 @@ func (w *watch) warmUp(ctx context.Context, nodes []Node, free int) error {
 			continue
 		}
 		free++
-		w.Log.Info("warm", "node", n.Name, "vm", v.VM)
+		w.Log.Info("warm node started", "node", n.Name, "vm", v.VM)
 	}
 	return errors.Join(errs...)
 }
