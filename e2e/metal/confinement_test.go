@@ -36,13 +36,16 @@ pid=$(cat /run/libvirt/qemu/$a.pid)
 who="--reuid=$(stat -c %u /proc/$pid) --regid=$(stat -c %g /proc/$pid) --clear-groups"
 `
 
+// nodeCPUs is what QEMU reads to start a VM with huge pages on two nodes. libvirt's own profile denies it on Debian 12.
+const nodeCPUs = "/sys/devices/system/node/node0/cpumap"
+
 // mayOpen is what a hostile QEMU of the first VM tries to read, and who may in each profile: its own files, and nobody
 // else's. The second VM's are tried by a user that the kernel would let, as QEMU's where both have the same. In
 // libvirt's profiles root has its rights over files.
 var mayOpen = []struct{ path, grange, libvirt string }{
 	{"/var/lib/grange/vm/$a/scratch.raw", "qemu", "qemu root"},
 	{"/usr/share/qemu/qboot.rom", "qemu root", "qemu root"},
-	{"/sys/devices/system/node/node0/cpumap", "qemu root", ""}, // without it no VM with huge pages starts on two nodes
+	{nodeCPUs, "qemu root", ""},
 	{"/var/lib/grange/vm/$b/scratch.raw", "", ""},
 	{"/run/grange/agent.lock", "", ""},
 	{"/var/lib/grange/kvm-probe.json", "", ""},
@@ -89,8 +92,8 @@ func TestConfinement(t *testing.T) {
 				`dmesg | grep 'apparmor="DENIED"' || true; journalctl -q -u grange-agent -p warning -o cat || true`); got != "" {
 				t.Errorf("a job leaves:\n%s", got)
 			}
-			if got := run(t, h, "ls /etc/apparmor.d/libvirt; grep libvirt- /sys/kernel/security/apparmor/profiles || "+
-				"true"); got != "TEMPLATE.lxc\nTEMPLATE.qemu" {
+			if got := run(t, h, "ls -I 'TEMPLATE.*' /etc/apparmor.d/libvirt; grep libvirt- "+
+				"/sys/kernel/security/apparmor/profiles || true"); got != "" {
 				t.Errorf("profiles that stay: %s", got)
 			}
 			if got := run(t, h, "grange agent --check"); !strings.Contains(got, "apparmor, profiles by grange") {
@@ -113,6 +116,9 @@ func TestConfinement(t *testing.T) {
 				for i, c := range mayOpen {
 					for who := range openers {
 						may := map[string]string{"grange": c.grange, "libvirt": c.libvirt}[kind.name]
+						if c.path == nodeCPUs && kind.name == "libvirt" && suite != metallab.Suites[0] {
+							may = c.grange // a later libvirt has learnt it
+						}
 						if can := slices.Contains(got, fmt.Sprint(who, " ", i)); can != strings.Contains(may, who) {
 							t.Errorf("in a profile of %s, as %s: %s: opens: %t", kind.name, who, c.path, can)
 						}
