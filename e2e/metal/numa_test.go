@@ -81,7 +81,7 @@ func policies(t *testing.T, h *metallab.Host) {
 // pages: a pool on one node, pools on both, none left.
 func pages(t *testing.T, h *metallab.Host) {
 	const pool = "/sys/devices/system/node/node%d/hugepages/hugepages-2048kB/nr_hugepages"
-	run(t, h, fmt.Sprintf("echo 128 >"+pool+"; sleep 6", 1)) // the agent reads pools every five seconds
+	run(t, h, fmt.Sprintf("echo 128 >"+pool+"; sleep 12", 1)) // the agent reads pools every ten seconds
 	first := hold(t, h, "first", "--cpus 2 --memory 200M --page-size 2M", "")
 	if c := first.vm.Plan.Cells; len(c) != 1 || c[0].Node != 1 || c[0].PageSize != uint64(2*farm.MiB) {
 		t.Errorf("a VM in the one pool there is: %+v", c)
@@ -99,9 +99,9 @@ func pages(t *testing.T, h *metallab.Host) {
 		}
 	}
 	release(t, h)
-	run(t, h, fmt.Sprintf("echo 64 >"+pool+"; sleep 6", 0))
+	run(t, h, fmt.Sprintf("echo 64 >"+pool+"; sleep 12", 0))
 	refused(t, h, "--cpus 8 --memory 400M --page-size 2M") // node 1 has enough, node 0 has not
-	run(t, h, fmt.Sprintf("echo 128 >"+pool+"; sleep 6", 0))
+	run(t, h, fmt.Sprintf("echo 128 >"+pool+"; sleep 12", 0))
 	both := hold(t, h, "both", "--cpus 8 --memory 400M --page-size 2M", "")
 	if c := both.vm.Plan.Cells; len(c) != 2 || c[0].PageSize != uint64(2*farm.MiB) ||
 		c[1].PageSize != uint64(2*farm.MiB) {
@@ -114,7 +114,7 @@ func pages(t *testing.T, h *metallab.Host) {
 		}
 	}
 	release(t, h)
-	run(t, h, fmt.Sprintf("echo 0 >"+pool+"; echo 0 >"+pool+"; sleep 6", 0, 1))
+	run(t, h, fmt.Sprintf("echo 0 >"+pool+"; echo 0 >"+pool+"; sleep 12", 0, 1))
 }
 
 // gigabyte: a page of 1 GiB on one node holds one VM of its size, and no second one.
@@ -131,7 +131,7 @@ for n in 1 2 3 4 5 6; do
 	[ "$(cat `+pool+`)" = 0 ] || break
 	sleep 2
 done
-sleep 6; cat `+pool)
+sleep 12; cat `+pool)
 	if got != "1" {
 		t.Fatalf("node 1 has no page of 1 GiB together: %s", run(t, h, "cat /proc/buddyinfo"))
 	}
@@ -149,7 +149,7 @@ sleep 6; cat `+pool)
 	}
 	refused(t, h, "--cpus 2 --memory 1G --page-size 1G")
 	release(t, h)
-	run(t, h, "echo 0 >"+pool+"; sleep 6")
+	run(t, h, "echo 0 >"+pool+"; sleep 12")
 }
 
 // refused checks that no VM with these flags can start for want of room.

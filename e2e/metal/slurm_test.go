@@ -57,7 +57,7 @@ func TestSlurm(t *testing.T) {
 			t.Run("cases", func(t *testing.T) { slurmConforms(t, h, slurmCases[suite]) })
 			t.Run("power loss", func(t *testing.T) { slurmPowerLoss(t, h) })
 			if got := run(t, h, "journalctl -q --no-pager -p err -u grange-agent | grep -v 'Killed\\|Main process "+
-				"exited' || true"); got != "" {
+				"exited\\|libvirt does not answer' || true"); got != "" {
 				t.Errorf("errors in the agent's journal:\n%s", got)
 			}
 		})
@@ -155,7 +155,7 @@ if audit; then echo said again; fi`)
 		t.Errorf("audit and kernel: %q", counts)
 	}
 	slurmJobEnds(t, h)
-	run(t, h, "for n in /sys/devices/system/node/node?; do echo 0 >$n/hugepages/hugepages-2048kB/nr_hugepages; done")
+	run(t, h, "for n in /sys/devices/system/node/node?; do echo 0 >$n/hugepages/hugepages-2048kB/nr_hugepages; done; sleep 12")
 }
 
 func number(t *testing.T, h *metallab.Host, script string) int {
@@ -205,6 +205,7 @@ func slurmPowerLoss(t *testing.T, h *metallab.Host) {
 	run(t, h, slurmHome+"rm -f stop\nrunuser -u nobody -- sbatch --parsable --no-requeue --chdir=/srv/slurmlab/home "+
 		"-o lost.out ./j.sh >/root/job; sync")
 	await(t, h, "the job is up", "grep -q up /srv/slurmlab/home/lost.out")
+	run(t, h, "sleep 10; sync") // until slurmctld has saved that it runs: one that is pending just starts again
 	h.PowerLoss()
 	if err := h.Boot(t.Context()); err != nil {
 		t.Fatal(err)
