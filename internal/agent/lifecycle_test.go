@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -135,4 +136,40 @@ func (f *farmhouse) fails(batchJob string) {
 	}
 	<-task.job.over
 	f.nothingLeft()
+}
+
+// pageless refuses the first machine in huge pages, as QEMU does where a pool is smaller than was planned.
+type pageless struct {
+	hyper.Hypervisor
+	refused atomic.Int32
+}
+
+func (p *pageless) Start(ctx context.Context, m hyper.Machine) (hyper.Applied, error) {
+	if m.Plan.Cells[0].PageSize > 0 && p.refused.Add(1) == 1 {
+		return hyper.Applied{}, &farm.Error{Kind: farm.Internal, Code: hyper.CodeRefused,
+			Message: "unable to map backing store for guest RAM: Cannot allocate memory"}
+	}
+	return p.Hypervisor.Start(ctx, m)
+}
+
+// TestPlanAgain: a VM that was planned in huge pages which are gone is planned anew, by what the host has.
+func TestPlanAgain(t *testing.T) {
+	f := newFarmhouse(t)
+	f.close()
+	h := &pageless{}
+	f.wrap = func(inner hyper.Hypervisor) hyper.Hypervisor {
+		h.Hypervisor = inner
+		return h
+	}
+	f.open()
+	before := f.agent.topo
+	before.Nodes = slices.Clone(before.Nodes)
+	for i := range before.Nodes {
+		before.Nodes[i].Pages = []farm.HugePages{{Size: 2 * farm.MiB, Total: 4096, Free: 4096}}
+	}
+	f.agent.ledger.SetTopology(before, numa.Reserve{})
+	f.mustAsk(f.caller(""), api.JobRequest{}).until(api.EventRunning)
+	if h.refused.Load() != 1 {
+		t.Errorf("refused %d times", h.refused.Load())
+	}
 }

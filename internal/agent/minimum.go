@@ -28,7 +28,7 @@ func (v *vm) awaitMinimum() error {
 			return err
 		}
 		v.publishWaiting(err.Error())
-		if err := v.sleep(minimumPause); err != nil {
+		if err := sleep(v.ctx, minimumPause); err != nil {
 			return err
 		}
 	}

@@ -291,7 +291,7 @@ func (v *vm) start() error {
 				return v.tiredOf(err)
 			}
 			v.publishWaiting(err.Error())
-			if err := v.sleep(hypervisorPause); err != nil {
+			if err := sleep(v.ctx, hypervisorPause); err != nil {
 				return err
 			}
 			v.agent.hyper.Sweep(v.ctx) // a daemon that died may have left a process half made; while it is away, later
@@ -301,21 +301,40 @@ func (v *vm) start() error {
 			v.publish(api.JobEvent{Event: api.EventRetry,
 				Message: fmt.Sprintf("attempt %d came to nothing: %v", attempt, err)})
 			v.log().Warn("vm came to nothing", "attempt", attempt, "error", err)
+			if err := v.planAgain(image); err != nil {
+				return err
+			}
 			attempt, away = attempt+1, time.Time{}
 		}
 	}
+}
+
+// planAgain plans a VM with huge pages anew before another attempt. An administrator may have made a pool smaller since
+// the host was read: QEMU then finds no pages however often it is started.
+func (v *vm) planAgain(image vmimage.Image) error {
+	if !slices.ContainsFunc(v.recordNow().Plan.Cells, func(c farm.GuestCell) bool { return c.PageSize > 0 }) {
+		return nil
+	}
+	v.agent.readHost(rereadEvery)
+	v.agent.ledger.Release(v.id)
+	plan, err := v.grant(image)
+	if err == nil {
+		v.update(func() { v.record.Plan = plan })
+	}
+	return err
 }
 
 // hypervisorPause is between two looks for a hypervisor that is away. Nothing runs meanwhile, so nothing is lost by
 // waiting.
 const hypervisorPause = 200 * time.Millisecond
 
-func (v *vm) sleep(d time.Duration) error {
+// sleep waits; its error is why ctx ended meanwhile.
+func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
 		return nil
-	case <-v.ctx.Done():
-		return context.Cause(v.ctx)
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
