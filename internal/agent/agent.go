@@ -248,17 +248,21 @@ func (a *Agent) housekeep() {
 // not.
 const rereadEvery = time.Second
 
-// readHost reads the host anew for the ledger, unless that was done less than the given time ago.
-func (a *Agent) readHost(unless time.Duration) {
+// readHost reads the host anew for the ledger, unless that was done less than the given time ago. It returns what is
+// known of the host.
+func (a *Agent) readHost(unless time.Duration) farm.Topology {
 	a.reading.Lock()
 	defer a.reading.Unlock()
+	a.mu.Lock()
+	known := a.topo
+	a.mu.Unlock()
 	if unless > 0 && time.Since(a.hostRead) < unless {
-		return
+		return known
 	}
 	t, err := topology.Read(os.DirFS("/"))
 	if err != nil {
 		a.log.Error("read the host's topology", "error", err)
-		return
+		return known
 	}
 	a.hostRead = time.Now()
 	a.mu.Lock()
@@ -266,6 +270,7 @@ func (a *Agent) readHost(unless time.Duration) {
 	c := a.cfg
 	a.mu.Unlock()
 	a.ledger.SetTopology(t.Overcommitted(c.MemoryOvercommit), reserve(c, t))
+	return t
 }
 
 const housekeepEvery = 10 * time.Second

@@ -396,7 +396,7 @@ func TestCloudHalfMade(t *testing.T) {
 	if err := f.agent.writeFleet(fleetRecord{Version: 1, Wanted: *w}); err != nil {
 		t.Fatal(err)
 	}
-	for path, text := range map[string]string{dir + "/scratch.raw": "half", dir + "/wanted.json.new": "{",
+	for path, text := range map[string]string{dir + "/scratch.raw": "half", dir + "/.wanted.json.1.new": "{",
 		f.agent.fleetDir(api.NewID()) + "/wanted.json.new": "{", f.agent.fleetDir(odd.ID) + "/wanted.json": "{",
 		f.agent.fleetDir(odd.ID) + "/scratch.raw": "dear"} {
 		os.Mkdir(filepath.Dir(path), 0o700)

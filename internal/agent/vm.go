@@ -309,19 +309,35 @@ func (v *vm) start() error {
 	}
 }
 
-// planAgain plans a VM with huge pages anew before another attempt. An administrator may have made a pool smaller since
-// the host was read: QEMU then finds no pages however often it is started.
+// planAgain plans a VM anew before another attempt, where the huge pages of its plan are gone: an administrator may
+// have made a pool smaller since the host was read, and QEMU then finds no pages however often it is started.
 func (v *vm) planAgain(image vmimage.Image) error {
-	if !slices.ContainsFunc(v.recordNow().Plan.Cells, func(c farm.GuestCell) bool { return c.PageSize > 0 }) {
+	if !lacksPages(v.agent.readHost(0), v.recordNow().Plan) {
 		return nil
 	}
-	v.agent.readHost(rereadEvery)
 	v.agent.ledger.Release(v.id)
 	plan, err := v.grant(image)
 	if err == nil {
 		v.update(func() { v.record.Plan = plan })
 	}
 	return err
+}
+
+// lacksPages reports whether a node has fewer free huge pages than a plan takes that nothing of runs.
+func lacksPages(t farm.Topology, p farm.Plan) bool {
+	return slices.ContainsFunc(p.Cells, func(c farm.GuestCell) bool {
+		if c.PageSize == 0 {
+			return false
+		}
+		for _, n := range t.Nodes {
+			for _, pool := range n.Pages {
+				if n.ID == c.Node && pool.Size == c.PageSize {
+					return farm.Bytes(pool.Free)*pool.Size < c.Memory
+				}
+			}
+		}
+		return true
+	})
 }
 
 // hypervisorPause is between two looks for a hypervisor that is away. Nothing runs meanwhile, so nothing is lost by

@@ -7,33 +7,31 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // Write replaces the file at path, with this mode whatever the umask. When it returns nil the file is on the disk under
-// its name. When it fails, what was there before still is. One writer at a time may write a path, and nobody else may
-// write its directory.
+// its name. When it fails, what was there before still is. Where several write at a time the last one counts.
 func Write(path string, data []byte, mode fs.FileMode) error {
-	// Daemons that read all files of a directory pass over names that begin with a dot and end with .new. The name is
-	// always the same, so that a writer that was killed leaves one file at most.
-	made := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
-	err := write(made, data, mode)
-	if err == nil {
-		err = os.Rename(made, path)
-	}
-	if err != nil {
-		os.Remove(made) // of a full file system it would take a part for ever
-		return err
-	}
-	return SyncDir(filepath.Dir(path))
-}
-
-func write(path string, data []byte, mode fs.FileMode) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)
+	// Daemons that read all files of a directory pass over names that begin with a dot and end with .new.
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.new")
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(data)
-	return errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name()) // of a full file system it would take a part for ever
+		return err
+	}
+	err = SyncDir(filepath.Dir(path))
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTSUP) {
+		return nil // a file system that has no such thing for directories
+	}
+	return err
 }
 
 // SyncDir puts the names of a directory, or the content of a file, on the disk.

@@ -71,7 +71,7 @@ created.`,
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print what would be changed, and change nothing")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !filepath.IsAbs(s.Links) || !filepath.IsAbs(s.Program) {
-			return usage("", "--links and --program are absolute paths")
+			return usage("", "--links and --grange are absolute paths")
 		}
 		plan, err := gridEngineCell().Plan(cmd.Context(), *s)
 		if err != nil {

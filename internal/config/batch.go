@@ -45,7 +45,10 @@ func (f batchFile) batch() (Batch, error) {
 	if f.Requeues < 0 || f.Requeues > most {
 		return Batch{}, fmt.Errorf("batch.requeues: %d is not between 0 and %d", f.Requeues, most)
 	}
-	timeout, err := time.ParseDuration(cmp.Or(f.Patience, f.WaitTimeout))
+	if f.WaitTimeout == defaultWaitTimeout && f.Patience != "" {
+		f.WaitTimeout = f.Patience
+	}
+	timeout, err := time.ParseDuration(f.WaitTimeout)
 	if err != nil {
 		return Batch{}, fmt.Errorf("batch.wait_timeout: %w", err)
 	}

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -59,6 +58,8 @@ type configFile struct {
 	} `toml:"image"`
 }
 
+const defaultWaitTimeout = "10s"
+
 // ReadConfig reads worker.toml. Without [[host]] all nodes are those of the agent on this host, at socket.
 func ReadConfig(path, socket string) (Config, error) {
 	text, err := os.ReadFile(path)
@@ -76,13 +77,16 @@ func ParseConfig(text []byte, name, socket string) (Config, error) {
 		return Config{}, &farm.Error{Kind: farm.Invalid, Code: CodeWorkerConfig, Message: name + ": " + what,
 			Hint: "docs/guide/slurm-elastic.md explains every key"}
 	}
-	f := configFile{Scontrol: "/usr/bin/scontrol", WaitTimeout: "10s", BootTimeout: "5m", Restarts: 5}
+	f := configFile{Scontrol: "/usr/bin/scontrol", WaitTimeout: defaultWaitTimeout, BootTimeout: "5m", Restarts: 5}
 	if err := stricttoml.Unmarshal(text, &f); err != nil {
 		return fail(err.Error())
 	}
 	w := Config{Scontrol: f.Scontrol, SlurmConf: f.SlurmConf, Log: f.Log, Restarts: f.Restarts, Warm: f.Warm}
 	var err error
-	w.WaitTimeout, err = time.ParseDuration(cmp.Or(f.Patience, f.WaitTimeout))
+	if f.WaitTimeout == defaultWaitTimeout && f.Patience != "" {
+		f.WaitTimeout = f.Patience
+	}
+	w.WaitTimeout, err = time.ParseDuration(f.WaitTimeout)
 	if err != nil || w.WaitTimeout < 0 || w.WaitTimeout > time.Minute {
 		return fail(fmt.Sprintf("wait_timeout: %q is not between 0s and 1m", f.WaitTimeout))
 	}
