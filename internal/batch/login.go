@@ -13,7 +13,7 @@ func CheckLogin(root fs.FS) Finding {
 	const config, pam = "etc/ssh/sshd_config", "etc/pam.d/sshd"
 	text, err := fs.ReadFile(root, config)
 	if err != nil {
-		return Finding{Level: Good, Found: "no sshd", Where: "/" + config}
+		return Finding{ID: "login", Level: Good, Found: "no sshd", Where: "/" + config}
 	}
 	files := []string{string(text)}
 	more, _ := fs.Glob(root, config+".d/*.conf")
@@ -25,12 +25,13 @@ func CheckLogin(root fs.FS) Finding {
 	for _, line := range lines(files...) {
 		if w := strings.Fields(line); len(w) > 1 &&
 			(strings.EqualFold(w[0], "AllowUsers") || strings.EqualFold(w[0], "AllowGroups")) {
-			return Finding{Level: Good, Found: strings.Join(w, " "), Where: "/" + config}
+			return Finding{ID: "login", Level: Good, Found: strings.Join(w, " "), Where: "/" + config}
 		}
 	}
-	f := Finding{Level: Warning, Found: "sshd lets in everybody who has an account here", Where: "/" + config,
-		Why: "a login is on the host itself, outside of every VM",
-		Do:  "AllowGroups with the administrators' groups, in sshd_config; or pam_access in /etc/pam.d/sshd"}
+	f := Finding{ID: "login", Level: Warning, Where: "/" + config,
+		Found: "sshd lets in everybody who has an account here",
+		Why:   "a login is on the host itself, outside of every VM",
+		Do:    "AllowGroups with the administrators' groups, in sshd_config; or pam_access in /etc/pam.d/sshd"}
 	account, err := fs.ReadFile(root, pam)
 	if err != nil {
 		return f
@@ -47,7 +48,7 @@ func CheckLogin(root fs.FS) Finding {
 		}
 		switch strings.TrimSuffix(module, ".so") {
 		case "pam_access", "pam_listfile":
-			return Finding{Level: Good, Found: module + " decides who logs in", Where: "/" + pam}
+			return Finding{ID: "login", Level: Good, Found: module + " decides who logs in", Where: "/" + pam}
 		case "pam_slurm_adopt", "pam_slurm", "pam_pbssimpleauth", "pam_lsf":
 			f.Where, f.Found = "/"+pam, fmt.Sprintf("%s lets in whoever has a job here", module)
 			if w[1] != "required" && w[1] != "requisite" { // what comes behind it is not asked then

@@ -108,9 +108,15 @@ var withoutJSON = map[string]string{
 	"grange vm connect":             "its output is that of the VM's port",
 }
 
-// renamedFlag keeps the old name of a flag for one more release, with a notice.
-func renamedFlag(flags *pflag.FlagSet, old, name string) {
+// oldFlag keeps the old name of a flag for one more release.
+func oldFlag(flags *pflag.FlagSet, old, name string) *pflag.Flag {
 	f := *flags.Lookup(name)
-	f.Name, f.Hidden, f.Deprecated = old, true, "it is called --"+name+" now"
+	f.Name, f.Hidden = old, true
 	flags.AddFlag(&f)
+	return &f
+}
+
+// renamedFlag is oldFlag with a notice to who uses it.
+func renamedFlag(flags *pflag.FlagSet, old, name string) {
+	oldFlag(flags, old, name).Deprecated = "it is called --" + name + " now"
 }

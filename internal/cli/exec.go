@@ -205,8 +205,7 @@ func (f *execFlags) groups() []flagGroup {
 	flags.DurationVar(&f.waitTimeout, "wait-timeout", 0,
 		"time to wait for an agent that does not answer before the batch system may requeue the job (default: 10s, "+
 			"or the time announced by an agent that stopped)")
-	renamedFlag(flags, "patience", "wait-timeout")
-	flags.Lookup("patience").Deprecated = "" // a notice would be a line of each job's errors
+	oldFlag(flags, "patience", "wait-timeout") // a notice would be a line of each job's errors
 	flags.StringArrayVar(&f.prologs, "task-prolog", nil,
 		"run `SCRIPT` in the VM before the job, as Slurm runs a TaskProlog (repeatable)")
 	return []flagGroup{size, tuning, files, run, batch}

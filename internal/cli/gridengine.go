@@ -115,9 +115,7 @@ Exit status 1: jobs cannot run, or could run outside of a VM.`}
 		if err != nil {
 			return err
 		}
-		login := batch.CheckLogin(os.DirFS("/"))
-		login.ID = "login"
-		found = append(found, login)
+		found = append(found, batch.CheckLogin(os.DirFS("/")))
 		if batch.Worst(found) == batch.Good {
 			found = append(found, batch.Finding{ID: "queue", Level: batch.Good, Where: s.Queue,
 				Found: "its jobs run in virtual machines"})

@@ -393,9 +393,7 @@ func (a *app) checkCondorHost(ctx context.Context) (findings []batch.Finding) {
 		findings = append(findings, batch.Finding{ID: "agent", Level: batch.Broken, Found: message,
 			Why: "no job starts on this host", Do: hint})
 	}
-	login := batch.CheckLogin(os.DirFS("/"))
-	login.ID = "login"
-	return append(findings, login)
+	return append(findings, batch.CheckLogin(os.DirFS("/")))
 }
 
 func condorRoles(look htcondor.Look) string {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/store"
-	"github.com/grange-project/grange/internal/topology/topologytest"
+	"github.com/grange-project/grange/internal/store/storetest"
 )
 
 // silence is after how long a host of these tests is silent.
@@ -112,9 +112,7 @@ func (l *lab) epoch() int64 {
 // machine enrols a host of 32 threads on two nodes of 32 GiB, with 100 GiB of disk.
 func (l *lab) machine(name, cell string) farm.Host {
 	l.t.Helper()
-	h := farm.Host{ID: "id-" + name, Name: name, Cell: cell, Enrolled: l.clock(), Seen: l.clock(),
-		Facts: farm.Facts{Topology: topologytest.CERN2650v2(), Kind: "cern", Accelerator: "kvm",
-			Networks: []string{"br1"}, Images: []string{"micro"}, ScratchFree: 100 * farm.GiB}}
+	h := storetest.Machine(name, cell, l.clock())
 	l.update(func(tx *store.Tx) error { return tx.InsertHost(h) })
 	return h
 }
@@ -220,8 +218,7 @@ func (l *lab) says(id string, state farm.VMState) {
 		if err != nil {
 			return err
 		}
-		return tx.SetVMObserved(id, farm.Observed{State: state, Since: l.clock(), Boots: vm.Wanted.Boots,
-			Builds: vm.Wanted.Builds})
+		return tx.SetVMObserved(id, storetest.Says(vm, state, l.clock()))
 	})
 }
 
@@ -253,21 +250,4 @@ func (l *lab) must(id string) farm.VM {
 		l.t.Fatalf("VM %s is gone", id)
 	}
 	return vm
-}
-
-// disjoint holds that VMs of one host share no thread.
-func (l *lab) disjoint() {
-	l.t.Helper()
-	l.view(func(tx *store.Tx) error {
-		vms, err := tx.VMs(store.VMFilter{})
-		for i, a := range vms {
-			for _, b := range vms[:i] {
-				if a.Host != "" && a.Host == b.Host && a.Plan.Held().Common(b.Plan.Held()) != 0 {
-					l.t.Fatalf("VMs %s and %s have threads %v and %v of %s", a.Name, b.Name, a.Plan.Held(),
-						b.Plan.Held(), a.Host)
-				}
-			}
-		}
-		return err
-	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/store/storetest"
 )
 
 // A new VM is inserted with its place, and nothing is written after it.
@@ -28,7 +29,7 @@ func TestNewVMsAreInsertedWithTheirPlaces(t *testing.T) {
 	if p.revision != before+1 || len(p.fleet.On(host.ID)) != 2 || len(p.held) != 0 || !p.queue.idle() {
 		t.Errorf("revision %d, held %v, line %+v", p.revision, p.held, p.queue)
 	}
-	l.disjoint()
+	storetest.Disjoint(t, l.store)
 }
 
 // Of a request that fails nothing is left, whatever had been claimed before.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/store/storetest"
 )
 
 // The answer to a request has the places, and so has the one commit; nothing is written after it.
@@ -38,7 +39,7 @@ func TestNewVMsAreAnsweredWithTheirPlaces(t *testing.T) {
 	if now := l.revision(); now != before+1 {
 		t.Errorf("revision %d, not %d", now, before+1)
 	}
-	l.disjoint()
+	storetest.Disjoint(t, l.store)
 }
 
 // Of a request that fails nothing is left, whatever had been claimed before: all the room of the host is there.

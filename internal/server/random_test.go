@@ -12,6 +12,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/placer"
 	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/store/storetest"
 	"github.com/grange-project/grange/internal/wire"
 )
 
@@ -209,7 +210,7 @@ func (l *lab) oneHost(r *rand.Rand, h *fakeHost, epoch int64) {
 // sound holds what must be true at any time.
 func (l *lab) sound(hosts []*fakeHost) {
 	l.t.Helper()
-	l.disjoint()
+	storetest.Disjoint(l.t, l.store)
 	running := map[string]string{}
 	for _, h := range hosts {
 		for id, o := range h.has {
