@@ -17,6 +17,9 @@ import (
 	"time"
 )
 
+// long is when a test is a part of the wait: one that passed is printed, too, with what it took.
+const long = 20 * time.Second
+
 const module = "github.com/grange-project/grange/"
 
 func main() {
@@ -131,6 +134,9 @@ func (r *report) testEnded(e event, text *bytes.Buffer) {
 	switch e.Action {
 	case "pass":
 		r.passed++
+		if e.Elapsed >= long.Seconds() {
+			fmt.Fprintf(r.out, "passed: %s\t%.0fs\n", name, e.Elapsed)
+		}
 	case "fail":
 		r.failed++
 		r.broken = append(r.broken, name)
