@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -175,7 +176,7 @@ func TestUpgrade(t *testing.T) {
 	long(t)
 	t.Parallel()
 	debs := agentDebs(t)
-	old := earlierDebs(t)
+	old := earlierDebs(t, debs[0])
 	h := startBare(t, metallab.Options{})
 	if err := h.Install(t.Context(), old...); err != nil {
 		t.Fatal(err)
@@ -201,10 +202,17 @@ grep -q '^reserved_memory' /etc/grange/agent.toml`, filepath.Base(debs[0])))
 	nothingLeft(t, h)
 }
 
-// earlierDebs builds the agent's package of the commit before this one, which no clone without history has.
-func earlierDebs(t *testing.T) []string {
+// builtOf is the commit in the name of a package.
+var builtOf = regexp.MustCompile(`\.([0-9a-f]{12})[._]`)
+
+// earlierDebs builds the agent's package of the commit before that of deb, which no clone without history has.
+func earlierDebs(t *testing.T, deb string) []string {
 	t.Helper()
-	commit, err := lab.Commit(t.Context(), "HEAD^")
+	this := "HEAD" // of a release, whose packages name no commit
+	if found := builtOf.FindStringSubmatch(filepath.Base(deb)); found != nil {
+		this = found[1]
+	}
+	commit, err := lab.Commit(t.Context(), this+"^")
 	if err != nil {
 		t.Fatal(err)
 	}
