@@ -1,4 +1,4 @@
-package lsf
+package setup
 
 import (
 	"fmt"
@@ -101,15 +101,15 @@ func (s *Site) checkQueue(name string, q section, add func(string, batch.Finding
 		func(r rune) bool { return strings.ContainsRune(" \t()", r) })
 	add("requeue-"+name, func() batch.Finding {
 		switch {
-		case !slices.Contains(values, strconv.Itoa(requeueStatus)):
+		case !slices.Contains(values, strconv.Itoa(batch.ExitNotStarted)):
 			return batch.Finding{Level: batch.Warning, Found: "REQUEUE_EXIT_VALUES = " + q.has["REQUEUE_EXIT_VALUES"],
 				Where: s.queuePath, Why: "a job whose VM can not be started on one host fails instead of going to " +
-					"another", Do: fmt.Sprintf("REQUEUE_EXIT_VALUES = %d", requeueStatus)}
+					"another", Do: fmt.Sprintf("REQUEUE_EXIT_VALUES = %d", batch.ExitNotStarted)}
 		case most == "":
 			return batch.Finding{Level: batch.Warning, Found: "MAX_JOB_REQUEUE is not set", Where: s.queuePath,
 				Why: "a job whose VM starts nowhere goes around for ever", Do: "MAX_JOB_REQUEUE = 3"}
 		}
-		return good(fmt.Sprintf("%d, %s times", requeueStatus, most), s.queuePath)
+		return good(fmt.Sprintf("%d, %s times", batch.ExitNotStarted, most), s.queuePath)
 	}())
 	if yes := q.yes("RERUNNABLE"); yes {
 		add("rerunnable-"+name, batch.Finding{Level: batch.Advice, Found: "RERUNNABLE = yes", Where: s.queuePath,

@@ -1,4 +1,4 @@
-package pbs
+package setup
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/batch/pbs"
 )
 
 // need are the events of the hook, and what is missing without each.
@@ -190,7 +191,7 @@ func (s *Site) checkSched() batch.Finding {
 
 // checkHosts: at least one host has to have said that grange is there.
 func (s *Site) checkHosts() batch.Finding {
-	d := NewDriver(DriverOptions{Bin: path.Join(s.Exec, "bin")}, s.run)
+	d := pbs.NewDriver(pbs.DriverOptions{Bin: path.Join(s.Exec, "bin")}, s.run)
 	nodes, err := d.Nodes(context.WithoutCancel(s.ctx))
 	if err != nil {
 		return batch.Finding{Level: batch.Advice, Found: err.Error(), Where: "pbsnodes",

@@ -1,9 +1,10 @@
-package lsf
+package setup
 
 import (
 	"fmt"
 	"strings"
 
+	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -14,9 +15,6 @@ type Setup struct {
 	Queues   []string // whose jobs run in VMs
 	Requeues int      // how often a job may be queued again whose VM was not started
 }
-
-// requeueStatus is what the wrapper ends with when no VM was started.
-const requeueStatus = 199
 
 // Starter is the value of JOB_STARTER. LSF puts the command line in %USRCMD's place as it stands; between these quotes,
 // and with those that esub wrote, all of it is one word, and nothing of "a | b" runs on the host. exec: the shell has
@@ -33,7 +31,7 @@ func (s Setup) Starter() string {
 func (s Setup) QueueLines() []string {
 	return []string{
 		"JOB_STARTER         = " + s.Starter(),
-		fmt.Sprintf("REQUEUE_EXIT_VALUES = %d", requeueStatus),
+		fmt.Sprintf("REQUEUE_EXIT_VALUES = %d", batch.ExitNotStarted),
 		fmt.Sprintf("MAX_JOB_REQUEUE     = %d", s.Requeues),
 		"RERUNNABLE          = no",
 	}

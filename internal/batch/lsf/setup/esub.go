@@ -1,4 +1,4 @@
-package lsf
+package setup
 
 import (
 	"bufio"

@@ -1,4 +1,4 @@
-package pbs
+package setup
 
 import (
 	"context"
@@ -28,7 +28,7 @@ func site(t *testing.T) fstest.MapFS {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodes, err := os.ReadFile("testdata/pbsnodes.json")
+	nodes, err := os.ReadFile("../testdata/pbsnodes.json")
 	if err != nil {
 		t.Fatal(err)
 	}

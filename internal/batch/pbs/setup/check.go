@@ -1,4 +1,4 @@
-package pbs
+package setup
 
 import (
 	"context"
