@@ -1,9 +1,12 @@
-package htcondor
+package setup
 
 import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/batch/htcondor"
 )
 
 // Site is what differs between sites in the configuration that grange writes.
@@ -11,7 +14,7 @@ type Site struct {
 	Grange   string // the program
 	Socket   string // of the agent
 	Dir      string // where the hooks go
-	Metal    Metal
+	Metal    htcondor.Metal
 	Period   time.Duration // of the startd's look at the agent
 	Requeues int           // how often the agent lets a job be queued again; see [batch] of its configuration
 	Prepare  bool          // a prepare hook too; see prepareConf for what it costs
@@ -20,7 +23,7 @@ type Site struct {
 // Standard is a site as packages make it.
 func Standard() Site {
 	return Site{Grange: "/usr/bin/grange", Socket: "/run/grange/agent.sock", Dir: "/usr/libexec/grange",
-		Metal: MetalAsked, Period: 30 * time.Second, Requeues: 3}
+		Metal: htcondor.MetalAsked, Period: 30 * time.Second, Requeues: 3}
 }
 
 // File is one that install writes. Hooks are programs.
@@ -82,11 +85,11 @@ func (s Site) execute() string {
 	inVM := "(MY.GrangeReady =?= True && $(GRANGE_WHOLE_JOB) && " +
 		"(TARGET.VMImage =?= undefined || stringListMember(TARGET.VMImage, MY.GrangeImages)))"
 	switch s.Metal {
-	case MetalNever:
+	case htcondor.MetalNever:
 		may = `(TARGET.WantVM =!= False && ` + inVM + `)`
-	case MetalAsked:
+	case htcondor.MetalAsked:
 		may = `(TARGET.WantVM =?= False || ` + inVM + `)`
-	case MetalDefault:
+	case htcondor.MetalDefault:
 		may = `(TARGET.WantVM =!= True || ` + inVM + `)`
 	}
 	return fmt.Sprintf(`# Jobs of this host run in virtual machines. Written by "grange htcondor install";
@@ -158,9 +161,10 @@ func absent() string {
 func (s Site) besides() string {
 	text := `
 # condor_ssh_to_job opens a shell on the host itself: there is none for jobs that run elsewhere.
-ENABLE_SSH_TO_JOB = ` + map[Metal]string{MetalNever: "False", MetalAsked: "TARGET.WantVM =?= False",
-		MetalDefault: "TARGET.WantVM =!= True"}[s.Metal] + "\n"
-	if s.Metal == MetalNever {
+ENABLE_SSH_TO_JOB = ` + map[htcondor.Metal]string{htcondor.MetalNever: "False",
+		htcondor.MetalAsked:   "TARGET.WantVM =?= False",
+		htcondor.MetalDefault: "TARGET.WantVM =!= True"}[s.Metal] + "\n"
+	if s.Metal == htcondor.MetalNever {
 		text += `
 # Where jobs are submitted on this host too, a schedd runs those of these two universes beside itself. DAGs
 # need an access point of their own.
@@ -173,9 +177,9 @@ START_SCHEDULER_UNIVERSE = False
 
 func (s Site) metalWords() string {
 	switch s.Metal {
-	case MetalAsked:
+	case htcondor.MetalAsked:
 		return "Jobs with +WantVM = False run on the host itself."
-	case MetalDefault:
+	case htcondor.MetalDefault:
 		return "Jobs run on the host itself, but for those with +WantVM = True."
 	}
 	return "No job runs on the host itself."
@@ -208,14 +212,10 @@ JOB_TRANSFORM_GRANGE @=end
 SYSTEM_PERIODIC_HOLD_NAMES = $(SYSTEM_PERIODIC_HOLD_NAMES) GRANGE
 SYSTEM_PERIODIC_HOLD_GRANGE = (JobStatus == 1 && NumShadowStarts > %[3]d && NumJobStarts =?= 0)
 SYSTEM_PERIODIC_HOLD_GRANGE_REASON = "grange: the job was sent to hosts " .. string(NumShadowStarts) .. " times, and started on none"
-`, exitNever, holdReason, 10*max(s.Requeues, 1), exitAgain), false}
+`, batch.ExitNever, holdReason, 10*max(s.Requeues, 1), batch.ExitNotStarted), false}
 }
 
-const (
-	exitAgain  = 199 // of the wrapper
-	exitNever  = 197
-	holdReason = "grange: no virtual machine was started for the job; its standard error says why"
-)
+const holdReason = "grange: no virtual machine was started for the job; its standard error says why"
 
 // Explain is what install tells: the next steps.
 func Explain(files []File) string {

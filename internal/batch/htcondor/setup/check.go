@@ -1,4 +1,4 @@
-package htcondor
+package setup
 
 import (
 	"bytes"
@@ -255,7 +255,7 @@ func (c Config) checkProgram(look Look, name, path string, all *findings) {
 func (c Config) checkAccess(all *findings) {
 	if !slices.ContainsFunc(words(c["JOB_TRANSFORM_NAMES"]),
 		func(n string) bool { return strings.EqualFold(n, "GRANGE") }) ||
-		!strings.Contains(c["JOB_TRANSFORM_GRANGE"], fmt.Sprint(exitNever)) {
+		!strings.Contains(c["JOB_TRANSFORM_GRANGE"], fmt.Sprint(batch.ExitNever)) {
 		all.add("JOB_TRANSFORM_NAMES", "grange htcondor install --access, then condor_reconfig",
 			"no job transform of grange's",
 			"a job whose VM was not started leaves the queue with status 197 instead of being held")

@@ -1,10 +1,12 @@
-package htcondor
+package setup
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/batch/htcondor"
 	"github.com/grange-project/grange/internal/classad"
 )
 
@@ -12,7 +14,7 @@ import (
 type Host struct {
 	Images  []string
 	Free    int // CPUs that no VM holds
-	Metal   Metal
+	Metal   htcondor.Metal
 	Version string
 	Problem string // why no VM can be made; "": one can
 }
@@ -34,7 +36,7 @@ func (h Host) Ad() string {
 // that subcode. Seen with 23.9.
 const (
 	hookRequeue = 300
-	hookHold    = exitNever
+	hookHold    = batch.ExitNever
 )
 
 // NotReady is the output of a prepare hook whose host can not run the job.
