@@ -1,4 +1,4 @@
-package slurm
+package setup
 
 import (
 	"context"
@@ -72,7 +72,7 @@ func (p Prolog) loads() error {
 	if err := s.readPlugstack(path); err != nil {
 		return err
 	}
-	if f := checkPlugstack(s); f.Level == Broken {
+	if f := checkPlugstack(s); f.Level == batch.Broken {
 		return fmt.Errorf("%s: %s", f.Where, f.Found)
 	}
 	line, _ := Ours(s.Plugstack)

@@ -1,4 +1,4 @@
-package slurm
+package setup
 
 import (
 	"errors"
@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/grange-project/grange/internal/batch"
 )
 
 // slurmds are the daemon's processes on this host, as directories below Root.
@@ -31,7 +33,7 @@ func (s Site) keepsOff() bool {
 // checkUserEnv: of a job whose environment has SLURM_GET_USER_ENV=1, as --get-user-env and --export with anything but
 // ALL put there, and as anybody may, slurmd runs "su - USER" on the host, before any hook of ours: the user's own
 // profile is executed there. slurmd takes the one su that it was compiled with, so what it sees in its place decides.
-func checkUserEnv(s Site) Finding {
+func checkUserEnv(s Site) batch.Finding {
 	const what = "su of slurmd"
 	seen := s.slurmds()
 	for n, dir := range seen {
@@ -39,7 +41,7 @@ func checkUserEnv(s Site) Finding {
 	}
 	if len(seen) == 0 {
 		if file := s.maskedSu(); file != "" {
-			return Finding{Level: Good, Found: what + " is masked when systemd starts it", Where: "/" + file}
+			return batch.Finding{Level: batch.Good, Found: what + " is masked when systemd starts it", Where: "/" + file}
 		}
 		seen = []string{"."}
 	}
@@ -48,19 +50,19 @@ func checkUserEnv(s Site) Finding {
 			if !usable(s.Root, dir, su) {
 				continue
 			}
-			f := Finding{Level: Warning, Found: what + " works", Where: "/" + su,
+			f := batch.Finding{Level: batch.Warning, Found: what + " works", Where: "/" + su,
 				Why: "sbatch --get-user-env, and --export with anything but ALL, make slurmd start a login shell as " +
 					"the user, on the host: the profile in their home runs there, also for a job in a VM",
 				Do: "grange slurm install writes a drop-in of slurmd.service, [Service] " +
 					"BindReadOnlyPaths=/bin/false:/usr/bin/su; restart slurmd. Or give users a login shell of nologin on " +
 					"this host"}
 			if s.keepsOff() {
-				f.Level = Broken
+				f.Level = batch.Broken
 			}
 			return f
 		}
 	}
-	return Finding{Level: Good, Found: what + " is masked"}
+	return batch.Finding{Level: batch.Good, Found: what + " is masked"}
 }
 
 // maskedSu is the drop-in that masks su for a slurmd that does not run now; "": there is none.
@@ -94,10 +96,10 @@ func usable(root fs.FS, below, program string) bool {
 var cgroupControllers = regexp.MustCompile(`(?m)^\s*cgroup_controllers\s*=\s*\[([^\]]*)\]`)
 
 // checkLibvirtCgroups: libvirt makes control groups for each VM as well, and looks after them.
-func checkLibvirtCgroups(s Site) Finding {
+func checkLibvirtCgroups(s Site) batch.Finding {
 	const conf = "etc/libvirt/qemu.conf"
 	text, err := fs.ReadFile(s.Root, conf)
-	f := Finding{Level: Advice, Found: "cgroup_controllers is not set", Where: "/" + conf,
+	f := batch.Finding{Level: batch.Advice, Found: "cgroup_controllers is not set", Where: "/" + conf,
 		Why: "libvirt then puts each VM into control groups of its own and writes limits there, while the agent puts " +
 			"it into the job's: two managers of one process's groups is one too many. With cgroup v2 the VM can then " +
 			"join the job only after its start, and what QEMU took by then, " +
@@ -110,7 +112,7 @@ func checkLibvirtCgroups(s Site) Finding {
 	case err != nil:
 		f.Found = err.Error()
 	case m != nil && strings.TrimSpace(string(m[1])) == "":
-		return Finding{Level: Good, Found: "cgroup_controllers = []", Where: "/" + conf}
+		return batch.Finding{Level: batch.Good, Found: "cgroup_controllers = []", Where: "/" + conf}
 	case m != nil:
 		f.Found = fmt.Sprintf("cgroup_controllers = [%s]", strings.Join(strings.Fields(string(m[1])), " "))
 	}
@@ -119,12 +121,12 @@ func checkLibvirtCgroups(s Site) Finding {
 
 // checkAgentConf: of the agent's job on a host where slurm.conf is elsewhere. It learns the path from a running job's
 // slurmstepd, and has none when it closes a sick host.
-func checkAgentConf(s Site) Finding {
+func checkAgentConf(s Site) batch.Finding {
 	where := []string{"/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf"}
 	if slices.Contains(where, s.Slurm.Path) {
-		return Finding{Level: Good, Found: s.Slurm.Path}
+		return batch.Finding{Level: batch.Good, Found: s.Slurm.Path}
 	}
-	return Finding{Level: Advice, Found: "slurm.conf is " + s.Slurm.Path,
+	return batch.Finding{Level: batch.Advice, Found: "slurm.conf is " + s.Slurm.Path,
 		Why: "Slurm's programs look for it elsewhere: the agent asks squeue for rules about accounts and partitions, " +
 			"and scontrol to close a sick host",
 		Do: "in a drop-in of grange-agent.service: [Service] Environment=SLURM_CONF=" + s.Slurm.Path}
@@ -132,18 +134,18 @@ func checkAgentConf(s Site) Finding {
 
 // checkReservedCPUs: a job that Slurm gives a CPU which the agent keeps for the host can have no VM. Which CPUs Slurm
 // keeps is known to slurmd alone, so only that it keeps any is looked for.
-func checkReservedCPUs(s Site) Finding {
+func checkReservedCPUs(s Site) batch.Finding {
 	if s.ReservedCPUs.Len() == 0 {
-		return Finding{Level: Good, Found: "none"}
+		return batch.Finding{Level: batch.Good, Found: "none"}
 	}
 	for _, node := range s.Slurm.nodes {
 		if text := strings.ToLower(node.Value); strings.Contains(text, "corespeccount=") ||
 			strings.Contains(text, "cpuspeclist=") {
-			return Finding{Level: Good, Found: s.ReservedCPUs.String(),
+			return batch.Finding{Level: batch.Good, Found: s.ReservedCPUs.String(),
 				Where: fmt.Sprintf("%s:%d", node.File, node.Line)}
 		}
 	}
-	return Finding{Level: Warning, Found: "reserved_cpus of the agent is " + s.ReservedCPUs.String() +
+	return batch.Finding{Level: batch.Warning, Found: "reserved_cpus of the agent is " + s.ReservedCPUs.String() +
 		", and Slurm keeps no CPU from jobs", Where: s.Slurm.Path,
 		Why: "a job that Slurm gives one of these CPUs has no VM: it ends with 197 (too-big)",
 		Do: "CoreSpecCount or CpuSpecList in the node's line, with TaskPlugin=task/cgroup and ConstrainCores=yes; " +

@@ -1,4 +1,4 @@
-package slurm
+package setup
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/program"
 )
 
@@ -39,16 +40,16 @@ func mode(name string) os.FileMode {
 	return 0o755
 }
 
-func levels(t *testing.T, dir string) map[string]Level {
+func levels(t *testing.T, dir string) map[string]batch.Level {
 	t.Helper()
 	s, err := ReadSite(context.Background(), noSlurmd, filepath.Join(dir, "slurm.conf"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string]Level{}
+	all := map[string]batch.Level{}
 	for _, f := range Check(s) {
 		all[f.ID] = f.Level
-		if f.Level != Good && (f.Why == "" || f.Do == "" || f.Found == "") {
+		if f.Level != batch.Good && (f.Why == "" || f.Do == "" || f.Found == "") {
 			t.Errorf("%s does not say why, or what to do: %+v", f.ID, f)
 		}
 	}
@@ -82,7 +83,7 @@ func TestCheckGood(t *testing.T) {
 	elsewhere := []string{"plugin-file", "wrapper", "user-env", "login", "libvirt-cgroups", "agent-conf"}
 	for id, level := range levels(t, dir) {
 		// What they look at is not in this directory: those checks have tests of their own.
-		if level != Good && !slices.Contains(elsewhere, id) {
+		if level != batch.Good && !slices.Contains(elsewhere, id) {
 			t.Errorf("%s: %s", id, level)
 		}
 	}
@@ -92,45 +93,46 @@ func TestCheckFinds(t *testing.T) {
 	for name, c := range map[string]struct {
 		files map[string]string
 		id    string
-		want  Level
+		want  batch.Level
 	}{
-		"no plugstack": {map[string]string{"plugstack.conf": ""}, "plugstack", Broken},
+		"no plugstack": {map[string]string{"plugstack.conf": ""}, "plugstack", batch.Broken},
 		"optional on a host": {map[string]string{"plugstack.conf.d/grange.conf": "optional $D/grange_spank.so\n"},
-			"plugstack", Broken},
+			"plugstack", batch.Broken},
 		"no default": {map[string]string{"plugstack.conf.d/grange.conf": "required $D/grange_spank.so\n"},
-			"default-image", Advice},
-		"no plug-in":          {nil, "plugin-file", Broken},
-		"writable plug-in":    {map[string]string{"grange_spank.so": "x"}, "plugin-file", Broken},
-		"no wrapper":          {nil, "wrapper", Broken},
-		"a script as wrapper": {map[string]string{"grange": "#!/bin/sh\n"}, "wrapper", Broken},
-		"no prolog":           {map[string]string{"prolog.d/50-grange": "#!/bin/sh\n"}, "prolog", Broken},
+			"default-image", batch.Advice},
+		"no plug-in":          {nil, "plugin-file", batch.Broken},
+		"writable plug-in":    {map[string]string{"grange_spank.so": "x"}, "plugin-file", batch.Broken},
+		"no wrapper":          {nil, "wrapper", batch.Broken},
+		"a script as wrapper": {map[string]string{"grange": "#!/bin/sh\n"}, "wrapper", batch.Broken},
+		"no prolog":           {map[string]string{"prolog.d/50-grange": "#!/bin/sh\n"}, "prolog", batch.Broken},
 		"linuxproc": {map[string]string{"slurm.conf": good["slurm.conf"] +
-			"ProctrackType=proctrack/linuxproc\n"}, "proctrack", Warning},
-		"no task plug-in": {map[string]string{"slurm.conf": "RequeueExit=199\n"}, "task-plugin", Warning},
-		"no requeue":      {map[string]string{"slurm.conf": "RequeueExit=19,1990\n"}, "requeue-exit", Warning},
-		"no prolog flags": {map[string]string{"slurm.conf": "\n"}, "prolog-flags", Advice},
+			"ProctrackType=proctrack/linuxproc\n"}, "proctrack", batch.Warning},
+		"no task plug-in": {map[string]string{"slurm.conf": "RequeueExit=199\n"}, "task-plugin", batch.Warning},
+		"no requeue":      {map[string]string{"slurm.conf": "RequeueExit=19,1990\n"}, "requeue-exit", batch.Warning},
+		"no prolog flags": {map[string]string{"slurm.conf": "\n"}, "prolog-flags", batch.Advice},
 		"memory not counted": {map[string]string{"slurm.conf": "SelectTypeParameters=CR_Core\n"},
-			"memory-counted", Warning},
+			"memory-counted", batch.Warning},
 		"memory not limited": {map[string]string{"cgroup.conf": "ConstrainRAMSpace=no\n"},
-			"constrain-memory", Warning},
+			"constrain-memory", batch.Warning},
 		"wrapper's figures": {map[string]string{"slurm.conf": "JobAcctGatherType=jobacct_gather/linux\n"},
-			"accounting", Warning},
-		"short KillWait":   {map[string]string{"slurm.conf": "KillWait=2\n"}, "kill-wait", Warning},
-		"short unkillable": {map[string]string{"slurm.conf": "UnkillableStepTimeout=10\n"}, "unkillable", Warning},
+			"accounting", batch.Warning},
+		"short KillWait": {map[string]string{"slurm.conf": "KillWait=2\n"}, "kill-wait", batch.Warning},
+		"short unkillable": {map[string]string{"slurm.conf": "UnkillableStepTimeout=10\n"},
+			"unkillable", batch.Warning},
 		"interactive": {map[string]string{"slurm.conf": "LaunchParameters=a,use_interactive_step\n"},
-			"interactive-step", Advice},
+			"interactive-step", batch.Advice},
 		"task prolog": {map[string]string{"plugstack.conf.d/grange.conf": "required $D/grange_spank.so\n"},
-			"task-prolog", Warning},
+			"task-prolog", batch.Warning},
 		"oci without exec": {map[string]string{"oci.conf": "RunTimeRun=\"grange slurm oci run\"\n"},
-			"oci", Broken},
-		"task epilog":     {map[string]string{"slurm.conf": "TaskEpilog=/site/epilog\n"}, "task-epilog", Warning},
-		"job requeue off": {map[string]string{"slurm.conf": "JobRequeue=0\n"}, "requeue", Warning},
+			"oci", batch.Broken},
+		"task epilog":     {map[string]string{"slurm.conf": "TaskEpilog=/site/epilog\n"}, "task-epilog", batch.Warning},
+		"job requeue off": {map[string]string{"slurm.conf": "JobRequeue=0\n"}, "requeue", batch.Warning},
 		"over-memory kill": {map[string]string{"slurm.conf": "JobAcctGatherParams=OverMemoryKill\n"},
-			"over-memory-kill", Advice},
-		"cores not confined":    {map[string]string{"cgroup.conf": "\n"}, "constrain-cores", Warning},
-		"Contain, and no Alloc": {map[string]string{"slurm.conf": "PrologFlags=Contain\n"}, "prolog-flags", Good},
+			"over-memory-kill", batch.Advice},
+		"cores not confined":    {map[string]string{"cgroup.conf": "\n"}, "constrain-cores", batch.Warning},
+		"Contain, and no Alloc": {map[string]string{"slurm.conf": "PrologFlags=Contain\n"}, "prolog-flags", batch.Good},
 		"metal allowed": {map[string]string{"plugstack.conf.d/grange.conf": "required $D/grange_spank.so " +
-			"default=micro allow_metal=yes\n"}, "default-image", Advice},
+			"default=micro allow_metal=yes\n"}, "default-image", batch.Advice},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

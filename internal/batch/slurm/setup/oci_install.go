@@ -1,4 +1,4 @@
-package slurm
+package setup
 
 import (
 	"errors"
@@ -11,6 +11,10 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 )
+
+// OCIName is the file beside slurm.conf that has Slurm hand tasks with --container over. Without it Slurm takes
+// --container for a remark, and runs the job on the host itself.
+const OCIName = "oci.conf"
 
 // OCIConf is oci.conf. exec has the wrapper take the place of the shell that Slurm starts, which would take the job's
 // signals. Slurm asks and deletes as root, and puts words of the user's into %b and others: there are numbers only in
@@ -29,7 +33,8 @@ func runLine(wrapper string) string { return `RunTimeRun="exec ` + wrapper + " "
 
 // OCIProlog refuses all jobs on a host where Slurm would take --container for a remark. slurmd says in SLURM_CONF which
 // slurm.conf it has read (older ones do not), and slurmstepd looks for oci.conf beside that one. It leaves what Slurm
-// does not tell a container; see Word. The shell does all without another program: every job on the host waits for it.
+// does not tell a container; see slurm.Word. The shell does all without another program: every job on the host waits
+// for it.
 func (i Install) OCIProlog() string {
 	return fmt.Sprintf(`#!/bin/sh
 %sPATH=/usr/sbin:/usr/bin:/sbin:/bin

@@ -1,4 +1,4 @@
-package slurm
+package setup
 
 import (
 	"context"
@@ -18,20 +18,6 @@ import (
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
 )
-
-// Level is how much a finding matters.
-type Level = batch.Level
-
-// The levels.
-const (
-	Good    = batch.Good
-	Advice  = batch.Advice
-	Warning = batch.Warning
-	Broken  = batch.Broken
-)
-
-// Finding is the result of one check.
-type Finding = batch.Finding
 
 // Site is what there is to check.
 type Site struct {
@@ -82,7 +68,7 @@ func (s *Site) readPlugstack(path string) (err error) {
 // check looks at one thing. It returns its findings; none when there is nothing to say.
 type check struct {
 	id   string
-	look func(s Site) Finding
+	look func(s Site) batch.Finding
 }
 
 // checks are all, in the order of the table.
@@ -95,114 +81,114 @@ var checks = []check{
 	{"prolog", checkProlog},
 	{"prolog-flags", checkPrologFlags},
 	{"requeue-exit", checkRequeueExit},
-	{"requeue", func(s Site) Finding {
+	{"requeue", func(s Site) batch.Finding {
 		if s.Slurm.Get("JobRequeue") == "0" {
-			return s.slurm("JobRequeue", Warning,
+			return s.slurm("JobRequeue", batch.Warning,
 				"jobs are not queued again unless they ask for it, so one whose VM does not start fails",
 				"JobRequeue=1")
 		}
-		return s.slurm("JobRequeue", Good, "", "")
+		return s.slurm("JobRequeue", batch.Good, "", "")
 	}},
-	{"proctrack", func(s Site) Finding {
+	{"proctrack", func(s Site) batch.Finding {
 		if s.Slurm.Get("ProctrackType") != "proctrack/cgroup" {
-			return s.slurm("ProctrackType", Warning,
+			return s.slurm("ProctrackType", batch.Warning,
 				"without its freezer Slurm stops and kills the wrapper alone; QEMU is ended only when the wrapper is "+
 					"gone, and a suspended job's VM is paused a moment later, by its missing beats",
 				"ProctrackType=proctrack/cgroup")
 		}
-		return s.slurm("ProctrackType", Good, "", "")
+		return s.slurm("ProctrackType", batch.Good, "", "")
 	}},
-	{"task-plugin", func(s Site) Finding {
+	{"task-plugin", func(s Site) batch.Finding {
 		if !slices.Contains(s.Slurm.List("TaskPlugin"), "task/cgroup") {
-			return s.slurm("TaskPlugin", Warning,
+			return s.slurm("TaskPlugin", batch.Warning,
 				"nothing on the host tells a job's CPUs and memory: the agent asks slurmctld for each job, also "+
 					"where a script calls grange exec itself, and starts no VM while it does not answer; Slurm's "+
 					"limits "+
 					"do not hold QEMU", "TaskPlugin=task/cgroup,task/affinity")
 		}
-		return s.slurm("TaskPlugin", Good, "", "")
+		return s.slurm("TaskPlugin", batch.Good, "", "")
 	}},
-	{"constrain-memory", func(s Site) Finding {
+	{"constrain-memory", func(s Site) batch.Finding {
 		if !yes(s.Cgroup.Get("ConstrainRAMSpace")) {
-			return s.cgroup("ConstrainRAMSpace", Warning,
+			return s.cgroup("ConstrainRAMSpace", batch.Warning,
 				"a job's memory is not limited on the host, and the agent has to ask slurmctld how much it was given",
 				"ConstrainRAMSpace=yes")
 		}
-		return s.cgroup("ConstrainRAMSpace", Good, "", "")
+		return s.cgroup("ConstrainRAMSpace", batch.Good, "", "")
 	}},
-	{"constrain-cores", func(s Site) Finding {
+	{"constrain-cores", func(s Site) batch.Finding {
 		if !yes(s.Cgroup.Get("ConstrainCores")) {
-			return s.cgroup("ConstrainCores", Warning,
+			return s.cgroup("ConstrainCores", batch.Warning,
 				"Slurm counts CPUs and does not say which: VMs and jobs on the host can meet on the same ones",
 				"ConstrainCores=yes")
 		}
-		return s.cgroup("ConstrainCores", Good, "", "")
+		return s.cgroup("ConstrainCores", batch.Good, "", "")
 	}},
-	{"memory-counted", func(s Site) Finding {
+	{"memory-counted", func(s Site) batch.Finding {
 		if !strings.Contains(strings.ToUpper(s.Slurm.Get("SelectTypeParameters")), "MEMORY") {
-			return s.slurm("SelectTypeParameters", Warning,
+			return s.slurm("SelectTypeParameters", batch.Warning,
 				"Slurm does not count memory: more VMs start than the host has room for, and wait for each other there",
 				"SelectTypeParameters=CR_Core_Memory, and DefMemPerCPU")
 		}
-		return s.slurm("SelectTypeParameters", Good, "", "")
+		return s.slurm("SelectTypeParameters", batch.Good, "", "")
 	}},
-	{"accounting", func(s Site) Finding {
+	{"accounting", func(s Site) batch.Finding {
 		switch s.Slurm.Get("JobAcctGatherType") {
 		case "jobacct_gather/cgroup":
-			return s.slurm("JobAcctGatherType", Good, "", "")
+			return s.slurm("JobAcctGatherType", batch.Good, "", "")
 		case "", "jobacct_gather/none":
-			return s.slurm("JobAcctGatherType", Warning, "MaxRSS and CPU time are not recorded",
+			return s.slurm("JobAcctGatherType", batch.Warning, "MaxRSS and CPU time are not recorded",
 				"JobAcctGatherType=jobacct_gather/cgroup")
 		}
-		return s.slurm("JobAcctGatherType", Warning,
+		return s.slurm("JobAcctGatherType", batch.Warning,
 			"MaxRSS and CPU time would be the wrapper's: QEMU is no child of the job, only a member of its control "+
 				"groups", "JobAcctGatherType=jobacct_gather/cgroup")
 	}},
-	{"over-memory-kill", func(s Site) Finding {
+	{"over-memory-kill", func(s Site) batch.Finding {
 		if slices.Contains(s.Slurm.List("JobAcctGatherParams"), "overmemorykill") {
-			return s.slurm("JobAcctGatherParams", Advice,
+			return s.slurm("JobAcctGatherParams", batch.Advice,
 				"OverMemoryKill samples: the control group's own limit is exact and enough", "leave OverMemoryKill out")
 		}
-		return s.slurm("JobAcctGatherParams", Good, "", "")
+		return s.slurm("JobAcctGatherParams", batch.Good, "", "")
 	}},
-	{"kill-wait", func(s Site) Finding {
+	{"kill-wait", func(s Site) batch.Finding {
 		const least = 10
 		if n := number(s.Slurm.Get("KillWait"), 30); n < least {
-			return s.slurm("KillWait", Warning,
+			return s.slurm("KillWait", batch.Warning,
 				fmt.Sprintf("a job has %d s between TERM and KILL, in the VM as on the host; a slow VM needs some of "+
 					"them for itself", n), "KillWait=30")
 		}
-		return s.slurm("KillWait", Good, "", "")
+		return s.slurm("KillWait", batch.Good, "", "")
 	}},
-	{"unkillable", func(s Site) Finding {
+	{"unkillable", func(s Site) batch.Finding {
 		const least = 60
 		if n := number(s.Slurm.Get("UnkillableStepTimeout"), 60); n < least {
-			return s.slurm("UnkillableStepTimeout", Warning,
+			return s.slurm("UnkillableStepTimeout", batch.Warning,
 				fmt.Sprintf("a host is drained when a job's processes are not gone after %d s; QEMU with much memory "+
 					"needs some to end", n), "UnkillableStepTimeout=180")
 		}
-		return s.slurm("UnkillableStepTimeout", Good, "", "")
+		return s.slurm("UnkillableStepTimeout", batch.Good, "", "")
 	}},
-	{"interactive-step", func(s Site) Finding {
+	{"interactive-step", func(s Site) batch.Finding {
 		if slices.Contains(s.Slurm.List("LaunchParameters"), "use_interactive_step") {
-			return s.slurm("LaunchParameters", Advice,
+			return s.slurm("LaunchParameters", batch.Advice,
 				"salloc --vm then opens its shell in the VM, where there is no srun",
 				"tell users: salloc for steps on the host, srun --pty --vm for a shell in a VM")
 		}
-		return s.slurm("LaunchParameters", Good, "", "")
+		return s.slurm("LaunchParameters", batch.Good, "", "")
 	}},
 	{"task-prolog", checkTaskProlog},
-	{"task-epilog", func(s Site) Finding {
+	{"task-epilog", func(s Site) batch.Finding {
 		if s.Slurm.Get("TaskEpilog") != "" {
-			return s.slurm("TaskEpilog", Warning,
+			return s.slurm("TaskEpilog", batch.Warning,
 				"Slurm runs it on the host as the job's user; behind a task in a VM the plug-in keeps it from "+
 					"running, and the end of the task takes a second longer",
 				"do in Epilog, which is root's and runs once a job, what has to be done")
 		}
-		return s.slurm("TaskEpilog", Good, "", "")
+		return s.slurm("TaskEpilog", batch.Good, "", "")
 	}},
 	{"user-env", checkUserEnv},
-	{"login", func(s Site) Finding { return batch.CheckLogin(s.Root) }},
+	{"login", func(s Site) batch.Finding { return batch.CheckLogin(s.Root) }},
 	{"libvirt-cgroups", checkLibvirtCgroups},
 	{"agent-conf", checkAgentConf},
 	{"reserved-cpus", checkReservedCPUs},
@@ -212,8 +198,8 @@ var checks = []check{
 }
 
 // Check looks at everything.
-func Check(s Site) []Finding {
-	var all []Finding
+func Check(s Site) []batch.Finding {
+	var all []batch.Finding
 	for _, c := range checks {
 		f := c.look(s)
 		f.ID = c.id
@@ -224,13 +210,13 @@ func Check(s Site) []Finding {
 
 // SubmitOnly are the findings that matter where no job runs. An optional plug-in is right there: a required one that is
 // missing would keep people from submitting anything.
-func SubmitOnly(findings []Finding) []Finding {
-	var some []Finding
+func SubmitOnly(findings []batch.Finding) []batch.Finding {
+	var some []batch.Finding
 	for _, f := range findings {
 		switch f.ID {
 		case "plugstack":
-			if f.Level == Broken && strings.HasPrefix(f.Found, "optional ") {
-				f.Level, f.Why, f.Do = Good, "", ""
+			if f.Level == batch.Broken && strings.HasPrefix(f.Found, "optional ") {
+				f.Level, f.Why, f.Do = batch.Good, "", ""
 			}
 			some = append(some, f)
 		case "plugin-file", "plugin-release":
@@ -249,41 +235,41 @@ func number(text string, otherwise int) int {
 	return otherwise
 }
 
-func (c Conf) finding(key string, level Level, why, do string) Finding {
+func (c Conf) finding(key string, level batch.Level, why, do string) batch.Finding {
 	found := key + "=" + c.Get(key)
 	if c.Get(key) == "" {
 		found = key + " is not set"
 	}
-	return Finding{Level: level, Found: found, Where: c.Where(key), Why: why, Do: do}
+	return batch.Finding{Level: level, Found: found, Where: c.Where(key), Why: why, Do: do}
 }
 
-func (s Site) slurm(key string, level Level, why, do string) Finding {
+func (s Site) slurm(key string, level batch.Level, why, do string) batch.Finding {
 	return s.Slurm.finding(key, level, why, do)
 }
 
-func (s Site) cgroup(key string, level Level, why, do string) Finding {
+func (s Site) cgroup(key string, level batch.Level, why, do string) batch.Finding {
 	return s.Cgroup.finding(key, level, why, do)
 }
 
-func checkPlugstack(s Site) Finding {
+func checkPlugstack(s Site) batch.Finding {
 	ours, ok := Ours(s.Plugstack)
 	switch {
 	case !ok && s.byBundle():
-		return Finding{Level: Good, Found: "not used: bundles are", Where: s.PlugstackPath}
+		return batch.Finding{Level: batch.Good, Found: "not used: bundles are", Where: s.PlugstackPath}
 	case s.NoPlugstack:
-		return Finding{Level: Broken, Found: "no such file", Where: s.PlugstackPath,
+		return batch.Finding{Level: batch.Broken, Found: "no such file", Where: s.PlugstackPath,
 			Why: "Slurm takes that for an empty one: --vm does not exist, and nothing keeps jobs off the host itself",
 			Do:  "grange slurm install"}
 	case !ok:
-		return Finding{Level: Broken, Found: "no line names " + PluginName, Where: s.PlugstackPath,
+		return batch.Finding{Level: batch.Broken, Found: "no line names " + PluginName, Where: s.PlugstackPath,
 			Why: "--vm does not exist here, and nothing keeps jobs off the host itself", Do: "grange slurm install"}
 	case !ours.Required:
-		return Finding{Level: Broken, Found: "optional " + ours.Path, Where: ours.Where,
+		return batch.Finding{Level: batch.Broken, Found: "optional " + ours.Path, Where: ours.Where,
 			Why: "a plug-in that does not load, or fails, is passed over, and the job runs on the host itself",
 			Do: "on hosts: required instead of optional (where people only submit, optional is right: grange slurm " +
 				"check --submit)"}
 	}
-	return Finding{Level: Good, Found: "required " + ours.Path, Where: ours.Where}
+	return batch.Finding{Level: batch.Good, Found: "required " + ours.Path, Where: ours.Where}
 }
 
 // safe reports who beside root could change a file: itself, or by a directory above it.
@@ -306,20 +292,20 @@ func safe(path string) error {
 	}
 }
 
-func checkPluginFile(s Site) Finding {
+func checkPluginFile(s Site) batch.Finding {
 	ours, ok := Ours(s.Plugstack)
 	if !ok {
-		return Finding{Level: Good, Found: "none to look at"}
+		return batch.Finding{Level: batch.Good, Found: "none to look at"}
 	}
 	switch err := safe(ours.Path); {
 	case errors.Is(err, fs.ErrNotExist):
-		return Finding{Level: Broken, Found: "missing", Where: ours.Path, Why: "no job starts here",
+		return batch.Finding{Level: batch.Broken, Found: "missing", Where: ours.Path, Why: "no job starts here",
 			Do: "grange slurm install"}
 	case err != nil:
-		return Finding{Level: Broken, Found: err.Error(), Where: ours.Path, Why: "slurmd runs this file's code as root",
+		return batch.Finding{Level: batch.Broken, Found: err.Error(), Where: ours.Path, Why: "slurmd runs this file's code as root",
 			Do: "chown root, chmod go-w"}
 	}
-	return Finding{Level: Good, Found: "root's own", Where: ours.Path}
+	return batch.Finding{Level: batch.Good, Found: "root's own", Where: ours.Path}
 }
 
 // pluginRelease reads for which Slurm a plug-in was compiled: the variable that Slurm itself looks at.
@@ -348,76 +334,77 @@ func pluginRelease(path string) (Release, error) {
 	return Release{}, fmt.Errorf("%s is not a Slurm plug-in", path)
 }
 
-func checkPluginRelease(s Site) Finding {
+func checkPluginRelease(s Site) batch.Finding {
 	ours, ok := Ours(s.Plugstack)
 	if !ok {
-		return Finding{Level: Good, Found: "none to look at"}
+		return batch.Finding{Level: batch.Good, Found: "none to look at"}
 	}
 	r, err := pluginRelease(ours.Path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return Finding{Level: Good, Found: "none to look at"}
+		return batch.Finding{Level: batch.Good, Found: "none to look at"}
 	case err != nil:
-		return Finding{Level: Broken, Found: err.Error(), Where: ours.Path,
+		return batch.Finding{Level: batch.Broken, Found: err.Error(), Where: ours.Path,
 			Why: "Slurm can not load it, and no job starts here", Do: "grange slurm install"}
 	case s.Slurmd == (Release{}):
-		return Finding{Level: Advice, Found: "for Slurm " + r.String(), Where: ours.Path,
+		return batch.Finding{Level: batch.Advice, Found: "for Slurm " + r.String(), Where: ours.Path,
 			Why: "slurmd is not here to compare with", Do: "run this on a host"}
 	case !r.Same(s.Slurmd):
-		return Finding{Level: Broken, Found: fmt.Sprintf("for Slurm %v, and slurmd is %v", r, s.Slurmd),
+		return batch.Finding{Level: batch.Broken, Found: fmt.Sprintf("for Slurm %v, and slurmd is %v", r, s.Slurmd),
 			Where: ours.Path, Why: "Slurm refuses plug-ins of another release, and no job starts here",
 			Do: "grange slurm install, after each upgrade of Slurm"}
 	}
-	return Finding{Level: Good, Found: "for Slurm " + r.String(), Where: ours.Path}
+	return batch.Finding{Level: batch.Good, Found: "for Slurm " + r.String(), Where: ours.Path}
 }
 
-func checkWrapper(s Site) Finding {
+func checkWrapper(s Site) batch.Finding {
 	ours, ok := Ours(s.Plugstack)
 	wrapper, from := ours.Args["wrapper"], "wrapper= in "+ours.Where
 	switch words := strings.Fields(s.OCI.Get("RunTimeRun")); {
 	case !ok && s.byBundle() && len(words) > 1 && words[0] == "exec":
 		wrapper, from = words[1], s.OCI.Where("RunTimeRun")
 	case !ok:
-		return Finding{Level: Good, Found: "none to look at"}
+		return batch.Finding{Level: batch.Good, Found: "none to look at"}
 	case wrapper == "":
 		wrapper = "/usr/local/bin/grange"
 	}
 	switch err := safe(wrapper); {
 	case errors.Is(err, fs.ErrNotExist):
-		return Finding{Level: Broken, Found: "missing", Where: wrapper,
+		return batch.Finding{Level: batch.Broken, Found: "missing", Where: wrapper,
 			Why: "every job in a VM ends with status 199 and goes around", Do: "install grange there, or mend " + from}
 	case err != nil:
-		return Finding{Level: Broken, Found: err.Error(), Where: wrapper, Why: "it runs as every user",
+		return batch.Finding{Level: batch.Broken, Found: err.Error(), Where: wrapper, Why: "it runs as every user",
 			Do: "chown root, chmod go-w"}
 	}
 	f, err := elf.Open(wrapper)
 	if err != nil {
-		return Finding{Level: Broken, Found: err.Error(), Where: wrapper,
+		return batch.Finding{Level: batch.Broken, Found: err.Error(), Where: wrapper,
 			Why: "a script is started by an interpreter, which reads the job's environment on the host",
 			Do:  "wrapper= names the program grange itself"}
 	}
 	defer f.Close()
 	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
-		return Finding{Level: Broken, Found: "dynamically linked", Where: wrapper,
+		return batch.Finding{Level: batch.Broken, Found: "dynamically linked", Where: wrapper,
 			Why: "the job's LD_PRELOAD would run its owner's code on the host", Do: "build it with CGO_ENABLED=0"}
 	}
-	return Finding{Level: Good, Found: "static", Where: wrapper}
+	return batch.Finding{Level: batch.Good, Found: "static", Where: wrapper}
 }
 
-func checkDefault(s Site) Finding {
+func checkDefault(s Site) batch.Finding {
 	ours, ok := Ours(s.Plugstack)
 	switch {
 	case !ok:
-		return Finding{Level: Good, Found: "none to look at"}
+		return batch.Finding{Level: batch.Good, Found: "none to look at"}
 	case ours.Args["default"] == "":
-		return Finding{Level: Advice, Found: "default= is not set", Where: ours.Where,
+		return batch.Finding{Level: batch.Advice, Found: "default= is not set", Where: ours.Where,
 			Why: "jobs without --vm run on the host itself: right where both are wanted, and a user decides",
 			Do:  "default=IMAGE, where no job may run on the host"}
 	case ours.Args["allow_metal"] == "yes":
-		return Finding{Level: Advice, Found: "default=" + ours.Args["default"] + " allow_metal=yes", Where: ours.Where,
-			Why: "--no-vm runs a job on the host itself", Do: "leave allow_metal out where no job may"}
+		return batch.Finding{Level: batch.Advice, Found: "default=" + ours.Args["default"] + " allow_metal=yes",
+			Where: ours.Where, Why: "--no-vm runs a job on the host itself",
+			Do: "leave allow_metal out where no job may"}
 	}
-	return Finding{Level: Good, Found: "default=" + ours.Args["default"], Where: ours.Where}
+	return batch.Finding{Level: batch.Good, Found: "default=" + ours.Args["default"], Where: ours.Where}
 }
 
 // hooked reports whether a Prolog setting, which may be a pattern, starts grange.
@@ -434,43 +421,43 @@ func hooked(value string) bool {
 	return false
 }
 
-func checkProlog(s Site) Finding {
+func checkProlog(s Site) batch.Finding {
 	if _, ok := Ours(s.Plugstack); !ok && s.byBundle() {
-		return Finding{Level: Good, Found: "not used: see oci-prolog"}
+		return batch.Finding{Level: batch.Good, Found: "not used: see oci-prolog"}
 	}
 	if !hooked(s.Slurm.Get("Prolog")) {
-		return s.slurm("Prolog", Broken,
+		return s.slurm("Prolog", batch.Broken,
 			"on a host where Slurm does not find or load the plug-in it ignores --vm, and runs the job on the host "+
 				"itself; the prolog refuses it", "grange slurm install, and Prolog=CONF_DIR/prolog.d/*")
 	}
-	return s.slurm("Prolog", Good, "", "")
+	return s.slurm("Prolog", batch.Good, "", "")
 }
 
-func checkPrologFlags(s Site) Finding {
+func checkPrologFlags(s Site) batch.Finding {
 	flags := s.Slurm.List("PrologFlags")
 	if !slices.Contains(flags, "alloc") && !slices.Contains(flags, "contain") {
-		return s.slurm("PrologFlags", Advice,
+		return s.slurm("PrologFlags", batch.Advice,
 			"the prolog runs only with a job's first step; a host that can not run VMs is noticed later",
 			"PrologFlags=Alloc")
 	}
-	return s.slurm("PrologFlags", Good, "", "")
+	return s.slurm("PrologFlags", batch.Good, "", "")
 }
 
-func checkRequeueExit(s Site) Finding {
+func checkRequeueExit(s Site) batch.Finding {
 	if !slices.Contains(s.Slurm.List("RequeueExit"), "199") {
-		return s.slurm("RequeueExit", Warning,
+		return s.slurm("RequeueExit", batch.Warning,
 			"a job whose VM can not be started on one host fails instead of going to another", "RequeueExit=199")
 	}
-	return s.slurm("RequeueExit", Good, "", "")
+	return s.slurm("RequeueExit", batch.Good, "", "")
 }
 
-func checkTaskProlog(s Site) Finding {
+func checkTaskProlog(s Site) batch.Finding {
 	prolog := s.Slurm.Get("TaskProlog")
 	ours, ok := Ours(s.Plugstack)
 	if prolog == "" || !ok || ours.Args["task_prolog"] == prolog {
-		return s.slurm("TaskProlog", Good, "", "")
+		return s.slurm("TaskProlog", batch.Good, "", "")
 	}
-	return s.slurm("TaskProlog", Warning,
+	return s.slurm("TaskProlog", batch.Warning,
 		"Slurm runs it after the plug-in has put the wrapper in the job's place, so never for a job in a VM",
 		"task_prolog="+prolog+" in "+ours.Where+": then it runs in the VM")
 }

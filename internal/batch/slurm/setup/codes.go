@@ -1,11 +1,9 @@
-package slurm
+package setup
 
 import "github.com/grange-project/grange/internal/farm"
 
 // Codes of errors of setting Slurm up; see docs/errors.md.
 const (
-	// this host would run jobs with --container on the host itself, or may
-	CodeNoOCI        farm.Code = "oci-not-ready"
 	CodeNoCompiler   farm.Code = "no-compiler"  // nothing here compiles C
 	CodeNoHeaders    farm.Code = "no-headers"   // Slurm's headers are not here
 	CodeNotCompiled  farm.Code = "not-compiled" // the compiler refuses the plug-in
