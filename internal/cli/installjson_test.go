@@ -25,7 +25,7 @@ func TestInstallJSON(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	recorded, err := filepath.Abs("../batch/gridengine/testdata")
+	recorded, err := filepath.Abs("../batch/gridengine/setup/testdata")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,16 @@ import (
 	"testing/fstest"
 )
 
+// Recorded is a file of the package's testdata.
+func Recorded(t testing.TB, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 // Tree is a recorded host as a file system that a test can change. Scripts may be run.
 func Tree(t testing.TB, dir string) fstest.MapFS {
 	t.Helper()

@@ -130,10 +130,9 @@ func (d *Driver) Close(ctx context.Context, host, reason string) error {
 	}
 	text := quotaText(host, batch.Reason(reason))
 	if n.Closed {
-		return withFile("quota", text,
-			func(path string) error { _, err := d.cell.qconf(ctx, "-Mrqs", path, quotaName(host)); return err })
+		return d.cell.QconfFile(ctx, "quota", text, "-Mrqs", quotaName(host))
 	}
-	return withFile("quota", text, func(path string) error { _, err := d.cell.qconf(ctx, "-Arqs", path); return err })
+	return d.cell.QconfFile(ctx, "quota", text, "-Arqs")
 }
 
 // Open takes our closing away. Where an administrator has disabled the host as well, that stays, and is a Conflict.
@@ -147,7 +146,7 @@ func (d *Driver) Open(ctx context.Context, host string) error {
 		return batch.NoNode(farm.GridEngine, host)
 	}
 	if _, ours := quotas[host]; ours {
-		if _, err := d.cell.qconf(ctx, "-drqs", quotaName(host)); err != nil && !conflict(err) {
+		if _, err := d.cell.Qconf(ctx, "-drqs", quotaName(host)); err != nil && !Refused(err) {
 			return err
 		}
 		// What is still there after a refusal is not opened.
@@ -213,11 +212,11 @@ func (d *Driver) ends(ctx context.Context, j qstatJob) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	limit := seconds(j.request("h_rt"))
-	text, err := d.cell.qconf(ctx, "-sq", queue+"@"+host)
-	if err != nil && !conflict(err) { // a queue that was removed under its job limits nothing
+	text, err := d.cell.Qconf(ctx, "-sq", queue+"@"+host)
+	if err != nil && !Refused(err) { // a queue that was removed under its job limits nothing
 		return time.Time{}, err
 	}
-	if most := seconds(parseSettings(text).values["h_rt"]); err == nil && most > 0 && (limit == 0 || most < limit) {
+	if most := seconds(ParseSettings(text).Values["h_rt"]); err == nil && most > 0 && (limit == 0 || most < limit) {
 		limit = most
 	}
 	if limit == 0 {

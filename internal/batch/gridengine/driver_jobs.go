@@ -182,10 +182,10 @@ type detail struct {
 func (d detail) account() string { return charged(d.Project, d.Account) }
 
 func charged(project, account string) string {
-	if !none(project) {
+	if !None(project) {
 		return project
 	}
-	if none(account) || account == "sge" { // is what stands there when nobody said anything
+	if None(account) || account == "sge" { // is what stands there when nobody said anything
 		return ""
 	}
 	return account

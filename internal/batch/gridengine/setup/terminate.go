@@ -1,4 +1,4 @@
-package gridengine
+package setup
 
 import (
 	"errors"

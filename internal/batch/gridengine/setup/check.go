@@ -1,8 +1,7 @@
-package gridengine
+package setup
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,19 +10,19 @@ import (
 	"syscall"
 
 	"github.com/grange-project/grange/internal/batch"
-	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/batch/gridengine"
 )
 
 // adder notes a finding under the name of the setting.
 type adder func(level batch.Level, setting, found, why, do string)
 
 // Check returns what is wrong with a queue whose jobs are to run in VMs, the worst first. Nothing: it is sound.
-func (c *Cell) Check(ctx context.Context, s Setup) ([]batch.Finding, error) {
-	text, err := c.qconf(ctx, "-sq", s.Queue)
+func Check(ctx context.Context, c *gridengine.Cell, s Setup) ([]batch.Finding, error) {
+	text, err := c.Qconf(ctx, "-sq", s.Queue)
 	if err != nil {
 		return nil, err
 	}
-	queue := parseSettings(text).values
+	queue := gridengine.ParseSettings(text).Values
 	var all []batch.Finding
 	add := func(level batch.Level, setting, found, why, do string) {
 		all = append(all, batch.Finding{ID: strings.ReplaceAll(strings.ToLower(setting), "_", "-"), Level: level,
@@ -31,7 +30,7 @@ func (c *Cell) Check(ctx context.Context, s Setup) ([]batch.Finding, error) {
 	}
 	set := "grange gridengine install --queue " + s.Queue
 	switch starter := queue["starter_method"]; {
-	case none(starter):
+	case gridengine.None(starter):
 		add(batch.Broken, "starter_method", "queue "+s.Queue+" has no starter_method", "its jobs run on the host", set)
 	case strings.Contains(starter, "["):
 		add(batch.Broken, "starter_method", "starter_method differs by host: "+starter,
@@ -68,14 +67,14 @@ func (c *Cell) Check(ctx context.Context, s Setup) ([]batch.Finding, error) {
 		add(batch.Warning, "h_rt", "both s_rt ("+queue["s_rt"]+") and h_rt ("+queue["h_rt"]+") are set",
 			"Grid Engine 8.1.9 then does not enforce h_rt, for jobs on the host too", "leave s_rt at INFINITY")
 	}
-	conf, err := c.effective(ctx, s.Host)
+	conf, err := effective(ctx, c, s.Host)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.checkAround(ctx, s, queue, conf, add); err != nil {
+	if err := checkAround(ctx, c, s, queue, conf, add); err != nil {
 		return nil, err
 	}
-	if none(conf["gid_range"]) {
+	if gridengine.None(conf["gid_range"]) {
 		add(batch.Broken, "gid_range", "gid_range is not set",
 			"Grid Engine knows no process of a job: a VM would neither be accounted nor limited nor killed",
 			"qconf -mconf: gid_range 20000-20100")
@@ -109,14 +108,14 @@ func (c *Cell) Check(ctx context.Context, s Setup) ([]batch.Finding, error) {
 					"`qlogin -now no` runs a shell on the host, also in a queue of type BATCH", set+" --host "+s.Host)
 			}
 		}
-		if v := conf["shepherd_cmd"]; !none(v) && filepath.Base(v) == ShepherdLink {
+		if v := conf["shepherd_cmd"]; !gridengine.None(v) && filepath.Base(v) == ShepherdLink {
 			if why := unsafe(v); why != "" {
 				add(batch.Broken, "shepherd_cmd", "shepherd_cmd "+v+": "+why,
 					"no job starts on the host, and root runs it", set)
 			}
 		}
 	}
-	if text, err = c.qconf(ctx, "-sc"); err != nil {
+	if text, err = c.Qconf(ctx, "-sc"); err != nil {
 		return nil, err
 	}
 	for name := range complexes {
@@ -129,22 +128,22 @@ func (c *Cell) Check(ctx context.Context, s Setup) ([]batch.Finding, error) {
 }
 
 // effective is the cell's configuration with what the host has of its own.
-func (c *Cell) effective(ctx context.Context, host string) (map[string]string, error) {
-	text, err := c.qconf(ctx, "-sconf")
+func effective(ctx context.Context, c *gridengine.Cell, host string) (map[string]string, error) {
+	text, err := c.Qconf(ctx, "-sconf")
 	if err != nil {
 		return nil, err
 	}
-	conf := parseSettings(text).values
+	conf := gridengine.ParseSettings(text).Values
 	if host == "" {
 		return conf, nil
 	}
-	text, err = c.qconf(ctx, "-sconf", host)
-	if e := new(farm.Error); errors.As(err, &e) && e.Code == farm.CodeQconf {
+	text, err = c.Qconf(ctx, "-sconf", host)
+	if gridengine.Refused(err) {
 		return conf, nil // it has none of its own
 	} else if err != nil {
 		return nil, err
 	}
-	for key, value := range parseSettings(text).values {
+	for key, value := range gridengine.ParseSettings(text).Values {
 		conf[key] = value
 	}
 	return conf, nil

@@ -1,4 +1,4 @@
-package gridengine
+package setup
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/batch/gridengine"
 )
 
 // Links are names under which the grange program does what Grid Engine can name without arguments only. A script in
@@ -71,7 +71,7 @@ type Change struct {
 }
 
 // Plan is what has to be changed. Nothing: all is as it should be.
-func (c *Cell) Plan(ctx context.Context, s Setup) ([]Change, error) {
+func Plan(ctx context.Context, c *gridengine.Cell, s Setup) ([]Change, error) {
 	var plan []Change
 	add := func(do func(context.Context) error, format string, args ...any) {
 		plan = append(plan, Change{fmt.Sprintf(format, args...), do})
@@ -82,7 +82,7 @@ func (c *Cell) Plan(ctx context.Context, s Setup) ([]Change, error) {
 			add(func(context.Context) error { return makeLink(s.Program, link) }, "link %s to %s", link, s.Program)
 		}
 	}
-	text, err := c.qconf(ctx, "-sc")
+	text, err := c.Qconf(ctx, "-sc")
 	if err != nil {
 		return nil, err
 	}
@@ -95,75 +95,70 @@ func (c *Cell) Plan(ctx context.Context, s Setup) ([]Change, error) {
 	if slices.Sort(missing); len(missing) > 0 {
 		all := strings.TrimRight(text, "\n") + "\n" + strings.Join(missing, "\n") + "\n"
 		add(func(ctx context.Context) error {
-			return withFile("complexes", all,
-				func(path string) error { _, err := c.qconf(ctx, "-Mc", path); return err })
+			return c.QconfFile(ctx, "complexes", all, "-Mc")
 		}, "add complexes: %s", strings.Join(missing, "; "))
 	}
 	if s.Host != "" {
-		if plan, err = c.planHost(ctx, s, plan); err != nil {
+		if plan, err = planHost(ctx, c, s, plan); err != nil {
 			return nil, err
 		}
 	}
-	text, err = c.qconf(ctx, "-sq", s.Queue)
+	text, err = c.Qconf(ctx, "-sq", s.Queue)
 	if err != nil {
 		return nil, err
 	}
-	queue := parseSettings(text)
+	queue := gridengine.ParseSettings(text)
 	for _, a := range s.attributes() {
-		if queue.values[a[0]] != a[1] {
+		if queue.Values[a[0]] != a[1] {
 			add(func(ctx context.Context) error {
-				_, err := c.qconf(ctx, "-mattr", "queue", a[0], a[1], s.Queue)
+				_, err := c.Qconf(ctx, "-mattr", "queue", a[0], a[1], s.Queue)
 				return err
 			},
-				"queue %s: %s %s (was %s)", s.Queue, a[0], a[1], queue.values[a[0]])
+				"queue %s: %s %s (was %s)", s.Queue, a[0], a[1], queue.Values[a[0]])
 		}
 	}
 	return plan, nil
 }
 
 // planHost adds what the host's own configuration lacks. Most hosts have none: then the cell's counts.
-func (c *Cell) planHost(ctx context.Context, s Setup, plan []Change) ([]Change, error) {
+func planHost(ctx context.Context, c *gridengine.Cell, s Setup, plan []Change) ([]Change, error) {
 	option := "-Mconf"
-	text, err := c.qconf(ctx, "-sconf", s.Host)
-	if e := new(farm.Error); errors.As(err, &e) && e.Code == farm.CodeQconf {
+	text, err := c.Qconf(ctx, "-sconf", s.Host)
+	if gridengine.Refused(err) {
 		option, text = "-Aconf", ""
 	} else if err != nil {
 		return nil, err
 	}
-	conf := parseSettings(text)
+	conf := gridengine.ParseSettings(text)
 	var words []string
 	for _, a := range s.host() {
 		value := a[1]
-		if old := conf.values[a[0]]; a[0] == "load_sensor" && !none(old) &&
+		if old := conf.Values[a[0]]; a[0] == "load_sensor" && !gridengine.None(old) &&
 			!slices.Contains(strings.Split(old, ","), value) {
 			value = old + "," + value // the site's own stay
-		} else if a[0] == "load_sensor" && !none(old) {
+		} else if a[0] == "load_sensor" && !gridengine.None(old) {
 			value = old
 		}
-		if conf.values[a[0]] != value {
+		if conf.Values[a[0]] != value {
 			words = append(words, a[0]+" "+value)
-			conf.set(a[0], value)
+			conf.Set(a[0], value)
 		}
 	}
 	if len(words) == 0 {
 		return plan, nil
 	}
 	return append(plan, Change{"host " + s.Host + ": " + strings.Join(words, ", "), func(ctx context.Context) error {
-		if err := c.write(ctx, option, s.Host, conf.String()); err != nil || option == "-Mconf" {
+		if err := c.QconfFile(ctx, s.Host, conf.String(), option); err != nil || option == "-Mconf" {
 			return err
 		}
 		// sge_execd reads its configuration when the version of one differs from what it knows; that of a new one may
 		// be the same. That of the cell's always differs after it was written, whatever it holds.
-		global, err := c.qconf(ctx, "-sconf")
+		global, err := c.Qconf(ctx, "-sconf")
 		if err != nil {
 			return err
 		}
-		return c.write(ctx, "-Mconf", "global", global)
+		return c.QconfFile(ctx, "global", global, "-Mconf")
 	}}), nil
-}
-
-func (c *Cell) write(ctx context.Context, option, name, text string) error {
-	return withFile(name, text, func(path string) error { _, err := c.qconf(ctx, option, path); return err })
 }
 
 // Install makes the changes, telling of each when it is made.

@@ -1,4 +1,4 @@
-package gridengine
+package setup
 
 import (
 	"context"
@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/grange-project/grange/internal/batch/batchtest"
+	"github.com/grange-project/grange/internal/batch/gridengine"
 	"github.com/grange-project/grange/internal/batch/program"
 )
 
@@ -48,25 +50,16 @@ func (c *cellOf) run(_ context.Context, call program.Call) ([]byte, error) {
 	return nil, fmt.Errorf("qconf %s is not played", line)
 }
 
-func recorded(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile("testdata/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
 func fresh(t *testing.T) *cellOf {
-	return &cellOf{shows: map[string]string{"-sq vm.q": recorded(t, "queue.txt"), "-sc": recorded(t, "complexes.txt"),
-		"-sconf": recorded(t, "global.txt")}}
+	return &cellOf{shows: map[string]string{"-sq vm.q": batchtest.Recorded(t, "queue.txt"), "-sc": batchtest.Recorded(t, "complexes.txt"),
+		"-sconf": batchtest.Recorded(t, "global.txt")}}
 }
 
 func TestInstallChangesWhatIsNotSet(t *testing.T) {
 	played := fresh(t)
-	c := &Cell{Run: played.run}
+	c := &gridengine.Cell{Run: played.run}
 	s := Setup{Queue: "vm.q", Host: "bn1", Links: t.TempDir(), Program: "/usr/local/bin/grange"}
-	plan, err := c.Plan(context.Background(), s)
+	plan, err := Plan(context.Background(), c, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +78,7 @@ func TestInstallChangesWhatIsNotSet(t *testing.T) {
 		!strings.HasPrefix(played.files[0], played.shows["-sc"][:100]) {
 		t.Errorf("complexes:\n%s", played.files[0])
 	}
-	if conf := parseSettings(played.files[1]).values; conf["load_sensor"] != s.Links+"/"+SensorLink ||
+	if conf := gridengine.ParseSettings(played.files[1]).Values; conf["load_sensor"] != s.Links+"/"+SensorLink ||
 		conf["rlogin_daemon"] != "/bin/false" || conf["shepherd_cmd"] != "" {
 		t.Errorf("the host's configuration: %v", conf)
 	}
@@ -98,12 +91,12 @@ func TestInstallChangesWhatIsNotSet(t *testing.T) {
 
 	// The same once more, on what it made.
 	played.shows["-sc"], played.shows["-sconf bn1"] = played.files[0], played.files[1]
-	queue := parseSettings(played.shows["-sq vm.q"])
+	queue := gridengine.ParseSettings(played.shows["-sq vm.q"])
 	for _, a := range s.attributes() {
-		queue.set(a[0], a[1])
+		queue.Set(a[0], a[1])
 	}
 	played.shows["-sq vm.q"] = queue.String()
-	if plan, err := c.Plan(context.Background(), s); err != nil || len(plan) > 0 {
+	if plan, err := Plan(context.Background(), c, s); err != nil || len(plan) > 0 {
 		t.Errorf("a second call: %v, %v", plan, err)
 	}
 }
@@ -111,8 +104,8 @@ func TestInstallChangesWhatIsNotSet(t *testing.T) {
 func TestInstallKeepsASitesLoadSensor(t *testing.T) {
 	played := fresh(t)
 	played.shows["-sconf bn1"] = "#bn1:\nmailer /bin/mail\nload_sensor /site/sensor\n"
-	c := &Cell{Run: played.run}
-	plan, err := c.planHost(context.Background(), Setup{Host: "bn1", Links: "/l", Shepherd: true, Logins: true}, nil)
+	c := &gridengine.Cell{Run: played.run}
+	plan, err := planHost(context.Background(), c, Setup{Host: "bn1", Links: "/l", Shepherd: true, Logins: true}, nil)
 	if err != nil || len(plan) != 1 {
 		t.Fatalf("%v, %v", plan, err)
 	}
@@ -175,21 +168,21 @@ func TestCheck(t *testing.T) {
 		if c.pe != "" {
 			played.shows["-sp smp"] = c.pe
 		}
-		queue, conf := parseSettings(played.shows["-sq vm.q"]), parseSettings("")
+		queue, conf := gridengine.ParseSettings(played.shows["-sq vm.q"]), gridengine.ParseSettings("")
 		for _, a := range s.attributes() {
-			queue.set(a[0], a[1])
+			queue.Set(a[0], a[1])
 		}
 		for _, a := range s.host() {
-			conf.set(a[0], a[1])
+			conf.Set(a[0], a[1])
 		}
 		for k, v := range c.queue {
-			queue.set(k, v)
+			queue.Set(k, v)
 		}
 		for k, v := range c.conf {
-			conf.set(k, v)
+			conf.Set(k, v)
 		}
 		played.shows["-sq vm.q"], played.shows["-sconf bn1"] = queue.String(), conf.String()
-		found, err := (&Cell{Run: played.run}).Check(context.Background(), s)
+		found, err := Check(context.Background(), &gridengine.Cell{Run: played.run}, s)
 		if err != nil || len(found) != len(c.want) {
 			t.Errorf("%s: %v, %v", name, found, err)
 			continue
