@@ -54,8 +54,7 @@ func (d *Driver) Name() farm.BatchSystem { return farm.GridEngine }
 func (d *Driver) command(ctx context.Context, name string, args ...string) (string, error) {
 	out, err := d.cell.call(ctx, name, args...)
 	failed := new(program.Failed)
-	if err != nil && (!errors.As(err, &failed) && ctx.Err() == nil || failed != nil &&
-		slices.ContainsFunc(notThere, func(text string) bool { return strings.Contains(failed.Said, text) })) {
+	if err != nil && (!errors.As(err, &failed) && ctx.Err() == nil || program.Said(err, notThere...)) {
 		return "", batch.Away(farm.GridEngine, err)
 	}
 	return out, err
@@ -64,13 +63,6 @@ func (d *Driver) command(ctx context.Context, name string, args ...string) (stri
 // notThere is what the commands say when the master does not answer. There is no other way to tell: all end with 1.
 var notThere = []string{"unable to send message to qmaster", "unable to contact qmaster", "commlib error",
 	"failed receiving gdi request"}
-
-// said reports whether a command failed with one of these words.
-func said(err error, words ...string) bool {
-	failed := new(program.Failed)
-	return errors.As(err, &failed) &&
-		slices.ContainsFunc(words, func(w string) bool { return strings.Contains(failed.Said, w) })
-}
 
 // Demand is what waits for hosts. The account is the job's project: qstat lists no other.
 func (d *Driver) Demand(ctx context.Context) ([]batch.Demand, error) {
@@ -146,7 +138,7 @@ func (d *Driver) Open(ctx context.Context, host string) error {
 		return batch.NoNode(farm.GridEngine, host)
 	}
 	if _, ours := quotas[host]; ours {
-		if _, err := d.cell.Qconf(ctx, "-drqs", quotaName(host)); err != nil && !Refused(err) {
+		if _, err := d.cell.Qconf(ctx, "-drqs", quotaName(host)); err != nil && !farm.IsCode(err, farm.CodeQconf) {
 			return err
 		}
 		// What is still there after a refusal is not opened.
@@ -213,7 +205,7 @@ func (d *Driver) ends(ctx context.Context, j qstatJob) (time.Time, error) {
 	}
 	limit := seconds(j.request("h_rt"))
 	text, err := d.cell.Qconf(ctx, "-sq", queue+"@"+host)
-	if err != nil && !Refused(err) { // a queue that was removed under its job limits nothing
+	if err != nil && !farm.IsCode(err, farm.CodeQconf) { // a queue that was removed under its job limits nothing
 		return time.Time{}, err
 	}
 	if most := seconds(ParseSettings(text).Values["h_rt"]); err == nil && most > 0 && (limit == 0 || most < limit) {

@@ -22,7 +22,7 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 		return batch.Booked{}, err
 	}
 	got, err := d.Booked(ctx, b.Name)
-	if e := new(farm.Error); err == nil || !errors.As(err, &e) || e.Kind != farm.NotFound {
+	if !farm.IsKind(err, farm.NotFound) {
 		return got, err
 	}
 	n, err := d.node(ctx, b.Host)
@@ -62,17 +62,12 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 	}
 	args = append(append(args, d.o.Hold...), "/bin/sleep", "infinity")
 	if _, err := d.command(ctx, "qsub", args...); err != nil {
-		if failed := new(program.Failed); errors.As(err, &failed) && !away(err) {
+		if failed := new(program.Failed); errors.As(err, &failed) && !farm.IsKind(err, farm.Unavailable) {
 			return batch.Booked{}, batch.Refused(farm.GridEngine, failed.Said)
 		}
 		return batch.Booked{}, err
 	}
 	return d.Booked(ctx, b.Name)
-}
-
-func away(err error) bool {
-	e := new(farm.Error)
-	return errors.As(err, &e) && e.Kind == farm.Unavailable
 }
 
 // Booked finds a booking by the name of its job.
@@ -168,7 +163,7 @@ func (d *Driver) Release(ctx context.Context, name string) error {
 
 func (d *Driver) remove(ctx context.Context, job string) error {
 	_, err := d.command(ctx, "qdel", job)
-	if said(err, "does not exist", "already in deletion") {
+	if program.Said(err, "does not exist", "already in deletion") {
 		return nil
 	}
 	return err

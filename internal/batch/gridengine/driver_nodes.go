@@ -24,7 +24,7 @@ func (d *Driver) Nodes(ctx context.Context) ([]batch.Node, error) {
 // nodes also tells which hosts we closed, and why.
 func (d *Driver) nodes(ctx context.Context) ([]batch.Node, map[string]string, error) {
 	out, err := d.cell.Qconf(ctx, "-srqs")
-	if err != nil && !Refused(err) { // there are none
+	if err != nil && !farm.IsCode(err, farm.CodeQconf) { // there are none
 		return nil, nil, err
 	}
 	quotas := parseQuotas(out)

@@ -68,15 +68,16 @@ func (c *Cell) call(ctx context.Context, name string, args ...string) (string, e
 	return string(out), err
 }
 
-// Qconf changes or shows the configuration. What it says when it refuses is all there is: every refusal has status 1.
+// Qconf changes or shows the configuration. What it says when it refuses is all there is: every refusal has status 1,
+// and is farm.CodeQconf here.
 func (c *Cell) Qconf(ctx context.Context, args ...string) (string, error) {
 	out, err := c.call(ctx, "qconf", args...)
 	failed := new(program.Failed)
 	switch {
 	case err == nil:
 		return out, nil
-	case !errors.As(err, &failed) || strings.Contains(failed.Said, "unable to send message to qmaster"),
-		strings.Contains(failed.Said, "unable to contact qmaster"):
+	case !errors.As(err, &failed),
+		program.Said(err, "unable to send message to qmaster", "unable to contact qmaster"):
 		return out, batch.Away(farm.GridEngine, err)
 	}
 	// not Err too, which says the same again
@@ -98,12 +99,6 @@ func (c *Cell) QconfFile(ctx context.Context, name, text, option string, more ..
 	}
 	_, err = c.Qconf(ctx, append([]string{option, path}, more...)...)
 	return err
-}
-
-// Refused reports whether qconf refused, which a master that is away does not.
-func Refused(err error) bool {
-	e := new(farm.Error)
-	return errors.As(err, &e) && e.Code == farm.CodeQconf
 }
 
 // Settings are an object as qconf shows it: a name and a value a line, long values over several lines that end in a

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -45,9 +44,7 @@ func (d *Driver) Name() farm.BatchSystem { return farm.HTCondor }
 func (d *Driver) command(ctx context.Context, name string, input string, args ...string) (string, error) {
 	out, err := d.run(ctx, program.Call{Path: name, Args: args, Env: d.o.Env, Input: []byte(input)})
 	failed := new(program.Failed)
-	if err != nil && ctx.Err() == nil &&
-		(!errors.As(err, &failed) ||
-			slices.ContainsFunc(notThere, func(text string) bool { return strings.Contains(failed.Said, text) })) {
+	if err != nil && ctx.Err() == nil && (!errors.As(err, &failed) || program.Said(err, notThere...)) {
 		return "", batch.Away(farm.HTCondor, err)
 	}
 	return string(out), err

@@ -27,7 +27,7 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 		return batch.Booked{}, batch.Refused(farm.HTCondor, "it has no queues, and none called "+b.Queue)
 	}
 	got, err := d.Booked(ctx, b.Name)
-	if e := new(farm.Error); err == nil || !errors.As(err, &e) || e.Kind != farm.NotFound {
+	if !farm.IsKind(err, farm.NotFound) {
 		return got, err
 	}
 	n, err := d.node(ctx, b.Host)
@@ -44,7 +44,7 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 	}
 	if _, err := d.command(ctx, name, placeholder(b), args...); err != nil {
 		failed := new(program.Failed)
-		if errors.As(err, &failed) && !isUnavailable(err) {
+		if errors.As(err, &failed) && !farm.IsKind(err, farm.Unavailable) {
 			return batch.Booked{}, batch.Refused(farm.HTCondor, failed.Said)
 		}
 		return batch.Booked{}, err
@@ -187,7 +187,7 @@ func (d *Driver) remove(ctx context.Context, id string) error {
 		return err
 	}
 	_, err = d.command(ctx, name, "", args...)
-	if failed := new(program.Failed); errors.As(err, &failed) && !isUnavailable(err) {
+	if failed := new(program.Failed); errors.As(err, &failed) && !farm.IsKind(err, farm.Unavailable) {
 		cluster, proc, _ := strings.Cut(localID(id), ".")
 		left, listErr := d.queue(ctx, fmt.Sprintf("ClusterId == %s && ProcId == %s && JobStatus =!= %d", cluster, proc,
 			jobRemoved))

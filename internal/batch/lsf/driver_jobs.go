@@ -125,7 +125,7 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 		return batch.Booked{}, err
 	}
 	got, err := d.Booked(ctx, b.Name)
-	if e := new(farm.Error); err == nil || !errors.As(err, &e) || e.Kind != farm.NotFound {
+	if !farm.IsKind(err, farm.NotFound) {
 		return got, err
 	}
 	host, err := d.host(ctx, b.Host)
@@ -233,7 +233,7 @@ func (d *Driver) Release(ctx context.Context, name string) error {
 
 func (d *Driver) kill(ctx context.Context, job string) error {
 	_, err := d.command(ctx, "bkill", "-s", "KILL", job)
-	if said(err, "Job has already finished", "No matching job found", "is not found") {
+	if program.Said(err, "Job has already finished", "No matching job found", "is not found") {
 		return nil
 	}
 	return err

@@ -21,7 +21,7 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 		return batch.Booked{}, err
 	}
 	got, err := d.Booked(ctx, b.Name)
-	if e := new(farm.Error); err == nil || !errors.As(err, &e) || e.Kind != farm.NotFound {
+	if !farm.IsKind(err, farm.NotFound) {
 		return got, err
 	}
 	host, err := d.node(ctx, b.Host)
@@ -128,7 +128,7 @@ func (d *Driver) Release(ctx context.Context, name string) error {
 
 func (d *Driver) delete(ctx context.Context, job string) error {
 	_, err := d.command(ctx, "qdel", job)
-	if said(err, "Unknown Job Id", "Job has finished") {
+	if program.Said(err, "Unknown Job Id", "Job has finished") {
 		return nil
 	}
 	return err

@@ -25,7 +25,7 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 		return batch.Booked{}, batch.NoNode(farm.Slurm, b.Host)
 	}
 	got, err := d.Booked(ctx, b.Name)
-	if e := new(farm.Error); err == nil || !errors.As(err, &e) || e.Kind != farm.NotFound {
+	if !farm.IsKind(err, farm.NotFound) {
 		return got, err
 	}
 	args := []string{"--parsable", "--job-name=" + batch.JobName(b.Name), "--dependency=singleton",
@@ -43,17 +43,12 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 	args = append(append(args, d.o.Hold...), "--wrap=exec sleep infinity")
 	if _, err := d.command(ctx, "sbatch", args...); err != nil {
 		failed := new(program.Failed)
-		if errors.As(err, &failed) && !isUnavailable(err) {
+		if errors.As(err, &failed) && !farm.IsKind(err, farm.Unavailable) {
 			return batch.Booked{}, batch.Refused(farm.Slurm, failed.Said)
 		}
 		return batch.Booked{}, err
 	}
 	return d.Booked(ctx, b.Name)
-}
-
-func isUnavailable(err error) bool {
-	e := new(farm.Error)
-	return errors.As(err, &e) && e.Kind == farm.Unavailable
 }
 
 func limit(d time.Duration) string {
@@ -172,7 +167,7 @@ func (d *Driver) Release(ctx context.Context, name string) error {
 		return nil // no booking was ever called so
 	}
 	_, err := d.command(ctx, "scancel", "--quiet", "--me", "--name="+batch.JobName(name))
-	if said(err, "Job/step already completing or completed", "Invalid job id") {
+	if program.Said(err, "Job/step already completing or completed", "Invalid job id") {
 		return nil
 	}
 	return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/gridengine"
+	"github.com/grange-project/grange/internal/farm"
 )
 
 // adder notes a finding under the name of the setting.
@@ -138,7 +139,7 @@ func effective(ctx context.Context, c *gridengine.Cell, host string) (map[string
 		return conf, nil
 	}
 	text, err = c.Qconf(ctx, "-sconf", host)
-	if gridengine.Refused(err) {
+	if farm.IsCode(err, farm.CodeQconf) {
 		return conf, nil // it has none of its own
 	} else if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/gridengine"
+	"github.com/grange-project/grange/internal/farm"
 )
 
 // checkAround looks for what Grid Engine runs as the job's user on the host beside the starter method. It is the
@@ -23,7 +24,7 @@ func checkAround(ctx context.Context, c *gridengine.Cell, s Setup, queue, conf m
 	}
 	for _, name := range strings.FieldsFunc(queue["pe_list"], func(r rune) bool { return r == ' ' || r == ',' }) {
 		text, err := c.Qconf(ctx, "-sp", name)
-		if gridengine.None(name) || gridengine.Refused(err) {
+		if gridengine.None(name) || farm.IsCode(err, farm.CodeQconf) {
 			continue // a name that is no longer one
 		} else if err != nil {
 			return err

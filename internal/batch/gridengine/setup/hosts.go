@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/grange-project/grange/internal/batch/gridengine"
+	"github.com/grange-project/grange/internal/farm"
 )
 
 // NewHost is an execution host that joins or leaves a cell.
@@ -18,12 +19,12 @@ type NewHost struct {
 // AddHost makes a host an execution host of the queue. Steps that were taken before are no error, so that a call that
 // was cut short can be repeated. The last step is what lets jobs in.
 func AddHost(ctx context.Context, c *gridengine.Cell, h NewHost) error {
-	if _, err := c.Qconf(ctx, "-ah", h.Name); err != nil && !gridengine.Refused(err) {
+	if _, err := c.Qconf(ctx, "-ah", h.Name); err != nil && !farm.IsCode(err, farm.CodeQconf) {
 		return err
 	}
 	object := fmt.Sprintf("hostname %s\nload_scaling NONE\ncomplex_values NONE\nuser_lists NONE\nxuser_lists "+
 		"NONE\nprojects NONE\nxprojects NONE\nusage_scaling NONE\nreport_variables NONE\n", h.Name)
-	if err := c.QconfFile(ctx, "host", object, "-Ae"); err != nil && !gridengine.Refused(err) {
+	if err := c.QconfFile(ctx, "host", object, "-Ae"); err != nil && !farm.IsCode(err, farm.CodeQconf) {
 		return err
 	}
 	if _, err := c.Qconf(ctx, "-aattr", "queue", "slots", fmt.Sprintf("[%s=%d]", h.Name, h.Slots),
@@ -45,7 +46,7 @@ func RemoveHost(ctx context.Context, c *gridengine.Cell, h NewHost) error {
 		{"-dh", h.Name},
 	}
 	for _, step := range steps {
-		if _, err := c.Qconf(ctx, step...); err != nil && !gridengine.Refused(err) {
+		if _, err := c.Qconf(ctx, step...); err != nil && !farm.IsCode(err, farm.CodeQconf) {
 			return err
 		}
 	}

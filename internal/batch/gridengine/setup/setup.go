@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/grange-project/grange/internal/batch/gridengine"
+	"github.com/grange-project/grange/internal/farm"
 )
 
 // Links are names under which the grange program does what Grid Engine can name without arguments only. A script in
@@ -124,7 +125,7 @@ func Plan(ctx context.Context, c *gridengine.Cell, s Setup) ([]Change, error) {
 func planHost(ctx context.Context, c *gridengine.Cell, s Setup, plan []Change) ([]Change, error) {
 	option := "-Mconf"
 	text, err := c.Qconf(ctx, "-sconf", s.Host)
-	if gridengine.Refused(err) {
+	if farm.IsCode(err, farm.CodeQconf) {
 		option, text = "-Aconf", ""
 	} else if err != nil {
 		return nil, err
