@@ -16,6 +16,7 @@ import (
 
 // Driver is a cell as the server and the agent need it, by Grid Engine's own commands and its accounting file.
 type Driver struct {
+	batch.Placeholders
 	cell *Cell
 	o    DriverOptions
 }
@@ -44,7 +45,9 @@ func NewDriver(cell *Cell, o DriverOptions) *Driver {
 	if o.User == "" {
 		o.User = names.Host().Mine()
 	}
-	return &Driver{cell, o}
+	d := &Driver{cell: cell, o: o}
+	d.Placeholders = batch.NewPlaceholders(d.bookings, d.remove)
+	return d
 }
 
 // Name is gridengine.

@@ -70,32 +70,6 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 	return d.Booked(ctx, b.Name)
 }
 
-// Booked finds a booking by the name of its job.
-func (d *Driver) Booked(ctx context.Context, name string) (batch.Booked, error) {
-	all, err := d.bookings(ctx, name)
-	if err != nil {
-		return batch.Booked{}, err
-	}
-	if len(all) == 0 {
-		return batch.Booked{}, batch.NoBooking(name)
-	}
-	for _, extra := range all[1:] {
-		if err := d.remove(ctx, extra.Job); err != nil {
-			return batch.Booked{}, err
-		}
-	}
-	return all[0], nil
-}
-
-// Bookings are all placeholders.
-func (d *Driver) Bookings(ctx context.Context) ([]batch.Booked, error) {
-	all, err := d.bookings(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	return slices.CompactFunc(all, func(a, b batch.Booked) bool { return a.Name == b.Name }), nil
-}
-
 // bookings are ordered by name, and those of one name with the one that holds the capacity first, then by age. Of our
 // own user only: anybody may give a job any name. One that is being deleted is none any more.
 func (d *Driver) bookings(ctx context.Context, only string) ([]batch.Booked, error) {
@@ -142,23 +116,6 @@ func (d *Driver) bookings(ctx context.Context, only string) ([]batch.Booked, err
 		all = append(all, b)
 	}
 	return all, nil
-}
-
-// Release deletes the placeholder, whatever number it has, and all that were made twice.
-func (d *Driver) Release(ctx context.Context, name string) error {
-	if err := (batch.Booking{Name: name, Host: "x", CPUs: 1}).Validate(); err != nil {
-		return nil // no booking was ever called so
-	}
-	all, err := d.bookings(ctx, name)
-	if err != nil {
-		return err
-	}
-	for _, b := range all {
-		if err := d.remove(ctx, b.Job); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (d *Driver) remove(ctx context.Context, job string) error {

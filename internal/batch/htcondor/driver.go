@@ -17,6 +17,7 @@ import (
 // Driver is a pool as the server and the agent need it, by HTCondor's own commands, and the history of one access
 // point.
 type Driver struct {
+	batch.Placeholders
 	o   DriverOptions
 	run program.Run
 }
@@ -35,7 +36,9 @@ func NewDriver(o DriverOptions, run program.Run) *Driver {
 	if o.BookAs == "" {
 		o.BookAs = names.Host().Mine()
 	}
-	return &Driver{o, run}
+	d := &Driver{o: o, run: run}
+	d.Placeholders = batch.NewPlaceholders(d.bookings, d.remove)
+	return d
 }
 
 // Name is htcondor.

@@ -21,6 +21,7 @@ import (
 
 // Driver is an LSF cluster as grange's server needs it, by LSF's commands, which print JSON.
 type Driver struct {
+	batch.Placeholders
 	o   DriverOptions
 	run program.Run
 	now func() time.Time
@@ -44,7 +45,9 @@ func NewDriver(o DriverOptions, run program.Run) *Driver {
 			o.Users = append(o.Users, mine)
 		}
 	}
-	return &Driver{o, run, time.Now}
+	d := &Driver{o: o, run: run, now: time.Now}
+	d.Placeholders = batch.NewPlaceholders(d.bookings, d.kill)
+	return d
 }
 
 // Name is lsf.

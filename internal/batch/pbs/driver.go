@@ -23,6 +23,7 @@ import (
 // Driver is a PBS server as grange's server needs it, by PBS's commands, which print JSON, and the accounting log, to
 // which PBS appends.
 type Driver struct {
+	batch.Placeholders
 	o   DriverOptions
 	run program.Run
 }
@@ -49,7 +50,9 @@ func NewDriver(o DriverOptions, run program.Run) *Driver {
 			o.Users = append(o.Users, mine)
 		}
 	}
-	return &Driver{o, run}
+	d := &Driver{o: o, run: run}
+	d.Placeholders = batch.NewPlaceholders(d.bookings, d.delete)
+	return d
 }
 
 // Name is pbs.

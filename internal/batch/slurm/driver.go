@@ -17,6 +17,7 @@ import (
 // Driver is a cluster as the server and the agent need it, by Slurm's own commands: their formats are ours to choose,
 // and live longer than the versions of the REST API.
 type Driver struct {
+	batch.Placeholders
 	o   DriverOptions
 	run program.Run
 }
@@ -34,7 +35,12 @@ var (
 )
 
 // NewDriver makes one; run is program.Start outside of tests.
-func NewDriver(o DriverOptions, run program.Run) *Driver { return &Driver{o, run} }
+func NewDriver(o DriverOptions, run program.Run) *Driver {
+	d := &Driver{o: o, run: run}
+	d.Placeholders = batch.NewPlaceholders(d.bookings,
+		func(ctx context.Context, job string) error { return d.cancel(ctx, job) })
+	return d
+}
 
 // Name is slurm.
 func (d *Driver) Name() farm.BatchSystem { return farm.Slurm }
