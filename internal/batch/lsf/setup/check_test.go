@@ -30,17 +30,7 @@ func check(t *testing.T, tree fstest.MapFS) map[string]batch.Finding {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string]batch.Finding{}
-	for _, f := range Check(s) {
-		if _, twice := all[f.ID]; twice {
-			t.Errorf("%s is found twice", f.ID)
-		}
-		all[f.ID] = f
-		if f.Level != batch.Good && (f.Why == "" || f.Do == "" || f.Found == "") {
-			t.Errorf("%s does not say why, or what to do: %+v", f.ID, f)
-		}
-	}
-	return all
+	return batchtest.Findings(t, Check(s))
 }
 
 // always are what check says of every cluster that also has a queue on the host.
@@ -134,16 +124,7 @@ func TestCheckFinds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tree := site(t)
-			if c.old == "" {
-				delete(tree, c.file)
-			} else {
-				text := string(tree[c.file].Data)
-				spoilt := strings.Replace(text, c.old, c.new, 1)
-				if spoilt == text {
-					t.Fatalf("%s has no %q", c.file, c.old)
-				}
-				tree[c.file] = &fstest.MapFile{Data: []byte(spoilt), Mode: tree[c.file].Mode}
-			}
+			batchtest.Spoil(t, tree, c.file, c.old, c.new)
 			found := check(t, tree)
 			if got := found[c.id]; got.Level != c.want {
 				t.Errorf("%s is %q, not %q: %+v", c.id, got.Level, c.want, got)

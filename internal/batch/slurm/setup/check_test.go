@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/batch/batchtest"
 	"github.com/grange-project/grange/internal/batch/program"
 )
 
@@ -47,11 +48,8 @@ func levels(t *testing.T, dir string) map[string]batch.Level {
 		t.Fatal(err)
 	}
 	all := map[string]batch.Level{}
-	for _, f := range Check(s) {
-		all[f.ID] = f.Level
-		if f.Level != batch.Good && (f.Why == "" || f.Do == "" || f.Found == "") {
-			t.Errorf("%s does not say why, or what to do: %+v", f.ID, f)
-		}
+	for id, f := range batchtest.Findings(t, Check(s)) {
+		all[id] = f.Level
 	}
 	return all
 }
