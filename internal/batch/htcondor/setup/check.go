@@ -203,13 +203,10 @@ func (c Config) checkBesides(look Look, wrapper string, all *findings) {
 	}
 }
 
-// loadsLibraries reports whether a program is started by way of a loader, which obeys LD_PRELOAD.
+// loadsLibraries is batch.LoadsLibraries; of what is no program too, which does not.
 func loadsLibraries(image []byte) bool {
 	file, err := elf.NewFile(bytes.NewReader(image))
-	if err != nil {
-		return false
-	}
-	return slices.ContainsFunc(file.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
+	return err == nil && batch.LoadsLibraries(file)
 }
 
 func (c Config) checkProgram(look Look, name, path string, all *findings) {

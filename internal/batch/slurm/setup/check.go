@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/program"
@@ -272,32 +271,12 @@ func checkPlugstack(s Site) batch.Finding {
 	return batch.Finding{Level: batch.Good, Found: "required " + ours.Path, Where: ours.Where}
 }
 
-// safe reports who beside root could change a file: itself, or by a directory above it.
-func safe(path string) error {
-	for p := filepath.Clean(path); ; p = filepath.Dir(p) {
-		info, err := os.Stat(p)
-		if err != nil {
-			return err
-		}
-		sticky := info.IsDir() && info.Mode()&fs.ModeSticky != 0
-		if info.Mode().Perm()&0o022 != 0 && !sticky {
-			return fmt.Errorf("%s can be written by others than its owner", p)
-		}
-		if owner, ok := info.Sys().(*syscall.Stat_t); ok && owner.Uid != 0 {
-			return fmt.Errorf("%s belongs to user %d", p, owner.Uid)
-		}
-		if p == "/" {
-			return nil
-		}
-	}
-}
-
 func checkPluginFile(s Site) batch.Finding {
 	ours, ok := Ours(s.Plugstack)
 	if !ok {
 		return batch.Finding{Level: batch.Good, Found: "none to look at"}
 	}
-	switch err := safe(ours.Path); {
+	switch err := batch.Safe(s.Root, ours.Path); {
 	case errors.Is(err, fs.ErrNotExist):
 		return batch.Finding{Level: batch.Broken, Found: "missing", Where: ours.Path, Why: "no job starts here",
 			Do: "grange slurm install"}
@@ -368,7 +347,7 @@ func checkWrapper(s Site) batch.Finding {
 	case wrapper == "":
 		wrapper = "/usr/local/bin/grange"
 	}
-	switch err := safe(wrapper); {
+	switch err := batch.Safe(s.Root, wrapper); {
 	case errors.Is(err, fs.ErrNotExist):
 		return batch.Finding{Level: batch.Broken, Found: "missing", Where: wrapper,
 			Why: "every job in a VM ends with status 199 and goes around", Do: "install grange there, or mend " + from}
@@ -383,7 +362,7 @@ func checkWrapper(s Site) batch.Finding {
 			Do:  "wrapper= names the program grange itself"}
 	}
 	defer f.Close()
-	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+	if batch.LoadsLibraries(f) {
 		return batch.Finding{Level: batch.Broken, Found: "dynamically linked", Where: wrapper,
 			Why: "the job's LD_PRELOAD would run its owner's code on the host", Do: "build it with CGO_ENABLED=0"}
 	}
