@@ -94,9 +94,11 @@ func (d *Driver) Demand(ctx context.Context) ([]batch.Demand, error) {
 		if !listed || wait[j.Number] || strings.ContainsAny(j.State, "hEd") || batch.BookingOf(j.name()) != "" {
 			continue
 		}
-		n, err := elements(j.Tasks)
-		if err != nil {
-			return nil, batch.Garbled(farm.GridEngine, "qstat", err)
+		n := 1
+		if j.Tasks != "" { // those of an array that wait
+			if n, err = batch.Elements(j.Tasks); err != nil {
+				return nil, batch.Garbled(farm.GridEngine, "qstat", err)
+			}
 		}
 		memory, err := j.memory()
 		if err != nil {

@@ -161,22 +161,9 @@ func elements(id string) (int, error) {
 		return 1, nil
 	}
 	list, _, _ = strings.Cut(strings.TrimSuffix(list, "]"), "%")
-	total := 0
-	for part := range strings.SplitSeq(list, ",") {
-		part, step, _ := strings.Cut(part, ":")
-		first, last, ranged := strings.Cut(part, "-")
-		a, err := strconv.Atoi(first)
-		b, every := a, 1
-		if ranged && err == nil {
-			b, err = strconv.Atoi(last)
-		}
-		if step != "" && err == nil {
-			every, err = strconv.Atoi(step)
-		}
-		if err != nil || b < a || every < 1 {
-			return 0, fmt.Errorf("elements of job %q", id)
-		}
-		total += (b-a)/every + 1
+	total, err := batch.Elements(list)
+	if err != nil {
+		return 0, fmt.Errorf("elements of job %q", id)
 	}
 	return total, nil
 }
