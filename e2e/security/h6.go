@@ -73,7 +73,8 @@ func lsfBesideTheJob(ctx context.Context, s *site) error {
 // openHosts: hosts as the batch systems' own installations leave them.
 func openHosts(ctx context.Context, s *site) error {
 	slurm, pbs, lsf := s.path("slurm"), s.path("pbs"), s.path("lsf-site")
-	if err := os.CopyFS(lsf, os.DirFS(filepath.Join(lab.Source(), "internal/batch/lsf/testdata/site"))); err != nil {
+	recorded := filepath.Join(lab.Source(), "internal/batch/lsf/setup/testdata/site")
+	if err := os.CopyFS(lsf, os.DirFS(recorded)); err != nil {
 		return err
 	}
 	conf := filepath.Join(lsf, "opt/lsf/conf/lsf.conf")

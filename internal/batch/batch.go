@@ -199,7 +199,7 @@ func BookingOf(job string) string {
 // Validate reports what is wrong with a booking.
 func (b Booking) Validate() error {
 	switch {
-	case !plain(b.Name) || len(b.Name) > 64:
+	case !ValidName(b.Name):
 		return bad("the name of a booking is 1 to 64 letters, digits and dashes, not %q", b.Name)
 	case b.Host == "" || strings.HasPrefix(b.Host, "-"):
 		return bad("a booking is for one host")
@@ -212,6 +212,9 @@ func (b Booking) Validate() error {
 	}
 	return nil
 }
+
+// ValidName reports whether a booking may have this name.
+func ValidName(name string) bool { return plain(name) && len(name) <= 64 }
 
 func bad(format string, args ...any) error {
 	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadBooking, Message: fmt.Sprintf(format, args...),

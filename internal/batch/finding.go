@@ -67,6 +67,9 @@ func inside(name string) string {
 func Safe(root fs.FS, name string) error {
 	for p := path.Clean(name); ; p = path.Dir(p) {
 		info, err := fs.Stat(root, inside(p))
+		if e, ok := errors.AsType[*fs.PathError](err); ok {
+			e.Path = p // as people know it
+		}
 		if err != nil {
 			return err
 		}
@@ -105,6 +108,11 @@ func CheckScript(root fs.FS, name, put string) Finding {
 	return Finding{Level: Good, Found: "root's own", Where: name}
 }
 
+// LoadsLibraries reports whether a program is started by way of a loader, which obeys LD_PRELOAD.
+func LoadsLibraries(program *elf.File) bool {
+	return slices.ContainsFunc(program.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
+}
+
 // CheckWrapper looks at the program that stands in the place of every job.
 func CheckWrapper(root fs.FS, name string) Finding {
 	f := CheckScript(root, name, "install grange there on every host")
@@ -126,7 +134,7 @@ func CheckWrapper(root fs.FS, name string) Finding {
 		return Finding{Level: Broken, Found: fmt.Sprintf("no program: %v", err), Where: name,
 			Why: "a script is started by an interpreter, which reads the job's environment on the host",
 			Do:  "name the program grange itself"}
-	case slices.ContainsFunc(program.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }):
+	case LoadsLibraries(program):
 		return Finding{Level: Broken, Found: "dynamically linked", Where: name,
 			Why: "the job's LD_PRELOAD would run its owner's code on the host", Do: "build it with CGO_ENABLED=0"}
 	}

@@ -2,7 +2,10 @@ package batch
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -41,6 +44,28 @@ func (t *Tally) Demand() []Demand {
 			cmp.Compare(a.Queue, b.Queue))
 	})
 	return all
+}
+
+// Elements counts those of an array that a list names: 1,4,10-20:2.
+func Elements(list string) (int, error) {
+	total := 0
+	for part := range strings.SplitSeq(list, ",") {
+		span, step, _ := strings.Cut(part, ":")
+		first, last, ranged := strings.Cut(span, "-")
+		a, err := strconv.Atoi(first)
+		b, every := a, 1
+		if ranged && err == nil {
+			b, err = strconv.Atoi(last)
+		}
+		if step != "" && err == nil {
+			every, err = strconv.Atoi(step)
+		}
+		if err != nil || b < a || every < 1 {
+			return 0, fmt.Errorf("elements %q", list)
+		}
+		total += (b-a)/every + 1
+	}
+	return total, nil
 }
 
 // NoCursor is the error for a cursor that no driver of this system made. It is never taken for the start: jobs would

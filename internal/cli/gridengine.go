@@ -14,25 +14,26 @@ import (
 
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/gridengine"
+	"github.com/grange-project/grange/internal/batch/gridengine/setup"
 	"github.com/grange-project/grange/internal/farm"
 )
 
 func (a *app) gridEngineCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "gridengine", Short: "Set up and check Grid Engine for jobs in virtual machines"}
 	host := &cobra.Command{Use: "host", Short: "Add execution hosts to a cell, and remove them"}
-	host.AddCommand(a.gridEngineHost("add", "Add an execution host to a queue", (*gridengine.Cell).AddHost),
-		a.gridEngineHost("remove", "Remove a host from a queue and from the cell", (*gridengine.Cell).RemoveHost))
+	host.AddCommand(a.gridEngineHost("add", "Add an execution host to a queue", setup.AddHost),
+		a.gridEngineHost("remove", "Remove a host from a queue and from the cell", setup.RemoveHost))
 	cmd.AddCommand(a.gridEngineInstall(), a.gridEngineCheck(), a.gridEngineSensor(), a.gridEngineTerminate(),
-		a.gridEngineShepherd(), a.gridEngineSignal("suspend", "Pause a job's VM", gridengine.Suspend),
-		a.gridEngineSignal("resume", "Continue a job's VM", gridengine.Resume), host)
+		a.gridEngineShepherd(), a.gridEngineSignal("suspend", "Pause a job's VM", setup.Suspend),
+		a.gridEngineSignal("resume", "Continue a job's VM", setup.Resume), host)
 	return cmd
 }
 
 func gridEngineCell() *gridengine.Cell { return gridengine.FromEnvironment(os.Environ()) }
 
 // setupFlags are what install and check ask for both.
-func setupFlags(cmd *cobra.Command) *gridengine.Setup {
-	s := &gridengine.Setup{}
+func setupFlags(cmd *cobra.Command) *setup.Setup {
+	s := &setup.Setup{}
 	self, err := ownPath()
 	if err != nil {
 		self = "/usr/local/bin/grange"
@@ -73,7 +74,7 @@ created.`,
 		if !filepath.IsAbs(s.Links) || !filepath.IsAbs(s.Program) {
 			return usage("", "--links and --grange are absolute paths")
 		}
-		plan, err := gridEngineCell().Plan(cmd.Context(), *s)
+		plan, err := setup.Plan(cmd.Context(), gridEngineCell(), *s)
 		if err != nil {
 			return err
 		}
@@ -92,7 +93,7 @@ created.`,
 				}
 			}
 		} else {
-			err = gridengine.Install(cmd.Context(), plan, tell)
+			err = setup.Install(cmd.Context(), plan, tell)
 		}
 		if a.json { // also of what was done before it failed
 			err = errors.Join(err, a.printJSON(map[string]any{"dry_run": dryRun, "changes": done}))
@@ -111,7 +112,7 @@ each problem with its consequence and its remedy.
 Exit status 1: jobs cannot run, or could run outside of a VM.`}
 	s := setupFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		found, err := gridEngineCell().Check(cmd.Context(), *s)
+		found, err := setup.Check(cmd.Context(), gridEngineCell(), *s)
 		if err != nil {
 			return err
 		}
@@ -136,8 +137,8 @@ func (a *app) gridEngineSensor() *cobra.Command {
 				}
 				host = name
 			}
-			return gridengine.Sensor(os.Stdin, a.out, host,
-				func() (gridengine.Load, error) { return a.gridEngineLoad(cmd.Context()) })
+			return setup.Sensor(os.Stdin, a.out, host,
+				func() (setup.Load, error) { return a.gridEngineLoad(cmd.Context()) })
 		}}
 	cmd.Flags().StringVar(&host, "host", "", "name of this `HOST` in Grid Engine")
 	return cmd
@@ -146,10 +147,10 @@ func (a *app) gridEngineSensor() *cobra.Command {
 // sensorTimeout is less than the time between two reports: a host of yesterday's load is worse than one of none.
 const sensorTimeout = 5 * time.Second
 
-func (a *app) gridEngineLoad(ctx context.Context) (gridengine.Load, error) {
+func (a *app) gridEngineLoad(ctx context.Context) (setup.Load, error) {
 	ctx, cancel := context.WithTimeout(ctx, sensorTimeout)
 	defer cancel()
-	var l gridengine.Load
+	var l setup.Load
 	host, err := a.client().Host(ctx)
 	if err != nil {
 		return l, err
@@ -188,7 +189,7 @@ func (a *app) gridEngineTerminate() *cobra.Command {
 			if err != nil {
 				return usage("grange gridengine terminate $job_pid", "invalid process ID %q", args[0])
 			}
-			return gridengine.Terminate(pid, grace)
+			return setup.Terminate(pid, grace)
 		}}
 	cmd.Flags().DurationVar(&grace, "grace", 5*time.Second, "time between TERM and KILL")
 	return cmd
@@ -203,7 +204,7 @@ func (a *app) gridEngineShepherd() *cobra.Command {
 				return &farm.Error{Kind: farm.NotFound, Code: farm.CodeQconf, Message: "SGE_ROOT names no sge_shepherd",
 					Hint: "start sge_execd with SGE_ROOT set, as its start script does"}
 			}
-			if err := gridengine.PrepareShepherd("."); err != nil {
+			if err := setup.PrepareShepherd("."); err != nil {
 				return err // the job goes into an error state: it must not run with limits that nobody read
 			}
 			return os.NewSyscallError(program, syscall.Exec(program, args, os.Environ()))
@@ -211,12 +212,12 @@ func (a *app) gridEngineShepherd() *cobra.Command {
 }
 
 func (a *app) gridEngineHost(use, short string,
-	do func(*gridengine.Cell, context.Context, gridengine.NewHost) error) *cobra.Command {
-	var h gridengine.NewHost
+	do func(context.Context, *gridengine.Cell, setup.NewHost) error) *cobra.Command {
+	var h setup.NewHost
 	cmd := &cobra.Command{Use: use + " HOST --queue QUEUE", Short: short, Args: cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions, RunE: func(cmd *cobra.Command, args []string) error {
 			h.Name = args[0]
-			return do(gridEngineCell(), cmd.Context(), h)
+			return do(cmd.Context(), gridEngineCell(), h)
 		}}
 	cmd.Flags().StringVar(&h.Queue, "queue", "", "cluster `QUEUE`")
 	cmd.Flags().StringVar(&h.Group, "group", "@allhosts", "host `GROUP` of the queue")

@@ -17,6 +17,7 @@ import (
 	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/htcondor"
+	"github.com/grange-project/grange/internal/batch/htcondor/setup"
 	"github.com/grange-project/grange/internal/classad"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/runner"
@@ -159,13 +160,13 @@ often is held. The exit status is always 0: the result is in the output.`,
 			}
 			if err := a.condorReady(cmd.Context(), site, ad); err != nil {
 				message, _ := explain(err)
-				_, err = io.WriteString(a.out, htcondor.NotReady(ad, message, requeues, isFinal(err)))
+				_, err = io.WriteString(a.out, setup.NotReady(ad, message, requeues, isFinal(err)))
 				return err
 			}
 			return nil
 		},
 	}
-	cmd.Flags().IntVar(&requeues, "requeues", htcondor.Standard().Requeues,
+	cmd.Flags().IntVar(&requeues, "requeues", setup.Standard().Requeues,
 		"number of times that a job may be queued again")
 	metalFlag(cmd, &metal)
 	return cmd
@@ -225,7 +226,7 @@ optionally, on GrangeFreeSlots, the number of CPUs that no VM holds.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), 20*time.Second)
 			defer cancel()
-			s := htcondor.Host{Metal: site, Version: version.String()}
+			s := setup.Host{Metal: site, Version: version.String()}
 			images, err := a.client().Images(ctx)
 			for _, i := range images {
 				s.Images = append(s.Images, i.Name)
@@ -249,7 +250,7 @@ optionally, on GrangeFreeSlots, the number of CPUs that no VM holds.`,
 }
 
 func (a *app) condorInstallCommand() *cobra.Command {
-	site := htcondor.Standard()
+	site := setup.Standard()
 	var root, conf, metal string
 	var execute, access bool
 	cmd := &cobra.Command{
@@ -277,11 +278,11 @@ not reconfigured. Each file begins with a description of its purpose.`,
 				return err
 			}
 			for _, path := range []string{site.Socket, site.Grange, site.Dir, conf} {
-				if err := htcondor.FitPath(path); err != nil {
+				if err := setup.FitPath(path); err != nil {
 					return err
 				}
 			}
-			var files []htcondor.File
+			var files []setup.File
 			if execute {
 				files = site.ExecuteFiles(conf)
 			}
@@ -301,7 +302,7 @@ not reconfigured. Each file begins with a description of its purpose.`,
 				return a.printJSON(map[string]any{"files": written,
 					"next": "condor_reconfig, then grange htcondor check"})
 			}
-			_, err = io.WriteString(a.out, htcondor.Explain(files))
+			_, err = io.WriteString(a.out, setup.Explain(files))
 			return err
 		},
 	}
@@ -346,20 +347,20 @@ Exit status 1: there are problems.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
 			defer cancel()
-			var config htcondor.Config
+			var config setup.Config
 			var err error
 			if dump != "" {
 				var text []byte
 				if text, err = os.ReadFile(dump); err == nil {
-					config, err = htcondor.ParseConfig(string(text))
+					config, err = setup.ParseConfig(string(text))
 				}
 			} else {
-				config, err = htcondor.ReadConfig(ctx)
+				config, err = setup.ReadConfig(ctx)
 			}
 			if err != nil {
 				return err
 			}
-			look := htcondor.Look{Execute: execute, Access: access, Stat: os.Stat, Read: os.ReadFile}
+			look := setup.Look{Execute: execute, Access: access, Stat: os.Stat, Read: os.ReadFile}
 			if !execute && !access { // as the host's daemons say
 				look.Execute, look.Access = config.Runs("STARTD"), config.Runs("SCHEDD")
 			}
@@ -396,7 +397,7 @@ func (a *app) checkCondorHost(ctx context.Context) (findings []batch.Finding) {
 	return append(findings, batch.CheckLogin(os.DirFS("/")))
 }
 
-func condorRoles(look htcondor.Look) string {
+func condorRoles(look setup.Look) string {
 	switch {
 	case look.Execute && look.Access:
 		return "it runs jobs and takes jobs"

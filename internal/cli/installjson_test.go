@@ -25,7 +25,7 @@ func TestInstallJSON(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	recorded, err := filepath.Abs("../batch/gridengine/testdata")
+	recorded, err := filepath.Abs("../batch/gridengine/setup/testdata")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestInstallJSON(t *testing.T) {
 // error.
 func TestCheckStatus(t *testing.T) {
 	// a recorded one without grange's own files
-	check := []string{"lsf", "check", "--root", "../batch/lsf/testdata/site", "--conf", "/opt/lsf/conf/lsf.conf"}
+	check := []string{"lsf", "check", "--root", "../batch/lsf/setup/testdata/site", "--conf", "/opt/lsf/conf/lsf.conf"}
 	for _, more := range []string{"--json", ""} {
 		out, err := runCommand(t, strings.Fields(strings.Join(append(check, more), " "))...)
 		if status := (exitError{}); !errors.As(err, &status) || status.status != exitFailed {

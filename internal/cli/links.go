@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/grange-project/grange/internal/batch/gridengine"
+	"github.com/grange-project/grange/internal/batch/gridengine/setup"
 )
 
 // Called is the command line of a program that was started as name: batch systems that take a path without arguments
@@ -23,10 +23,10 @@ func Called(name string, args []string, getenv func(string) string) []string {
 		return append(append(line, "--"), args...)
 	}
 	switch {
-	case name == gridengine.SensorLink:
+	case name == setup.SensorLink:
 		return append([]string{"gridengine", "load-sensor"}, args...)
 	// with the job's number, whatever the link is called
-	case name == gridengine.ShepherdLink, strings.HasPrefix(name, "sge_shepherd-"):
+	case name == setup.ShepherdLink, strings.HasPrefix(name, "sge_shepherd-"):
 		return append([]string{"gridengine", "shepherd", "--", name}, args...)
 	}
 	return args

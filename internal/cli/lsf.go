@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/grange-project/grange/internal/batch/lsf"
+	"github.com/grange-project/grange/internal/batch/lsf/setup"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -21,7 +21,7 @@ func (a *app) lsfCommand() *cobra.Command {
 }
 
 func (a *app) lsfInstall() *cobra.Command {
-	var s lsf.Setup
+	var s setup.Setup
 	var dir string
 	cmd := &cobra.Command{
 		Use: "install --dir DIR", Short: "Write esub, elim and lines for lsb.queues, lsf.conf and lsf.shared",
@@ -68,7 +68,7 @@ the VM.`,
 					Hint: "LSF calls this; it names the file in $LSB_SUB_PARM_FILE"}
 			}
 			defer params.Close()
-			s, err := lsf.Esub(params, args, queues)
+			s, err := setup.Esub(params, args, queues)
 			if err != nil {
 				return err
 			}
@@ -108,7 +108,7 @@ func (a *app) lsfElim() *cobra.Command {
 		Long: `Print one line at each interval, in the format that LSF's lim reads: the number of indices,
 then the name and value of each. Without an agent, the number of slots is zero.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return lsf.Elim(cmd.Context(), a.out, every, a.load)
+			return setup.Elim(cmd.Context(), a.out, every, a.load)
 		},
 	}
 	cmd.Flags().DurationVar(&every, "every", 15*time.Second, "interval between reports")
@@ -116,20 +116,20 @@ then the name and value of each. Without an agent, the number of slots is zero.`
 }
 
 // load is what this host has for VMs now.
-func (a *app) load(ctx context.Context) (lsf.Load, error) {
+func (a *app) load(ctx context.Context) (setup.Load, error) {
 	h, err := a.client().Host(ctx)
 	if err != nil {
-		return lsf.Load{}, err
+		return setup.Load{}, err
 	}
 	free, err := farm.ParseCPUSet(h.Free)
 	if err != nil {
-		return lsf.Load{}, fmt.Errorf("free CPUs: %w", err)
+		return setup.Load{}, fmt.Errorf("free CPUs: %w", err)
 	}
 	images, err := a.client().Images(ctx)
 	if err != nil {
-		return lsf.Load{}, err
+		return setup.Load{}, err
 	}
-	l := lsf.Load{Slots: free.Len()}
+	l := setup.Load{Slots: free.Len()}
 	for _, i := range images {
 		l.Images = append(l.Images, i.Name)
 	}

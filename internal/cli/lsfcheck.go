@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/grange-project/grange/internal/batch/lsf"
+	"github.com/grange-project/grange/internal/batch/lsf/setup"
 )
 
 func (a *app) lsfCheck() *cobra.Command {
@@ -25,11 +25,11 @@ a VM.`,
 		Example: "  grange lsf check --conf /opt/lsf/conf/lsf.conf",
 		Args:    cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
-			site, err := lsf.ReadSite(os.DirFS(root), conf)
+			site, err := setup.ReadSite(os.DirFS(root), conf)
 			if err != nil {
 				return err
 			}
-			return a.tellFindings(lsf.Check(site))
+			return a.tellFindings(setup.Check(site))
 		},
 	}
 	cmd.Flags().StringVar(&conf, "conf", conf, "lsf.conf to check, a `FILE` that names the other files")

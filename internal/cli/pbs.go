@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/grange-project/grange/internal/batch/pbs"
+	"github.com/grange-project/grange/internal/batch/pbs/setup"
 	"github.com/grange-project/grange/internal/config"
 )
 
@@ -21,7 +21,7 @@ func (a *app) pbsCommand() *cobra.Command {
 }
 
 func (a *app) pbsInstall() *cobra.Command {
-	var s pbs.Setup
+	var s setup.Setup
 	cmd := &cobra.Command{
 		Use:   "install --dir DIR",
 		Short: "Write the hook, its configuration and a script that installs them", Args: cobra.NoArgs,
@@ -49,8 +49,8 @@ installed. Jobs of other queues are not affected.`,
 			if err != nil {
 				return err
 			}
-			return a.writeSetup(s.Dir, map[string]string{"launch.py": string(pbs.Hook), "grange.json": string(conf),
-				"install.sh": s.Script(), pbs.StagingName: pbs.Staging},
+			return a.writeSetup(s.Dir, map[string]string{"launch.py": string(setup.Hook), "grange.json": string(conf),
+				"install.sh": s.Script(), setup.StagingName: setup.Staging},
 				"run "+filepath.Join(s.Dir, "install.sh")+" on the server's host, as root")
 		},
 	}

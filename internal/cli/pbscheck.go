@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/grange-project/grange/internal/batch/pbs"
+	"github.com/grange-project/grange/internal/batch/pbs/setup"
 	"github.com/grange-project/grange/internal/batch/program"
 )
 
@@ -27,11 +27,11 @@ a VM.`,
 		Example: "  grange pbs check\n  grange pbs check --json",
 		Args:    cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			site, err := pbs.ReadSite(cmd.Context(), os.DirFS("/"), program.Start, conf)
+			site, err := setup.ReadSite(cmd.Context(), os.DirFS("/"), program.Start, conf)
 			if err != nil {
 				return err
 			}
-			return a.tellFindings(pbs.Check(site))
+			return a.tellFindings(setup.Check(site))
 		},
 	}
 	cmd.Flags().StringVar(&conf, "conf", conf, "`FILE` that names the directories of PBS")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/batch/slurm"
+	"github.com/grange-project/grange/internal/batch/slurm/setup"
 	"github.com/grange-project/grange/internal/config"
 )
 
@@ -24,7 +25,7 @@ func (a *app) slurmCommand() *cobra.Command {
 }
 
 // slurmPlaces are the flags that install and uninstall share.
-func (a *app) slurmPlaces(cmd *cobra.Command, i *slurm.Install) {
+func (a *app) slurmPlaces(cmd *cobra.Command, i *setup.Install) {
 	flags := cmd.Flags()
 	flags.StringVar(&i.Root, "root", "/", "write below `DIR`, for a package or an image of a host")
 	flags.StringVar(&i.ConfDir, "conf-dir", "/etc/slurm", "`DIR` of slurm.conf")
@@ -36,7 +37,7 @@ func (a *app) slurmPlaces(cmd *cobra.Command, i *slurm.Install) {
 }
 
 func (a *app) slurmInstall() *cobra.Command {
-	var i slurm.Install
+	var i setup.Install
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use: "install", Short: "Compile and install the plug-in and its prolog",
@@ -77,7 +78,7 @@ grange slurm oci.`,
 	flags := cmd.Flags()
 	flags.StringVar(&i.Include, "include", "", "`DIR` that contains slurm/spank.h")
 	flags.StringVar(&i.Wrapper, "wrapper", "", "`PATH` of grange on the hosts (default: this program)")
-	flags.StringVar(&i.Checked, "checked", slurm.Checked, "`DIR` in which the prolog records what it has checked")
+	flags.StringVar(&i.Checked, "checked", setup.Checked, "`DIR` in which the prolog records what it has checked")
 	flags.StringVar(&i.Catalogue, "catalogue", "",
 		"`FILE` with the images and shapes that sbatch accepts; see grange slurm catalogue")
 	flags.StringVar(&i.Default, "default", "",
@@ -102,7 +103,7 @@ func pluginDir() string {
 }
 
 func (a *app) slurmCompile() *cobra.Command {
-	var i slurm.Install
+	var i setup.Install
 	cmd := &cobra.Command{
 		Use: "compile", Short: "Compile the plug-in for this host's Slurm",
 		Long: `Compile the plug-in against the headers of this host's Slurm, and write it to the path in
@@ -127,7 +128,7 @@ package grange-slurm runs this command when it is installed and after each upgra
 }
 
 func (a *app) slurmUninstall() *cobra.Command {
-	var i slurm.Install
+	var i setup.Install
 	cmd := &cobra.Command{
 		Use: "uninstall", Short: "Remove the files that install wrote",
 		Long: `Remove the plug-in, its line in plugstack.conf.d and the prolog. Lines that install required
@@ -168,16 +169,16 @@ Exit status 1: there is an error because of which jobs do not start, or could ru
 a VM.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			site, err := slurm.ReadSite(cmd.Context(), program.Start, conf)
+			site, err := setup.ReadSite(cmd.Context(), program.Start, conf)
 			if err != nil {
 				return err
 			}
 			if c, err := config.ReadAgent(DefaultConfig); err == nil { // a submit host has no agent
 				site.ReservedCPUs = c.ReservedCPUs
 			}
-			findings := slurm.Check(site)
+			findings := setup.Check(site)
 			if submit {
-				findings = slurm.SubmitOnly(findings)
+				findings = setup.SubmitOnly(findings)
 			}
 			return a.tellFindings(findings)
 		},

@@ -12,6 +12,7 @@ import (
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/batch/slurm"
+	"github.com/grange-project/grange/internal/batch/slurm/setup"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -117,11 +118,11 @@ func ociJob(words, bundle, job, task string) (*execFlags, []string, error) {
 
 // ociProlog is where the prolog goes that does not let a job pass.
 func (a *app) ociProlog() *cobra.Command {
-	p := slurm.Prolog{Getenv: os.Getenv, Run: program.Start}
+	p := setup.Prolog{Getenv: os.Getenv, Run: program.Start}
 	cmd := &cobra.Command{Use: "prolog",
 		Short: "Refuse jobs if Slurm would run --container on the host itself", Args: cobra.NoArgs,
 		Hidden: true, RunE: func(cmd *cobra.Command, _ []string) error { return p.CheckOCI(cmd.Context()) }}
-	cmd.Flags().StringVar(&p.Conf, "conf", "/etc/slurm/"+slurm.OCIName, "`FILE` that the prolog takes as oci.conf")
+	cmd.Flags().StringVar(&p.Conf, "conf", "/etc/slurm/"+setup.OCIName, "`FILE` that the prolog takes as oci.conf")
 	return cmd
 }
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/grange-project/grange/internal/batch/slurm"
+	"github.com/grange-project/grange/internal/batch/slurm/setup"
 )
 
 // siteEdit is a change of a file of the site's own, for programs.
@@ -14,7 +14,7 @@ type siteEdit struct {
 	Made bool   `json:"made"`
 }
 
-func siteEdits(edits []slurm.Edit, made bool) []siteEdit {
+func siteEdits(edits []setup.Edit, made bool) []siteEdit {
 	all := []siteEdit{}
 	for _, e := range edits {
 		all = append(all, siteEdit{e.Path, e.Diff(), made})
@@ -23,7 +23,7 @@ func siteEdits(edits []slurm.Edit, made bool) []siteEdit {
 }
 
 // tellSlurmInstall prints what install did, or would do.
-func (a *app) tellSlurmInstall(i slurm.Install, p slurm.Plan, dryRun bool) error {
+func (a *app) tellSlurmInstall(i setup.Install, p setup.Plan, dryRun bool) error {
 	made := i.Write && !dryRun
 	if a.json {
 		type file struct {
@@ -68,7 +68,7 @@ func (a *app) tellSlurmInstall(i slurm.Install, p slurm.Plan, dryRun bool) error
 }
 
 // tellSlurmRemoval prints what uninstall did.
-func (a *app) tellSlurmRemoval(i slurm.Install, r slurm.Removal) error {
+func (a *app) tellSlurmRemoval(i setup.Install, r setup.Removal) error {
 	if a.json {
 		list := func(words []string) []string { return append([]string{}, words...) }
 		return a.printJSON(map[string]any{"removed": list(r.Remove), "emptied": list(r.Hollow),

@@ -103,6 +103,7 @@ const (
 	CodeCondorConfig Code = "condor-config" // HTCondor is not configured as its jobs in VMs need it
 	// what --container names is no bundle for a VM, or Slurm handed over what makes no sense
 	CodeBadBundle Code = "bad-bundle"
+	CodeNoOCI     Code = "oci-not-ready" // a host would run jobs with --container on the host itself, or may
 )
 
 // Errors of auditing and changing how a host is set up, and of recorded hosts.

@@ -22,6 +22,7 @@ import (
 	"github.com/grange-project/grange/e2e/batch/conform"
 	"github.com/grange-project/grange/e2e/lab"
 	"github.com/grange-project/grange/internal/batch/htcondor"
+	"github.com/grange-project/grange/internal/batch/htcondor/setup"
 	"github.com/grange-project/grange/internal/batch/program"
 )
 
@@ -44,7 +45,7 @@ type Lab struct {
 	debian  string
 	key     [64]byte // of the pool: its machines know each other by it
 	version string
-	site    htcondor.Site
+	site    setup.Site
 
 	mu    sync.Mutex
 	jobs  map[string]*job
@@ -178,10 +179,10 @@ func (l *Lab) await(ctx context.Context) error {
 
 // writeFiles writes what differs from the Debian tree.
 func (l *Lab) writeFiles(machine, pool string) error {
-	l.site = htcondor.Standard()
+	l.site = setup.Standard()
 	l.site.Metal = cmp.Or(l.o.Metal, l.site.Metal)
 	l.site.Socket, l.site.Period, l.site.Requeues = l.host.Socket, 2*time.Second, 2
-	files := []htcondor.File{
+	files := []setup.File{
 		{Path: "/etc/hosts", Text: "127.0.0.1 localhost\n" + address + " " + First + "\n" + address2 + " " +
 			Second + "\n"},
 		{Path: "/etc/condor/passwords.d/POOL", Text: string(l.key[:])},
@@ -201,10 +202,10 @@ func (l *Lab) writeFiles(machine, pool string) error {
 	if err != nil {
 		return err
 	}
-	return l.put(machine, htcondor.File{Path: l.site.Grange, Text: string(binary), Program: true})
+	return l.put(machine, setup.File{Path: l.site.Grange, Text: string(binary), Program: true})
 }
 
-func (l *Lab) put(machine string, f htcondor.File) error {
+func (l *Lab) put(machine string, f setup.File) error {
 	path := filepath.Join(l.host.Dir, machine+".files", f.Path)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

@@ -10,8 +10,9 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/e2e/batch/slurmlab"
+	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/program"
-	"github.com/grange-project/grange/internal/batch/slurm"
+	"github.com/grange-project/grange/internal/batch/slurm/setup"
 )
 
 // TestSlurmOCI is what the conformance cases do not know of bundles: srun, salloc, what a site's own lines make of jobs
@@ -123,13 +124,13 @@ func TestSlurmOCI(t *testing.T) {
 		must(t, said+string(out), err)
 	})
 	t.Run("check", func(t *testing.T) {
-		holes := func(want slurm.Level, ids ...string) {
+		holes := func(want batch.Level, ids ...string) {
 			t.Helper()
-			site, err := slurm.ReadSite(ctx, program.Start, l.Conf())
+			site, err := setup.ReadSite(ctx, program.Start, l.Conf())
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, f := range slurm.Check(site) {
+			for _, f := range setup.Check(site) {
 				for _, id := range ids {
 					if f.ID == id && f.Level != want {
 						t.Errorf("%+v, want %s", f, want)
@@ -137,16 +138,16 @@ func TestSlurmOCI(t *testing.T) {
 				}
 			}
 		}
-		holes(slurm.Good, "oci", "oci-prolog", "plugstack")
-		holes(slurm.Advice, "oci-steps")
+		holes(batch.Good, "oci", "oci-prolog", "plugstack")
+		holes(batch.Advice, "oci-steps")
 		if err := os.Remove(filepath.Join(l.Dir(), "etc/oci.conf")); err != nil {
 			t.Fatal(err)
 		}
-		holes(slurm.Broken, "oci")
+		holes(batch.Broken, "oci")
 		if err := os.WriteFile(lua, []byte("job.container = x\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		holes(slurm.Broken, "oci-steps")
+		holes(batch.Broken, "oci-steps")
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/e2e/batch/conform"
-	generated "github.com/grange-project/grange/internal/batch/lsf"
+	"github.com/grange-project/grange/internal/batch/lsf/setup"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -64,8 +64,8 @@ func (s *lsf) list(l *Lab) error {
 
 func (*lsf) title() string { return "LSF (model of 10.1)" }
 
-func (s *lsf) setup(l *Lab) generated.Setup {
-	return generated.Setup{Grange: l.wrapper(), Socket: l.host.Socket, Queues: []string{mainQueue}, Requeues: 2}
+func (s *lsf) setup(l *Lab) setup.Setup {
+	return setup.Setup{Grange: l.wrapper(), Socket: l.host.Socket, Queues: []string{mainQueue}, Requeues: 2}
 }
 
 func (s *lsf) install(l *Lab) error {

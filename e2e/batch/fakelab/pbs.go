@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/e2e/batch/conform"
-	generated "github.com/grange-project/grange/internal/batch/pbs"
+	"github.com/grange-project/grange/internal/batch/pbs/setup"
 )
 
 // pbs is OpenPBS: its server's queue, and a mom with Altair's cgroup hook and grange's.
@@ -33,10 +33,10 @@ func (p *pbs) install(l *Lab) error {
 	if err := os.WriteFile(l.path("hooks/mom.py"), momPython, 0o644); err != nil {
 		return err
 	}
-	if err := os.WriteFile(l.path("hooks/launch.py"), generated.Hook, 0o644); err != nil {
+	if err := os.WriteFile(l.path("hooks/launch.py"), setup.Hook, 0o644); err != nil {
 		return err
 	}
-	config, err := generated.Setup{Grange: l.wrapper(), Socket: l.host.Socket, Queues: []string{mainQueue},
+	config, err := setup.Setup{Grange: l.wrapper(), Socket: l.host.Socket, Queues: []string{mainQueue},
 		Requeues: 2}.Config()
 	if err != nil {
 		return err
@@ -224,7 +224,7 @@ func (*pbs) limit(l *Lab, j *job) {
 func (p *pbs) damage(l *Lab, f conform.Fault) (func(), error) {
 	hook := l.path("hooks/launch.py")
 	mend := func() {
-		os.WriteFile(hook, generated.Hook, 0o644)
+		os.WriteFile(hook, setup.Hook, 0o644)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if err := p.startup(l); err != nil {

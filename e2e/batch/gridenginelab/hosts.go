@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/grange-project/grange/internal/batch/gridengine"
+	"github.com/grange-project/grange/internal/batch/gridengine/setup"
 	"github.com/grange-project/grange/internal/batch/program"
 )
 
@@ -25,7 +26,7 @@ func (l *Lab) AddSecond(ctx context.Context) error {
 		return err
 	}
 	cell := &gridengine.Cell{Run: l.Run(program.Start), Dir: programs}
-	if err := cell.AddHost(ctx, gridengine.NewHost{Name: Second, Queue: vmQueue, Group: "@allhosts",
+	if err := setup.AddHost(ctx, cell, setup.NewHost{Name: Second, Queue: vmQueue, Group: "@allhosts",
 		Slots: slots}); err != nil {
 		return err
 	}

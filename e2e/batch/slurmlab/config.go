@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/grange-project/grange/internal/batch/slurm"
+	"github.com/grange-project/grange/internal/batch/slurm/setup"
 )
 
 // KillWait is how long Slurm waits between TERM and KILL.
@@ -136,7 +136,7 @@ PartitionName=main Nodes=$NODES Default=YES MaxTime=INFINITE State=UP OverSubscr
 // hooks are what grange adds: the plug-in's line and the prolog.
 func (l *Lab) hooks() map[string]string {
 	// Not by the wrapper: a test takes that one away.
-	i := slurm.Install{ConfDir: l.path("etc"), PluginDir: l.path("plugin"), Wrapper: l.host.Binary,
+	i := setup.Install{ConfDir: l.path("etc"), PluginDir: l.path("plugin"), Wrapper: l.host.Binary,
 		Checked: l.path("checked"), MinUID: 1000}
 	if l.o.OCI {
 		// a prolog that has lost its wrapper refuses too

@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"github.com/grange-project/grange/e2e/lab"
-	"github.com/grange-project/grange/internal/batch/slurm"
+	"github.com/grange-project/grange/internal/batch/slurm/setup"
 )
 
 // installedHome is where the files of the jobs are. The agent of the host binds it into every VM.
@@ -36,7 +36,7 @@ func Installed(slots int) func(context.Context, Options) (*Lab, error) {
 		if err != nil {
 			return nil, fmt.Errorf("slurmd -V: %w", err)
 		}
-		if l.release, err = slurm.ParseRelease(string(out)); err != nil {
+		if l.release, err = setup.ParseRelease(string(out)); err != nil {
 			return nil, err
 		}
 		if wrong := l.Sound(ctx); len(wrong) > 0 {

@@ -21,7 +21,7 @@ import (
 	"github.com/grange-project/grange/e2e/batch/conform"
 	"github.com/grange-project/grange/e2e/lab"
 	"github.com/grange-project/grange/internal/batch/program"
-	"github.com/grange-project/grange/internal/batch/slurm"
+	"github.com/grange-project/grange/internal/batch/slurm/setup"
 )
 
 // Options change a lab.
@@ -49,7 +49,7 @@ type Lab struct {
 	dir     string
 	ports   ports
 	nodes   []string
-	release slurm.Release
+	release setup.Release
 	root    *root // nil: this machine's own
 	cgroups bool  // Slurm confines, tracks and accounts with control groups
 
@@ -129,7 +129,7 @@ func (l *Lab) start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("slurmd -V: %w", err)
 	}
-	if l.release, err = slurm.ParseRelease(string(out)); err != nil {
+	if l.release, err = setup.ParseRelease(string(out)); err != nil {
 		return err
 	}
 	l.cgroups = !l.o.Unconfined && usableCgroups()
@@ -173,10 +173,10 @@ func (l *Lab) installHooks(ctx context.Context) error {
 	if err := os.WriteFile(l.path("etc/catalogue"), []byte("image micro\n"), 0o644); err != nil {
 		return err
 	}
-	if err := slurm.Compile(ctx, run, "/", l.include(), l.path("plugin/"+slurm.PluginName)); err != nil {
+	if err := setup.Compile(ctx, run, "/", l.include(), l.path("plugin/"+setup.PluginName)); err != nil {
 		return err
 	}
-	return copyFile(l.path("plugin/"+slurm.PluginName), l.path("submit/"+slurm.PluginName))
+	return copyFile(l.path("plugin/"+setup.PluginName), l.path("submit/"+setup.PluginName))
 }
 
 func (l *Lab) include() string {

@@ -9,7 +9,19 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/grange-project/grange/internal/batch"
 )
+
+// Recorded is a file of the package's testdata.
+func Recorded(t testing.TB, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
 
 // Tree is a recorded host as a file system that a test can change. Scripts may be run.
 func Tree(t testing.TB, dir string) fstest.MapFS {
@@ -35,6 +47,37 @@ func Tree(t testing.TB, dir string) fstest.MapFS {
 		t.Fatal(err)
 	}
 	return tree
+}
+
+// Spoil replaces old in a file of the tree by new; with old "" the file goes.
+func Spoil(t testing.TB, tree fstest.MapFS, file, old, new string) {
+	t.Helper()
+	if old == "" {
+		delete(tree, file)
+		return
+	}
+	text := string(tree[file].Data)
+	spoilt := strings.Replace(text, old, new, 1)
+	if spoilt == text {
+		t.Fatalf("%s has no %q", file, old)
+	}
+	tree[file] = &fstest.MapFile{Data: []byte(spoilt), Mode: tree[file].Mode}
+}
+
+// Findings are those of a check by their IDs. None comes twice, and each that is not good says why and what to do.
+func Findings(t testing.TB, found []batch.Finding) map[string]batch.Finding {
+	t.Helper()
+	all := map[string]batch.Finding{}
+	for _, f := range found {
+		if _, twice := all[f.ID]; twice {
+			t.Errorf("%s is found twice", f.ID)
+		}
+		all[f.ID] = f
+		if f.Level != batch.Good && (f.Why == "" || f.Do == "" || f.Found == "") {
+			t.Errorf("%s does not say why, or what to do: %+v", f.ID, f)
+		}
+	}
+	return all
 }
 
 // Program is a file that is a program, and nothing else: a header, and one for the dynamic loader where it wants one.

@@ -16,6 +16,7 @@ import (
 
 // Driver is a cell as the server and the agent need it, by Grid Engine's own commands and its accounting file.
 type Driver struct {
+	batch.Placeholders
 	cell *Cell
 	o    DriverOptions
 }
@@ -44,7 +45,9 @@ func NewDriver(cell *Cell, o DriverOptions) *Driver {
 	if o.User == "" {
 		o.User = names.Host().Mine()
 	}
-	return &Driver{cell, o}
+	d := &Driver{cell: cell, o: o}
+	d.Placeholders = batch.NewPlaceholders(d.bookings, d.remove)
+	return d
 }
 
 // Name is gridengine.
@@ -54,8 +57,7 @@ func (d *Driver) Name() farm.BatchSystem { return farm.GridEngine }
 func (d *Driver) command(ctx context.Context, name string, args ...string) (string, error) {
 	out, err := d.cell.call(ctx, name, args...)
 	failed := new(program.Failed)
-	if err != nil && (!errors.As(err, &failed) && ctx.Err() == nil || failed != nil &&
-		slices.ContainsFunc(notThere, func(text string) bool { return strings.Contains(failed.Said, text) })) {
+	if err != nil && (!errors.As(err, &failed) && ctx.Err() == nil || program.Said(err, notThere...)) {
 		return "", batch.Away(farm.GridEngine, err)
 	}
 	return out, err
@@ -64,13 +66,6 @@ func (d *Driver) command(ctx context.Context, name string, args ...string) (stri
 // notThere is what the commands say when the master does not answer. There is no other way to tell: all end with 1.
 var notThere = []string{"unable to send message to qmaster", "unable to contact qmaster", "commlib error",
 	"failed receiving gdi request"}
-
-// said reports whether a command failed with one of these words.
-func said(err error, words ...string) bool {
-	failed := new(program.Failed)
-	return errors.As(err, &failed) &&
-		slices.ContainsFunc(words, func(w string) bool { return strings.Contains(failed.Said, w) })
-}
 
 // Demand is what waits for hosts. The account is the job's project: qstat lists no other.
 func (d *Driver) Demand(ctx context.Context) ([]batch.Demand, error) {
@@ -99,9 +94,11 @@ func (d *Driver) Demand(ctx context.Context) ([]batch.Demand, error) {
 		if !listed || wait[j.Number] || strings.ContainsAny(j.State, "hEd") || batch.BookingOf(j.name()) != "" {
 			continue
 		}
-		n, err := elements(j.Tasks)
-		if err != nil {
-			return nil, batch.Garbled(farm.GridEngine, "qstat", err)
+		n := 1
+		if j.Tasks != "" { // those of an array that wait
+			if n, err = batch.Elements(j.Tasks); err != nil {
+				return nil, batch.Garbled(farm.GridEngine, "qstat", err)
+			}
 		}
 		memory, err := j.memory()
 		if err != nil {
@@ -130,10 +127,9 @@ func (d *Driver) Close(ctx context.Context, host, reason string) error {
 	}
 	text := quotaText(host, batch.Reason(reason))
 	if n.Closed {
-		return withFile("quota", text,
-			func(path string) error { _, err := d.cell.qconf(ctx, "-Mrqs", path, quotaName(host)); return err })
+		return d.cell.QconfFile(ctx, "quota", text, "-Mrqs", quotaName(host))
 	}
-	return withFile("quota", text, func(path string) error { _, err := d.cell.qconf(ctx, "-Arqs", path); return err })
+	return d.cell.QconfFile(ctx, "quota", text, "-Arqs")
 }
 
 // Open takes our closing away. Where an administrator has disabled the host as well, that stays, and is a Conflict.
@@ -147,7 +143,7 @@ func (d *Driver) Open(ctx context.Context, host string) error {
 		return batch.NoNode(farm.GridEngine, host)
 	}
 	if _, ours := quotas[host]; ours {
-		if _, err := d.cell.qconf(ctx, "-drqs", quotaName(host)); err != nil && !conflict(err) {
+		if _, err := d.cell.Qconf(ctx, "-drqs", quotaName(host)); err != nil && !farm.IsCode(err, farm.CodeQconf) {
 			return err
 		}
 		// What is still there after a refusal is not opened.
@@ -213,11 +209,11 @@ func (d *Driver) ends(ctx context.Context, j qstatJob) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	limit := seconds(j.request("h_rt"))
-	text, err := d.cell.qconf(ctx, "-sq", queue+"@"+host)
-	if err != nil && !conflict(err) { // a queue that was removed under its job limits nothing
+	text, err := d.cell.Qconf(ctx, "-sq", queue+"@"+host)
+	if err != nil && !farm.IsCode(err, farm.CodeQconf) { // a queue that was removed under its job limits nothing
 		return time.Time{}, err
 	}
-	if most := seconds(parseSettings(text).values["h_rt"]); err == nil && most > 0 && (limit == 0 || most < limit) {
+	if most := seconds(ParseSettings(text).Values["h_rt"]); err == nil && most > 0 && (limit == 0 || most < limit) {
 		limit = most
 	}
 	if limit == 0 {

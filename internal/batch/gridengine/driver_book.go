@@ -22,7 +22,7 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 		return batch.Booked{}, err
 	}
 	got, err := d.Booked(ctx, b.Name)
-	if e := new(farm.Error); err == nil || !errors.As(err, &e) || e.Kind != farm.NotFound {
+	if !farm.IsKind(err, farm.NotFound) {
 		return got, err
 	}
 	n, err := d.node(ctx, b.Host)
@@ -62,43 +62,12 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 	}
 	args = append(append(args, d.o.Hold...), "/bin/sleep", "infinity")
 	if _, err := d.command(ctx, "qsub", args...); err != nil {
-		if failed := new(program.Failed); errors.As(err, &failed) && !away(err) {
+		if failed := new(program.Failed); errors.As(err, &failed) && !farm.IsKind(err, farm.Unavailable) {
 			return batch.Booked{}, batch.Refused(farm.GridEngine, failed.Said)
 		}
 		return batch.Booked{}, err
 	}
 	return d.Booked(ctx, b.Name)
-}
-
-func away(err error) bool {
-	e := new(farm.Error)
-	return errors.As(err, &e) && e.Kind == farm.Unavailable
-}
-
-// Booked finds a booking by the name of its job.
-func (d *Driver) Booked(ctx context.Context, name string) (batch.Booked, error) {
-	all, err := d.bookings(ctx, name)
-	if err != nil {
-		return batch.Booked{}, err
-	}
-	if len(all) == 0 {
-		return batch.Booked{}, batch.NoBooking(name)
-	}
-	for _, extra := range all[1:] {
-		if err := d.remove(ctx, extra.Job); err != nil {
-			return batch.Booked{}, err
-		}
-	}
-	return all[0], nil
-}
-
-// Bookings are all placeholders.
-func (d *Driver) Bookings(ctx context.Context) ([]batch.Booked, error) {
-	all, err := d.bookings(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	return slices.CompactFunc(all, func(a, b batch.Booked) bool { return a.Name == b.Name }), nil
 }
 
 // bookings are ordered by name, and those of one name with the one that holds the capacity first, then by age. Of our
@@ -149,26 +118,9 @@ func (d *Driver) bookings(ctx context.Context, only string) ([]batch.Booked, err
 	return all, nil
 }
 
-// Release deletes the placeholder, whatever number it has, and all that were made twice.
-func (d *Driver) Release(ctx context.Context, name string) error {
-	if err := (batch.Booking{Name: name, Host: "x", CPUs: 1}).Validate(); err != nil {
-		return nil // no booking was ever called so
-	}
-	all, err := d.bookings(ctx, name)
-	if err != nil {
-		return err
-	}
-	for _, b := range all {
-		if err := d.remove(ctx, b.Job); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (d *Driver) remove(ctx context.Context, job string) error {
 	_, err := d.command(ctx, "qdel", job)
-	if said(err, "does not exist", "already in deletion") {
+	if program.Said(err, "does not exist", "already in deletion") {
 		return nil
 	}
 	return err

@@ -264,7 +264,7 @@ func parseRecord(line string) (batch.Ended, bool, error) {
 	if bad != nil {
 		return batch.Ended{}, false, bad
 	}
-	if !none(behind[1]) || j.Started.IsZero() || j.Finished.IsZero() {
+	if !None(behind[1]) || j.Started.IsZero() || j.Finished.IsZero() {
 		return batch.Ended{}, false, nil
 	}
 	j.Outcome = outcome(failed, j.Code, max(wallclock, j.Finished.Sub(j.Started)), category)

@@ -136,31 +136,6 @@ func (j qstatJob) wantedQueue() string {
 	return queue
 }
 
-// elements counts those of an array that wait: 1,4,10-20:2. "": no array.
-func elements(list string) (int, error) {
-	if list == "" {
-		return 1, nil
-	}
-	total := 0
-	for part := range strings.SplitSeq(list, ",") {
-		span, step, _ := strings.Cut(part, ":")
-		first, last, ranged := strings.Cut(span, "-")
-		a, err := strconv.Atoi(first)
-		b, every := a, 1
-		if ranged && err == nil {
-			b, err = strconv.Atoi(last)
-		}
-		if step != "" && err == nil {
-			every, err = strconv.Atoi(step)
-		}
-		if err != nil || b < a || every < 1 {
-			return 0, fmt.Errorf("elements %q", list)
-		}
-		total += (b-a)/every + 1
-	}
-	return total, nil
-}
-
 // moment is a time as qstat prints it to us, in UTC.
 func moment(text string) time.Time {
 	t, err := time.Parse("2006-01-02T15:04:05", text)
@@ -182,10 +157,10 @@ type detail struct {
 func (d detail) account() string { return charged(d.Project, d.Account) }
 
 func charged(project, account string) string {
-	if !none(project) {
+	if !None(project) {
 		return project
 	}
-	if none(account) || account == "sge" { // is what stands there when nobody said anything
+	if None(account) || account == "sge" { // is what stands there when nobody said anything
 		return ""
 	}
 	return account

@@ -23,8 +23,8 @@ func (d *Driver) Nodes(ctx context.Context) ([]batch.Node, error) {
 
 // nodes also tells which hosts we closed, and why.
 func (d *Driver) nodes(ctx context.Context) ([]batch.Node, map[string]string, error) {
-	out, err := d.cell.qconf(ctx, "-srqs")
-	if err != nil && !conflict(err) { // there are none
+	out, err := d.cell.Qconf(ctx, "-srqs")
+	if err != nil && !farm.IsCode(err, farm.CodeQconf) { // there are none
 		return nil, nil, err
 	}
 	quotas := parseQuotas(out)
@@ -193,7 +193,7 @@ func escape(text string) string {
 func parseQuotas(text string) map[string]string {
 	closed := map[string]string{}
 	for block := range strings.SplitSeq(text, "\n}") {
-		v := parseSettings(block).values // lines that are too long go on behind a backslash
+		v := ParseSettings(block).Values // lines that are too long go on behind a backslash
 		host, ours := strings.CutPrefix(v["name"], quotaPrefix)
 		if !ours || !strings.EqualFold(v["enabled"], "TRUE") {
 			continue

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/batch/batchtest"
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -39,11 +40,11 @@ func (p plays) driver(o DriverOptions) *Driver {
 
 func real819(t *testing.T) plays {
 	return plays{
-		"qstat -u * -s p -r -ext -xml": recorded(t, "qstat-ext-8.1.9.xml"),
-		"qstat -u * -s ha -xml":        recorded(t, "qstat-later-8.1.9.xml"),
-		"qstat ":                       recorded(t, "qstat-8.1.9.xml"), "qstat -j ": recorded(t, "qstat-j-8.1.9.xml"),
-		"qhost ":      recorded(t, "qhost-8.1.9.xml"),
-		"qconf -srqs": recorded(t, "quotas-8.1.9.txt"), "qconf -sq ": "qname vm.q\nh_rt INFINITY\n",
+		"qstat -u * -s p -r -ext -xml": batchtest.Recorded(t, "qstat-ext-8.1.9.xml"),
+		"qstat -u * -s ha -xml":        batchtest.Recorded(t, "qstat-later-8.1.9.xml"),
+		"qstat ":                       batchtest.Recorded(t, "qstat-8.1.9.xml"), "qstat -j ": batchtest.Recorded(t, "qstat-j-8.1.9.xml"),
+		"qhost ":      batchtest.Recorded(t, "qhost-8.1.9.xml"),
+		"qconf -srqs": batchtest.Recorded(t, "quotas-8.1.9.txt"), "qconf -sq ": "qname vm.q\nh_rt INFINITY\n",
 	}
 }
 
@@ -79,7 +80,7 @@ func TestDemand(t *testing.T) {
 
 // TestStrangeNames: qstat prints what users chose as it is.
 func TestStrangeNames(t *testing.T) {
-	text := strings.Replace(recorded(t, "qstat-8.1.9.xml"), "<JB_name>sleep<", "<JB_name>\x01 \xff & <b> ]]> %lt;<", 1)
+	text := strings.Replace(batchtest.Recorded(t, "qstat-8.1.9.xml"), "<JB_name>sleep<", "<JB_name>\x01 \xff & <b> ]]> %lt;<", 1)
 	if jobs, err := parseJobs(text); err != nil || len(jobs) != 8 {
 		t.Errorf("%d jobs, %v", len(jobs), err)
 	}
@@ -200,7 +201,7 @@ func TestLookup(t *testing.T) {
 func TestEnded(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "accounting")
-	text := recorded(t, "accounting-8.1.9.txt")
+	text := batchtest.Recorded(t, "accounting-8.1.9.txt")
 	d := plays{}.driver(DriverOptions{Accounting: path})
 	var cursor batch.Cursor
 	var got []batch.Ended

@@ -68,15 +68,16 @@ func (c *Cell) call(ctx context.Context, name string, args ...string) (string, e
 	return string(out), err
 }
 
-// qconf changes or shows the configuration. What it says when it refuses is all there is: every refusal has status 1.
-func (c *Cell) qconf(ctx context.Context, args ...string) (string, error) {
+// Qconf changes or shows the configuration. What it says when it refuses is all there is: every refusal has status 1,
+// and is farm.CodeQconf here.
+func (c *Cell) Qconf(ctx context.Context, args ...string) (string, error) {
 	out, err := c.call(ctx, "qconf", args...)
 	failed := new(program.Failed)
 	switch {
 	case err == nil:
 		return out, nil
-	case !errors.As(err, &failed) || strings.Contains(failed.Said, "unable to send message to qmaster"),
-		strings.Contains(failed.Said, "unable to contact qmaster"):
+	case !errors.As(err, &failed),
+		program.Said(err, "unable to send message to qmaster", "unable to contact qmaster"):
 		return out, batch.Away(farm.GridEngine, err)
 	}
 	// not Err too, which says the same again
@@ -84,8 +85,9 @@ func (c *Cell) qconf(ctx context.Context, args ...string) (string, error) {
 		Hint: "only a manager of the cell (qconf -sm) on an administrative host (qconf -sh) may change it"}
 }
 
-// withFile gives qconf a text in a file of this name, which for some objects is theirs.
-func withFile(name, text string, use func(path string) error) error {
+// QconfFile is Qconf with an option that takes a file, which it gives this text and name: for some objects the name is
+// theirs. more is what stands behind the file.
+func (c *Cell) QconfFile(ctx context.Context, name, text, option string, more ...string) error {
 	dir, err := os.MkdirTemp("", "grange-qconf-")
 	if err != nil {
 		return err
@@ -95,46 +97,49 @@ func withFile(name, text string, use func(path string) error) error {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return err
 	}
-	return use(path)
+	_, err = c.Qconf(ctx, append([]string{option, path}, more...)...)
+	return err
 }
 
-// settings are an object as qconf shows it: a name and a value a line, long values over several lines that end in a
+// Settings are an object as qconf shows it: a name and a value a line, long values over several lines that end in a
 // backslash.
-type settings struct {
+type Settings struct {
 	keys   []string
-	values map[string]string
+	Values map[string]string
 }
 
-func parseSettings(text string) settings {
-	s := settings{values: map[string]string{}}
+// ParseSettings reads what qconf shows.
+func ParseSettings(text string) Settings {
+	s := Settings{Values: map[string]string{}}
 	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
 		line = strings.TrimSpace(line)
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
 		key, value, _ := strings.Cut(line, " ")
-		if _, ok := s.values[key]; !ok {
+		if _, ok := s.Values[key]; !ok {
 			s.keys = append(s.keys, key)
 		}
-		s.values[key] = strings.Join(strings.Fields(value), " ")
+		s.Values[key] = strings.Join(strings.Fields(value), " ")
 	}
 	return s
 }
 
-func (s *settings) set(key, value string) {
-	if _, ok := s.values[key]; !ok {
+// Set changes a value, or adds it behind the others.
+func (s *Settings) Set(key, value string) {
+	if _, ok := s.Values[key]; !ok {
 		s.keys = append(s.keys, key)
 	}
-	s.values[key] = value
+	s.Values[key] = value
 }
 
-func (s settings) String() string {
+func (s Settings) String() string {
 	var b strings.Builder
 	for _, key := range s.keys {
-		b.WriteString(key + " " + s.values[key] + "\n")
+		b.WriteString(key + " " + s.Values[key] + "\n")
 	}
 	return b.String()
 }
 
-// none tells a value that stands for none.
-func none(value string) bool { return value == "" || strings.EqualFold(value, "none") }
+// None reports whether a value stands for none.
+func None(value string) bool { return value == "" || strings.EqualFold(value, "none") }

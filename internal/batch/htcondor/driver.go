@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 // Driver is a pool as the server and the agent need it, by HTCondor's own commands, and the history of one access
 // point.
 type Driver struct {
+	batch.Placeholders
 	o   DriverOptions
 	run program.Run
 }
@@ -36,7 +36,9 @@ func NewDriver(o DriverOptions, run program.Run) *Driver {
 	if o.BookAs == "" {
 		o.BookAs = names.Host().Mine()
 	}
-	return &Driver{o, run}
+	d := &Driver{o: o, run: run}
+	d.Placeholders = batch.NewPlaceholders(d.bookings, d.remove)
+	return d
 }
 
 // Name is htcondor.
@@ -45,9 +47,7 @@ func (d *Driver) Name() farm.BatchSystem { return farm.HTCondor }
 func (d *Driver) command(ctx context.Context, name string, input string, args ...string) (string, error) {
 	out, err := d.run(ctx, program.Call{Path: name, Args: args, Env: d.o.Env, Input: []byte(input)})
 	failed := new(program.Failed)
-	if err != nil && ctx.Err() == nil &&
-		(!errors.As(err, &failed) ||
-			slices.ContainsFunc(notThere, func(text string) bool { return strings.Contains(failed.Said, text) })) {
+	if err != nil && ctx.Err() == nil && (!errors.As(err, &failed) || program.Said(err, notThere...)) {
 		return "", batch.Away(farm.HTCondor, err)
 	}
 	return string(out), err

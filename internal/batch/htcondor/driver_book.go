@@ -27,7 +27,7 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 		return batch.Booked{}, batch.Refused(farm.HTCondor, "it has no queues, and none called "+b.Queue)
 	}
 	got, err := d.Booked(ctx, b.Name)
-	if e := new(farm.Error); err == nil || !errors.As(err, &e) || e.Kind != farm.NotFound {
+	if !farm.IsKind(err, farm.NotFound) {
 		return got, err
 	}
 	n, err := d.node(ctx, b.Host)
@@ -44,7 +44,7 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 	}
 	if _, err := d.command(ctx, name, placeholder(b), args...); err != nil {
 		failed := new(program.Failed)
-		if errors.As(err, &failed) && !isUnavailable(err) {
+		if errors.As(err, &failed) && !farm.IsKind(err, farm.Unavailable) {
 			return batch.Booked{}, batch.Refused(farm.HTCondor, failed.Said)
 		}
 		return batch.Booked{}, err
@@ -100,37 +100,12 @@ func placeholder(b batch.Booking) string {
 	return s.String() + "queue\n"
 }
 
-// Booked finds a booking by its name.
-func (d *Driver) Booked(ctx context.Context, name string) (batch.Booked, error) {
-	if err := (batch.Booking{Name: name, Host: "x", CPUs: 1}).Validate(); err != nil {
-		return batch.Booked{}, batch.NoBooking(name)
-	}
-	all, err := d.bookings(ctx, "GrangeBooking == "+classad.Quote(name))
-	if err != nil {
-		return batch.Booked{}, err
-	}
-	if len(all) == 0 {
-		return batch.Booked{}, batch.NoBooking(name)
-	}
-	for _, extra := range all[1:] {
-		if err := d.remove(ctx, extra.Job); err != nil {
-			return batch.Booked{}, err
-		}
-	}
-	return all[0], nil
-}
-
-// Bookings are all placeholders.
-func (d *Driver) Bookings(ctx context.Context) ([]batch.Booked, error) {
-	all, err := d.bookings(ctx, "GrangeBooking =!= undefined")
-	if err != nil {
-		return nil, err
-	}
-	return slices.CompactFunc(all, func(a, b batch.Booked) bool { return a.Name == b.Name }), nil
-}
-
 // bookings are ordered by name, and those of one name with the oldest first: all who look agree on it.
-func (d *Driver) bookings(ctx context.Context, constraint string) ([]batch.Booked, error) {
+func (d *Driver) bookings(ctx context.Context, only string) ([]batch.Booked, error) {
+	constraint := "GrangeBooking =!= undefined"
+	if only != "" {
+		constraint = "GrangeBooking == " + classad.Quote(only)
+	}
 	jobs, err := d.queue(ctx, fmt.Sprintf("%s && JobStatus =!= %d && JobStatus =!= %d", constraint, jobRemoved,
 		jobCompleted))
 	if err != nil {
@@ -163,23 +138,6 @@ func (d *Driver) bookings(ctx context.Context, constraint string) ([]batch.Booke
 	return all, nil
 }
 
-// Release ends a booking.
-func (d *Driver) Release(ctx context.Context, name string) error {
-	if err := (batch.Booking{Name: name, Host: "x", CPUs: 1}).Validate(); err != nil {
-		return nil // there never was one
-	}
-	all, err := d.bookings(ctx, "GrangeBooking == "+classad.Quote(name))
-	if err != nil {
-		return err
-	}
-	for _, b := range all {
-		if err := d.remove(ctx, b.Job); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // remove takes a job of ours out of the queue. One that has gone meanwhile is no error.
 func (d *Driver) remove(ctx context.Context, id string) error {
 	name, args, err := d.asOwner(ctx, "condor_rm", localID(id))
@@ -187,7 +145,7 @@ func (d *Driver) remove(ctx context.Context, id string) error {
 		return err
 	}
 	_, err = d.command(ctx, name, "", args...)
-	if failed := new(program.Failed); errors.As(err, &failed) && !isUnavailable(err) {
+	if failed := new(program.Failed); errors.As(err, &failed) && !farm.IsKind(err, farm.Unavailable) {
 		cluster, proc, _ := strings.Cut(localID(id), ".")
 		left, listErr := d.queue(ctx, fmt.Sprintf("ClusterId == %s && ProcId == %s && JobStatus =!= %d", cluster, proc,
 			jobRemoved))

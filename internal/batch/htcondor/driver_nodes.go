@@ -216,17 +216,12 @@ func (d *Driver) mark(ctx context.Context, host, mark string) error {
 }
 
 func notSet(host string, err error) error {
-	if isUnavailable(err) {
+	if farm.IsKind(err, farm.Unavailable) {
 		return err
 	}
 	return &farm.Error{Kind: farm.Denied, Code: farm.CodeCondorConfig,
 		Message: "the startd of " + host + " does not let us set GrangeClosed", Err: err,
 		Hint: "grange htcondor install --execute on that host; and be one whom its ALLOW_ADMINISTRATOR names"}
-}
-
-func isUnavailable(err error) bool {
-	e := new(farm.Error)
-	return errors.As(err, &e) && e.Kind == farm.Unavailable
 }
 
 // Drain closes a host and lists who is there.

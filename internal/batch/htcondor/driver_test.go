@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/batch/batchtest"
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -31,17 +32,8 @@ func (a answers) driver(o DriverOptions) *Driver {
 	})
 }
 
-func recorded(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile("testdata/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
 func pool(t *testing.T) answers {
-	return answers{"condor_status": recorded(t, "status-23.9.json"), "condor_q": recorded(t, "queue-23.9.json")}
+	return answers{"condor_status": batchtest.Recorded(t, "status-23.9.json"), "condor_q": batchtest.Recorded(t, "queue-23.9.json")}
 }
 
 func TestNodes(t *testing.T) {
@@ -124,7 +116,7 @@ func TestLookup(t *testing.T) {
 func TestEnded(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "history")
-	whole := recorded(t, "history-23.9.txt")
+	whole := batchtest.Recorded(t, "history-23.9.txt")
 	d := answers{}.driver(DriverOptions{History: path})
 	var cursor batch.Cursor
 	var got []string

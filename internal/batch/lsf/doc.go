@@ -1,3 +1,3 @@
-// Package lsf knows IBM Spectrum LSF: the job starter, esub and elim that put jobs of a queue into VMs, how they are
-// installed, what must hold for them, and a driver for the server. It changes nothing of an LSF by itself.
+// Package lsf drives IBM Spectrum LSF for the server, and knows how LSF hands jobs over to grange exec. Package setup
+// below it has what a site configures.
 package lsf

@@ -21,6 +21,7 @@ import (
 
 // Driver is an LSF cluster as grange's server needs it, by LSF's commands, which print JSON.
 type Driver struct {
+	batch.Placeholders
 	o   DriverOptions
 	run program.Run
 	now func() time.Time
@@ -44,7 +45,9 @@ func NewDriver(o DriverOptions, run program.Run) *Driver {
 			o.Users = append(o.Users, mine)
 		}
 	}
-	return &Driver{o, run, time.Now}
+	d := &Driver{o: o, run: run, now: time.Now}
+	d.Placeholders = batch.NewPlaceholders(d.bookings, d.kill)
+	return d
 }
 
 // Name is lsf.
@@ -54,19 +57,11 @@ func (d *Driver) command(ctx context.Context, name string, args ...string) ([]by
 	out, err := d.run(ctx, program.Call{Path: filepath.Join(d.o.Bin, name), Args: args,
 		Env: append([]string{"LSB_DISPLAY_YEAR=Y"}, d.o.Env...)})
 	failed := new(program.Failed)
-	if err != nil && ctx.Err() == nil && (!errors.As(err, &failed) || strings.Contains(failed.Said, "LSF is down") ||
-		strings.Contains(failed.Said, "LIM is down") ||
-		strings.Contains(failed.Said, "batch system daemon not responding") ||
-		strings.Contains(failed.Said, "mbatchd")) {
+	if err != nil && ctx.Err() == nil && (!errors.As(err, &failed) ||
+		program.Said(err, "LSF is down", "LIM is down", "batch system daemon not responding", "mbatchd")) {
 		return out, batch.Away(farm.LSF, err)
 	}
 	return out, err
-}
-
-func said(err error, words ...string) bool {
-	failed := new(program.Failed)
-	return errors.As(err, &failed) &&
-		slices.ContainsFunc(words, func(w string) bool { return strings.Contains(failed.Said, w) })
 }
 
 // record is one of a command's RECORDS: all values are text, and "-" or nothing stands for none.
@@ -103,7 +98,7 @@ const jobFields = "jobid jobindex stat user queue proj_name job_name nreq_slot s
 
 func (d *Driver) jobs(ctx context.Context, which ...string) ([]record, error) {
 	records, err := d.records(ctx, "bjobs", append([]string{"-u", "all", "-o", jobFields}, which...)...)
-	if said(err, "No unfinished job found", "No matching job found", "is not found", "No job found") {
+	if program.Said(err, "No unfinished job found", "No matching job found", "is not found", "No job found") {
 		return nil, nil
 	}
 	slices.SortStableFunc(records, func(a, b record) int {
@@ -275,7 +270,7 @@ func (d *Driver) host(ctx context.Context, name string) (batch.Node, error) {
 	}
 	nodes, err := d.hosts(ctx, name)
 	switch {
-	case said(err, "Bad host name", "not found", "Host or host group"):
+	case program.Said(err, "Bad host name", "not found", "Host or host group"):
 		return batch.Node{}, batch.NoNode(farm.LSF, name)
 	case err != nil:
 		return batch.Node{}, err

@@ -125,7 +125,7 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 		return batch.Booked{}, err
 	}
 	got, err := d.Booked(ctx, b.Name)
-	if e := new(farm.Error); err == nil || !errors.As(err, &e) || e.Kind != farm.NotFound {
+	if !farm.IsKind(err, farm.NotFound) {
 		return got, err
 	}
 	host, err := d.host(ctx, b.Host)
@@ -160,7 +160,13 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 	return d.Booked(ctx, b.Name)
 }
 
-func (d *Driver) bookings(ctx context.Context, which ...string) ([]batch.Booked, error) {
+// bookings are ordered by name, and those of one name with the oldest first. Until one is held LSF does not say for
+// which host it waits.
+func (d *Driver) bookings(ctx context.Context, only string) ([]batch.Booked, error) {
+	var which []string
+	if only != "" {
+		which = []string{"-J", batch.JobName(only)}
+	}
 	jobs, err := d.jobs(ctx, which...)
 	if err != nil {
 		return nil, err
@@ -188,52 +194,9 @@ func (d *Driver) bookings(ctx context.Context, which ...string) ([]batch.Booked,
 	return all, nil
 }
 
-// Booked finds a booking by the name of its job. Until it is held LSF does not say for which host it waits.
-func (d *Driver) Booked(ctx context.Context, name string) (batch.Booked, error) {
-	if err := (batch.Booking{Name: name, Host: "x", CPUs: 1}).Validate(); err != nil {
-		return batch.Booked{}, batch.NoBooking(name)
-	}
-	all, err := d.bookings(ctx, "-J", batch.JobName(name))
-	if err != nil {
-		return batch.Booked{}, err
-	}
-	if len(all) == 0 {
-		return batch.Booked{}, batch.NoBooking(name)
-	}
-	for _, extra := range all[1:] {
-		if err := d.kill(ctx, extra.Job); err != nil {
-			return batch.Booked{}, err
-		}
-	}
-	return all[0], nil
-}
-
-// Bookings are all placeholders.
-func (d *Driver) Bookings(ctx context.Context) ([]batch.Booked, error) {
-	all, err := d.bookings(ctx)
-	return slices.CompactFunc(all, func(a, b batch.Booked) bool { return a.Name == b.Name }), err
-}
-
-// Release kills the placeholder, and all of its name.
-func (d *Driver) Release(ctx context.Context, name string) error {
-	if err := (batch.Booking{Name: name, Host: "x", CPUs: 1}).Validate(); err != nil {
-		return nil // no booking was ever called so
-	}
-	all, err := d.bookings(ctx, "-J", batch.JobName(name))
-	if err != nil {
-		return err
-	}
-	for _, b := range all {
-		if err := d.kill(ctx, b.Job); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (d *Driver) kill(ctx context.Context, job string) error {
 	_, err := d.command(ctx, "bkill", "-s", "KILL", job)
-	if said(err, "Job has already finished", "No matching job found", "is not found") {
+	if program.Said(err, "Job has already finished", "No matching job found", "is not found") {
 		return nil
 	}
 	return err

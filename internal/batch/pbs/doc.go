@@ -1,3 +1,3 @@
-// Package pbs knows OpenPBS: the hook that puts every job of a queue into a VM, how it is installed, what must hold for
-// it, and a driver for the server. It changes nothing of a PBS by itself.
+// Package pbs drives OpenPBS for the server, and knows how PBS hands jobs over to grange exec. Package setup below it
+// has what a site configures.
 package pbs

@@ -23,6 +23,7 @@ import (
 // Driver is a PBS server as grange's server needs it, by PBS's commands, which print JSON, and the accounting log, to
 // which PBS appends.
 type Driver struct {
+	batch.Placeholders
 	o   DriverOptions
 	run program.Run
 }
@@ -49,7 +50,9 @@ func NewDriver(o DriverOptions, run program.Run) *Driver {
 			o.Users = append(o.Users, mine)
 		}
 	}
-	return &Driver{o, run}
+	d := &Driver{o: o, run: run}
+	d.Placeholders = batch.NewPlaceholders(d.bookings, d.delete)
+	return d
 }
 
 // Name is pbs.
@@ -60,17 +63,10 @@ func (d *Driver) command(ctx context.Context, name string, args ...string) ([]by
 		Env: []string{"PBS_CONF_FILE=" + d.o.Conf}})
 	failed := new(program.Failed)
 	if err != nil && ctx.Err() == nil &&
-		(!errors.As(err, &failed) || strings.Contains(failed.Said, "cannot connect to server") ||
-			strings.Contains(failed.Said, "Connection refused")) {
+		(!errors.As(err, &failed) || program.Said(err, "cannot connect to server", "Connection refused")) {
 		return out, batch.Away(farm.PBS, err)
 	}
 	return out, err
-}
-
-func said(err error, words ...string) bool {
-	failed := new(program.Failed)
-	return errors.As(err, &failed) &&
-		slices.ContainsFunc(words, func(w string) bool { return strings.Contains(failed.Said, w) })
 }
 
 // job is one of `qstat -f -F json`. PBS prints a number without quotes and everything else with them, whatever the
@@ -306,7 +302,7 @@ func (d *Driver) node(ctx context.Context, host string) (batch.Node, error) {
 	}
 	nodes, err := d.nodes(ctx, "-v", host)
 	switch {
-	case said(err, "Unknown node"):
+	case program.Said(err, "Unknown node"):
 		return batch.Node{}, batch.NoNode(farm.PBS, host)
 	case err != nil:
 		return batch.Node{}, err
@@ -364,7 +360,7 @@ func (d *Driver) Lookup(ctx context.Context, a farm.Allotment) (farm.Allotment, 
 		return a, batch.NoJob(farm.PBS, a.Job)
 	}
 	jobs, err := d.jobs(ctx, a.Job)
-	if said(err, "Unknown Job Id", "Job has finished") {
+	if program.Said(err, "Unknown Job Id", "Job has finished") {
 		return a, batch.NoJob(farm.PBS, a.Job)
 	}
 	if err != nil {

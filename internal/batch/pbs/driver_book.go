@@ -21,7 +21,7 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 		return batch.Booked{}, err
 	}
 	got, err := d.Booked(ctx, b.Name)
-	if e := new(farm.Error); err == nil || !errors.As(err, &e) || e.Kind != farm.NotFound {
+	if !farm.IsKind(err, farm.NotFound) {
 		return got, err
 	}
 	host, err := d.node(ctx, b.Host)
@@ -55,7 +55,8 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 	return d.Booked(ctx, b.Name)
 }
 
-func (d *Driver) bookings(ctx context.Context) ([]batch.Booked, error) {
+// bookings are ordered by name, and those of one name with the oldest first.
+func (d *Driver) bookings(ctx context.Context, only string) ([]batch.Booked, error) {
 	jobs, err := d.jobs(ctx)
 	if err != nil {
 		return nil, err
@@ -63,7 +64,7 @@ func (d *Driver) bookings(ctx context.Context) ([]batch.Booked, error) {
 	var all []batch.Booked
 	for _, j := range jobs {
 		name := d.booking(j)
-		if name == "" || j.State == "F" || j.State == "X" || j.State == "E" {
+		if name == "" || only != "" && name != only || j.State == "F" || j.State == "X" || j.State == "E" {
 			continue
 		}
 		b := batch.Booked{Job: j.id, Held: j.runs(),
@@ -81,54 +82,13 @@ func (d *Driver) bookings(ctx context.Context) ([]batch.Booked, error) {
 		}
 		all = append(all, b)
 	}
-	// of one name the oldest first
 	slices.SortStableFunc(all, func(a, b batch.Booked) int { return cmp.Compare(a.Name, b.Name) })
 	return all, nil
 }
 
-// Booked finds a booking by the name of its job.
-func (d *Driver) Booked(ctx context.Context, name string) (batch.Booked, error) {
-	all, err := d.bookings(ctx)
-	if err != nil {
-		return batch.Booked{}, err
-	}
-	all = slices.DeleteFunc(all, func(b batch.Booked) bool { return b.Name != name })
-	if len(all) == 0 {
-		return batch.Booked{}, batch.NoBooking(name)
-	}
-	for _, extra := range all[1:] {
-		if err := d.delete(ctx, extra.Job); err != nil {
-			return batch.Booked{}, err
-		}
-	}
-	return all[0], nil
-}
-
-// Bookings are all placeholders.
-func (d *Driver) Bookings(ctx context.Context) ([]batch.Booked, error) {
-	all, err := d.bookings(ctx)
-	return slices.CompactFunc(all, func(a, b batch.Booked) bool { return a.Name == b.Name }), err
-}
-
-// Release deletes the placeholder, and all of its name.
-func (d *Driver) Release(ctx context.Context, name string) error {
-	all, err := d.bookings(ctx)
-	if err != nil {
-		return err
-	}
-	for _, b := range all {
-		if b.Name == name {
-			if err := d.delete(ctx, b.Job); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 func (d *Driver) delete(ctx context.Context, job string) error {
 	_, err := d.command(ctx, "qdel", job)
-	if said(err, "Unknown Job Id", "Job has finished") {
+	if program.Said(err, "Unknown Job Id", "Job has finished") {
 		return nil
 	}
 	return err

@@ -44,6 +44,12 @@ func (f *Failed) Error() string {
 	return fmt.Sprintf("%s: %s", f.Program, f.Said)
 }
 
+// Said reports whether an error is of a program that said one of these texts.
+func Said(err error, texts ...string) bool {
+	failed, ok := errors.AsType[*Failed](err)
+	return ok && slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(failed.Said, text) })
+}
+
 // ErrTooMuch is the error when a program prints more than it may.
 var ErrTooMuch = errors.New("it prints more than it may")
 

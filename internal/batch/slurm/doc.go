@@ -1,3 +1,3 @@
-// Package slurm knows Slurm: how the plug-in is compiled and installed, what must be in its configuration and why, and
-// what its hooks do. It never changes slurm.conf unasked.
+// Package slurm drives Slurm for the server, and reads the bundles by which Slurm hands jobs with --container over to
+// grange exec. Package setup below it has what a site configures, package worker the nodes that are VMs.
 package slurm

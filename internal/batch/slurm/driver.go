@@ -17,6 +17,7 @@ import (
 // Driver is a cluster as the server and the agent need it, by Slurm's own commands: their formats are ours to choose,
 // and live longer than the versions of the REST API.
 type Driver struct {
+	batch.Placeholders
 	o   DriverOptions
 	run program.Run
 }
@@ -34,7 +35,12 @@ var (
 )
 
 // NewDriver makes one; run is program.Start outside of tests.
-func NewDriver(o DriverOptions, run program.Run) *Driver { return &Driver{o, run} }
+func NewDriver(o DriverOptions, run program.Run) *Driver {
+	d := &Driver{o: o, run: run}
+	d.Placeholders = batch.NewPlaceholders(d.bookings,
+		func(ctx context.Context, job string) error { return d.cancel(ctx, job) })
+	return d
+}
 
 // Name is slurm.
 func (d *Driver) Name() farm.BatchSystem { return farm.Slurm }
@@ -47,11 +53,7 @@ func (d *Driver) command(ctx context.Context, name string, args ...string) (stri
 	env := append([]string{"SLURM_TIME_FORMAT=standard", "SLURM_BITSTR_LEN=0"}, d.o.Env...)
 	out, err := d.run(ctx, program.Call{Path: name, Args: args, Env: env})
 	failed := new(program.Failed)
-	if err != nil && !errors.As(err, &failed) && ctx.Err() == nil {
-		return "", batch.Away(farm.Slurm, err)
-	}
-	if err != nil && slices.ContainsFunc(notThere,
-		func(text string) bool { return strings.Contains(failed.Said, text) }) {
+	if err != nil && (!errors.As(err, &failed) && ctx.Err() == nil || program.Said(err, notThere...)) {
 		return "", batch.Away(farm.Slurm, err)
 	}
 	return string(out), err
@@ -61,13 +63,6 @@ func (d *Driver) command(ctx context.Context, name string, args ...string) (stri
 // with 1.
 var notThere = []string{"Unable to contact slurm controller", "Socket timed out", "Connection refused",
 	"Unable to establish controller", "Protocol authentication error", "slurmdbd"}
-
-// said reports whether a command failed with one of these words.
-func said(err error, words ...string) bool {
-	failed := new(program.Failed)
-	return errors.As(err, &failed) &&
-		slices.ContainsFunc(words, func(w string) bool { return strings.Contains(failed.Said, w) })
-}
 
 // fields of one line; nil where there are not as many as asked for.
 func fields(line string, n int) []string {
@@ -166,22 +161,9 @@ func elements(id string) (int, error) {
 		return 1, nil
 	}
 	list, _, _ = strings.Cut(strings.TrimSuffix(list, "]"), "%")
-	total := 0
-	for part := range strings.SplitSeq(list, ",") {
-		part, step, _ := strings.Cut(part, ":")
-		first, last, ranged := strings.Cut(part, "-")
-		a, err := strconv.Atoi(first)
-		b, every := a, 1
-		if ranged && err == nil {
-			b, err = strconv.Atoi(last)
-		}
-		if step != "" && err == nil {
-			every, err = strconv.Atoi(step)
-		}
-		if err != nil || b < a || every < 1 {
-			return 0, fmt.Errorf("elements of job %q", id)
-		}
-		total += (b-a)/every + 1
+	total, err := batch.Elements(list)
+	if err != nil {
+		return 0, fmt.Errorf("elements of job %q", id)
 	}
 	return total, nil
 }
@@ -247,7 +229,8 @@ func (d *Driver) node(ctx context.Context, host string) (batch.Node, error) {
 		return batch.Node{}, batch.NoNode(farm.Slurm, host)
 	}
 	out, err := d.command(ctx, "scontrol", "--oneliner", "show", "nodes", host)
-	if strings.Contains(out, "not found") || said(err, "Invalid node") { // scontrol prints the first, and ends with 1
+	// scontrol prints the first, and ends with 1
+	if strings.Contains(out, "not found") || program.Said(err, "Invalid node") {
 		return batch.Node{}, batch.NoNode(farm.Slurm, host)
 	}
 	if err != nil {
@@ -326,7 +309,7 @@ func (d *Driver) Lookup(ctx context.Context, a farm.Allotment) (farm.Allotment, 
 func (d *Driver) runningJob(ctx context.Context, job, format string) (string, error) {
 	out, err := d.command(ctx, "squeue", "--noheader", "--states=RUNNING,SUSPENDED,CONFIGURING,STOPPED",
 		"--jobs="+job, format)
-	if said(err, "Invalid job id") {
+	if program.Said(err, "Invalid job id") {
 		err = batch.NoJob(farm.Slurm, job)
 	}
 	return out, err

@@ -25,7 +25,7 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 		return batch.Booked{}, batch.NoNode(farm.Slurm, b.Host)
 	}
 	got, err := d.Booked(ctx, b.Name)
-	if e := new(farm.Error); err == nil || !errors.As(err, &e) || e.Kind != farm.NotFound {
+	if !farm.IsKind(err, farm.NotFound) {
 		return got, err
 	}
 	args := []string{"--parsable", "--job-name=" + batch.JobName(b.Name), "--dependency=singleton",
@@ -43,17 +43,12 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 	args = append(append(args, d.o.Hold...), "--wrap=exec sleep infinity")
 	if _, err := d.command(ctx, "sbatch", args...); err != nil {
 		failed := new(program.Failed)
-		if errors.As(err, &failed) && !isUnavailable(err) {
+		if errors.As(err, &failed) && !farm.IsKind(err, farm.Unavailable) {
 			return batch.Booked{}, batch.Refused(farm.Slurm, failed.Said)
 		}
 		return batch.Booked{}, err
 	}
 	return d.Booked(ctx, b.Name)
-}
-
-func isUnavailable(err error) bool {
-	e := new(farm.Error)
-	return errors.As(err, &e) && e.Kind == farm.Unavailable
 }
 
 func limit(d time.Duration) string {
@@ -63,42 +58,16 @@ func limit(d time.Duration) string {
 	return strconv.Itoa(int((d + time.Minute - 1) / time.Minute))
 }
 
-// Booked finds a booking by the name of its job.
-func (d *Driver) Booked(ctx context.Context, name string) (batch.Booked, error) {
-	if err := (batch.Booking{Name: name, Host: "x", CPUs: 1}).Validate(); err != nil {
-		return batch.Booked{}, batch.NoBooking(name)
-	}
-	all, err := d.bookings(ctx, "--name="+batch.JobName(name))
-	if err != nil {
-		return batch.Booked{}, err
-	}
-	if len(all) == 0 {
-		return batch.Booked{}, batch.NoBooking(name)
-	}
-	for _, extra := range all[1:] {
-		if _, err := d.command(ctx, "scancel", "--quiet", extra.Job); err != nil {
-			return batch.Booked{}, err
-		}
-	}
-	return all[0], nil
-}
-
-// Bookings are all placeholders.
-func (d *Driver) Bookings(ctx context.Context) ([]batch.Booked, error) {
-	all, err := d.bookings(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return slices.CompactFunc(all, func(a, b batch.Booked) bool { return a.Name == b.Name }), nil
-}
-
 var bookedFields = []string{"%A", "%T", "%r", "%C", "%m", "%a", "%P", "%S", "%l", "%N", "%n", "%j"}
 
 // bookings are ordered by name, and those of one name with the one that holds the capacity first, then by age.
-func (d *Driver) bookings(ctx context.Context, which ...string) ([]batch.Booked, error) {
+func (d *Driver) bookings(ctx context.Context, only string) ([]batch.Booked, error) {
 	// Of our own user only: anybody may give a job any name.
-	args := append([]string{"--noheader", "--me", "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED,STOPPED",
-		"--format=" + strings.Join(bookedFields, separator)}, which...)
+	args := []string{"--noheader", "--me", "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED,STOPPED",
+		"--format=" + strings.Join(bookedFields, separator)}
+	if only != "" {
+		args = append(args, "--name="+batch.JobName(only))
+	}
 	out, err := d.command(ctx, "squeue", args...)
 	if err != nil {
 		return nil, err
@@ -166,13 +135,18 @@ func rank(b batch.Booked) int {
 	return 1
 }
 
-// Release cancels the placeholder.
+// Release cancels all of a name in one command.
 func (d *Driver) Release(ctx context.Context, name string) error {
-	if err := (batch.Booking{Name: name, Host: "x", CPUs: 1}).Validate(); err != nil {
+	if !batch.ValidName(name) {
 		return nil // no booking was ever called so
 	}
-	_, err := d.command(ctx, "scancel", "--quiet", "--me", "--name="+batch.JobName(name))
-	if said(err, "Job/step already completing or completed", "Invalid job id") {
+	return d.cancel(ctx, "--me", "--name="+batch.JobName(name))
+}
+
+// cancel ends a job. One that has ended meanwhile is no error.
+func (d *Driver) cancel(ctx context.Context, which ...string) error {
+	_, err := d.command(ctx, "scancel", append([]string{"--quiet"}, which...)...)
+	if program.Said(err, "Job/step already completing or completed", "Invalid job id") {
 		return nil
 	}
 	return err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -125,7 +126,7 @@ func (d *Driver) Fate(ctx context.Context, booking, job string) (batch.Ended, er
 	}
 	out, err := d.command(ctx, "squeue", "--noheader", "--states=all", "--jobs="+job,
 		"--format="+strings.Join([]string{"%A", "%T", "%e", "%j"}, separator))
-	if err != nil && !said(err, "Invalid job id") {
+	if err != nil && !program.Said(err, "Invalid job id") {
 		return batch.Ended{}, err
 	}
 	for line := range strings.Lines(out) {

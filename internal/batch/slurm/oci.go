@@ -26,10 +26,6 @@ const (
 // byPolicy in the place of an image: the agent's policy has the word.
 const byPolicy = "@policy"
 
-// OCIName is the file beside slurm.conf that has Slurm hand tasks with --container over. Without it Slurm takes
-// --container for a remark, and runs the job on the host itself.
-const OCIName = "oci.conf"
-
 // startup is where Slurm says that a batch script is in its container; a mount says where it really is.
 const startup = "/tmp/slurm/startup"
 
@@ -175,7 +171,7 @@ func ReadWord(dir, job string) (Word, error) {
 	}
 	text, err := os.ReadFile(filepath.Join(dir, job))
 	if err != nil {
-		return Word{}, &farm.Error{Kind: farm.Unavailable, Code: CodeNoOCI,
+		return Word{}, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNoOCI,
 			Message: "grange's prolog left no word of job " + job + " on this host", Err: err,
 			Hint: "grange slurm check says what is wrong with Prolog in slurm.conf"}
 	}

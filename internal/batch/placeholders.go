@@ -1,0 +1,67 @@
+package batch
+
+import (
+	"context"
+	"slices"
+)
+
+// Placeholders are the jobs that hold bookings, of a system that may have several of one name: two processes that book
+// at the same moment submit two. A driver embeds them.
+type Placeholders struct {
+	list   func(ctx context.Context, name string) ([]Booked, error)
+	remove func(ctx context.Context, job string) error
+}
+
+// NewPlaceholders takes what only the driver can do. list returns the bookings of a name, or all where that is "", in
+// the order of their names, and of one name the one first that counts. remove takes a job out of the queue; one that
+// has gone meanwhile is no error.
+func NewPlaceholders(list func(ctx context.Context, name string) ([]Booked, error),
+	remove func(ctx context.Context, job string) error) Placeholders {
+	return Placeholders{list, remove}
+}
+
+// Booked finds a booking by its name, and removes what else has that name.
+func (p Placeholders) Booked(ctx context.Context, name string) (Booked, error) {
+	if !ValidName(name) {
+		return Booked{}, NoBooking(name)
+	}
+	all, err := p.list(ctx, name)
+	if err != nil {
+		return Booked{}, err
+	}
+	if len(all) == 0 {
+		return Booked{}, NoBooking(name)
+	}
+	for _, extra := range all[1:] {
+		if err := p.remove(ctx, extra.Job); err != nil {
+			return Booked{}, err
+		}
+	}
+	return all[0], nil
+}
+
+// Bookings are all of them, one of each name.
+func (p Placeholders) Bookings(ctx context.Context) ([]Booked, error) {
+	all, err := p.list(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	return slices.CompactFunc(all, func(a, b Booked) bool { return a.Name == b.Name }), nil
+}
+
+// Release removes all of this name.
+func (p Placeholders) Release(ctx context.Context, name string) error {
+	if !ValidName(name) {
+		return nil // no booking was ever called so
+	}
+	all, err := p.list(ctx, name)
+	if err != nil {
+		return err
+	}
+	for _, b := range all {
+		if err := p.remove(ctx, b.Job); err != nil {
+			return err
+		}
+	}
+	return nil
+}
