@@ -23,9 +23,6 @@ import (
 	"github.com/grange-project/grange/internal/version"
 )
 
-// DefaultConfig is where an agent's configuration is looked for.
-const DefaultConfig = "/etc/grange/agent.toml"
-
 func (a *app) agentCommand() *cobra.Command {
 	var path string
 	var check bool
@@ -55,18 +52,6 @@ SIGHUP makes the agent read its configuration again. SIGTERM stops it; VMs conti
 	cmd.Flags().BoolVar(&check, "check", false,
 		"check the configuration, print what confines QEMU on this host, and exit")
 	return cmd
-}
-
-// readConfig reads the configuration. A file that somebody named must be there: a mistyped name must not mean all
-// defaults.
-func readConfig(path string, named bool) (config.Agent, error) {
-	if named {
-		if _, err := os.Stat(path); err != nil {
-			return config.Agent{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig,
-				Message: "no configuration", Err: err, Hint: "name a file that exists, or leave --config out"}
-		}
-	}
-	return config.ReadAgent(path)
 }
 
 // checkMungeKey finds a mistyped path before the first worker does. Whoever checks need not be able to read the key.

@@ -14,7 +14,7 @@ func TestAgentCheck(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "agent.toml")
 	check := func(flags ...string) (string, error) {
 		var out bytes.Buffer
-		root := (&app{out: &out, err: &out}).root()
+		root := grange(&app{out: &out, err: &out})
 		root.SetArgs(append([]string{"agent", "--check", "--config", file}, flags...))
 		err := root.ExecuteContext(t.Context())
 		return out.String(), err

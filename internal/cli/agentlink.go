@@ -3,10 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/grange-project/grange/internal/agent"
@@ -14,21 +11,6 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/uplink"
 )
-
-// identityDir is where a host's identity is, for root alone.
-func identityDir(c config.Agent) string { return filepath.Join(c.StateDir, "server") }
-
-// openIdentityDir opens it, and makes it where it is not there.
-func openIdentityDir(c config.Agent) (*os.Root, error) {
-	dir := identityDir(c)
-	if err := os.MkdirAll(c.StateDir, 0o755); err != nil {
-		return nil, err
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, err
-	}
-	return os.OpenRoot(dir)
-}
 
 // joinedEvery is how often a host that has not joined looks whether it has.
 const joinedEvery = 5 * time.Second

@@ -49,7 +49,7 @@ func TestSenselessCommandLines(t *testing.T) {
 
 func TestCommandsThatHoldOthersShowHelp(t *testing.T) {
 	a := &app{}
-	for _, c := range append(a.root().Commands(), a.root()) {
+	for _, c := range append(grange(a).Commands(), grange(a)) {
 		// which is a command itself: it would serve
 		if !c.HasSubCommands() || c.Name() == "help" || c.Name() == "server" {
 			continue
@@ -77,7 +77,7 @@ func TestCommandsCheckArguments(t *testing.T) {
 			t.Errorf("%s takes any word", c.CommandPath())
 		}
 	}
-	walk((&app{}).root())
+	walk(grange(&app{}))
 }
 
 func TestNoAgent(t *testing.T) {

@@ -1,11 +1,15 @@
 package cli
 
 import (
+	"context"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/grange-project/grange/internal/tuning"
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/batch/systems"
 )
 
 // complete offers words for a flag, each of a list too. For a profile the shell offers files as well.
@@ -51,18 +55,67 @@ func beginning(typed, before string, words []string) []string {
 	return out
 }
 
-func ruleIDs() []string {
-	var ids []string
-	for _, r := range tuning.Rules() {
-		ids = append(ids, r.ID+"\t"+r.Title)
+// completeNames offers names that the server knows for the first argument. A server that is slow is none: the shell
+// waits.
+func (a *app) completeNames(cmd *cobra.Command, args []string, typed string,
+	list func(context.Context, *fleet.Client) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+	c, err := a.fleet()
+	if err != nil || len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return ids
+	ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)
+	defer cancel()
+	names, err := list(ctx, c)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return beginning(typed, "", names), cobra.ShellCompDirectiveNoFileComp
 }
 
-func profileNames() []string {
+func (a *app) completeHosts(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	c, err := a.fleet()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)
+	defer cancel()
+	hosts, _, err := c.Hosts(ctx, "")
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
 	var names []string
-	for _, p := range tuning.Profiles() {
-		names = append(names, p.Name+"\t"+p.Title)
+	for _, h := range hosts {
+		if strings.HasPrefix(h.Name, typed) && !slices.Contains(args, h.Name) {
+			names = append(names, h.Name+"\t"+h.State)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) completeImages(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	images, err := a.client().Images(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, i := range images {
+		names = append(names, i.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func namesOf[T any](all []T, name func(T) string) []string {
+	names := make([]string, len(all))
+	for i, v := range all {
+		names[i] = name(v)
 	}
 	return names
+}
+
+func batchWords() []string {
+	var words []string
+	for _, s := range systems.WithJobs() {
+		words = append(words, string(s))
+	}
+	return words
 }

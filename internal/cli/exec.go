@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/grange-project/grange/internal/batch"
-	"github.com/grange-project/grange/internal/batch/systems"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/runner"
 )
@@ -88,6 +87,11 @@ signal. Exit status 197: no VM was started, and a retry would not help.`,
 	return cmd
 }
 
+// execInPlace runs a command in the place of a job of the batch system, as `grange exec --batch` does.
+func execInPlace(ctx context.Context, a *app, system farm.BatchSystem, image, shape string, command []string) error {
+	return a.exec(ctx, &execFlags{batch: string(system), image: image, shape: shape, wait: true}, command)
+}
+
 // exec runs the job, tells how it ended, and returns that as an error. ctx ends on signals, which are the job's here.
 func (a *app) exec(ctx context.Context, f *execFlags, args []string) error {
 	inBatch, err := f.batchOptions()
@@ -140,14 +144,6 @@ func (a *app) printResult(r runner.Result) {
 	if r.Note != nil {
 		printError(a.err, r.Note)
 	}
-}
-
-func batchWords() []string {
-	var words []string
-	for _, s := range systems.WithJobs() {
-		words = append(words, string(s))
-	}
-	return words
 }
 
 // flagGroup is some of a command's flags under a heading of their own in its help.

@@ -1,6 +1,13 @@
 package cli
 
-import "github.com/grange-project/grange/internal/batch"
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/farm"
+)
 
 // Exit statuses of our own. Those of jobs pass through `grange exec` as they are. What a check found has statuses other
 // than exitFailed and exitUsage, so that a script can tell it from a check that did not happen.
@@ -53,3 +60,21 @@ var exitStatuses = []struct {
 	{batch.ExitNotStarted, "`exec`", "no VM was started and the command did not run: a batch system may retry"},
 	{128, "`exec`", "128 and the number of the signal that ended the command"},
 }
+
+// exitError carries an exit status through cobra. Its message was printed, or there is none.
+type exitError struct{ status int }
+
+// statusOf is the one table from errors to exit statuses, for commands other than exec.
+func statusOf(err error) int {
+	if own := new(farm.Error); errors.As(err, &own) && own.Code == farm.CodeUsage {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// deathError carries the signal that the process is to die of through cobra.
+type deathError struct{ signal syscall.Signal }
+
+func (e deathError) Error() string { return "death by " + e.signal.String() }
+
+func (e exitError) Error() string { return fmt.Sprintf("exit status %d", e.status) }

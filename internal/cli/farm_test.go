@@ -65,7 +65,7 @@ func (l *farmLab) run(stdin string, args ...string) (string, error) {
 	l.t.Helper()
 	var out bytes.Buffer
 	a := &app{out: &out, err: &out}
-	root := a.root()
+	root := grange(a)
 	root.SetArgs(args)
 	root.SetIn(strings.NewReader(stdin))
 	err := root.ExecuteContext(l.t.Context())
@@ -259,7 +259,7 @@ func TestWatchOnTheCommandLine(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		r, w := io.Pipe()
 		a := &app{out: w, err: w}
-		root := a.root()
+		root := grange(a)
 		root.SetArgs(strings.Fields(c.args))
 		ended := make(chan error, 1)
 		go func() { ended <- root.ExecuteContext(ctx) }()

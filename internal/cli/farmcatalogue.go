@@ -45,13 +45,3 @@ func (a *app) networkCommand() *cobra.Command {
 		func(ctx context.Context, c *fleet.Client) ([]fleet.Network, error) { return c.Networks(ctx) }))
 	return network
 }
-
-// fleetImages lists what hosts have.
-func (a *app) fleetImages(ctx context.Context, c *fleet.Client, _ []string) error {
-	images, err := c.Images(ctx)
-	if err != nil {
-		return err
-	}
-	return table[fleet.Image]{"no host has an image", "IMAGE\tHOSTS",
-		func(i fleet.Image) []any { return []any{visible(i.Name), i.Hosts} }}.print(a, images)
-}

@@ -32,16 +32,6 @@ func (a *app) cellList() *cobra.Command {
 	})
 }
 
-func cellState(v fleet.Cell) string {
-	switch {
-	case v.Drain != nil:
-		return "draining"
-	case v.Open:
-		return "open"
-	}
-	return "closed"
-}
-
 func cellReason(v fleet.Cell) string {
 	if v.Drain != nil {
 		return v.Drain.Reason
@@ -134,23 +124,6 @@ func (a *app) completeCells(cmd *cobra.Command, args []string, typed string) ([]
 		}
 		return names, err
 	})
-}
-
-// completeNames offers names that the server knows for the first argument. A server that is slow is none: the shell
-// waits.
-func (a *app) completeNames(cmd *cobra.Command, args []string, typed string,
-	list func(context.Context, *fleet.Client) ([]string, error)) ([]string, cobra.ShellCompDirective) {
-	c, err := a.fleet()
-	if err != nil || len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)
-	defer cancel()
-	names, err := list(ctx, c)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return beginning(typed, "", names), cobra.ShellCompDirectiveNoFileComp
 }
 
 func (a *app) showCell(v fleet.Cell) error {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -80,20 +79,4 @@ func (a *app) groupDelete() *cobra.Command {
 				return c.DeleteGroup(ctx, g.Project, g.Name)
 			})
 		})}
-}
-
-// each does one thing after the other, and says so; the first that fails ends it.
-func (a *app) each(names []string, done string, do func(string) error) error {
-	for _, name := range names {
-		if err := do(name); err != nil {
-			return err
-		}
-		if !a.json {
-			fmt.Fprintf(a.out, "%s %s\n", visible(name), done)
-		}
-	}
-	if a.json {
-		return a.printJSON(map[string][]string{done: names})
-	}
-	return nil
 }

@@ -155,23 +155,3 @@ func (a *app) showFleetHost(ctx context.Context, ref string) error {
 	}
 	return t.Flush()
 }
-
-func (a *app) completeHosts(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	c, err := a.fleet()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)
-	defer cancel()
-	hosts, _, err := c.Hosts(ctx, "")
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []string
-	for _, h := range hosts {
-		if strings.HasPrefix(h.Name, typed) && !slices.Contains(args, h.Name) {
-			names = append(names, h.Name+"\t"+h.State)
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
-}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"strings"
@@ -97,22 +96,4 @@ func (a *app) joinHost(ctx context.Context, c config.Agent, f joinFlags) error {
 	fmt.Fprintf(a.out, "joined as %s (%s); the agent links itself to %s\n", id.Name, id.Host,
 		strings.Join(id.Servers, ", "))
 	return nil
-}
-
-// maxToken bounds what is read of a token's file.
-const maxToken = 4096
-
-func joinToken(path string) (string, error) {
-	from := io.Reader(os.Stdin)
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return "", &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: "no join token", Err: err,
-				Hint: "name a file that has one, or - for standard input"}
-		}
-		defer f.Close()
-		from = f
-	}
-	text, err := io.ReadAll(io.LimitReader(from, maxToken))
-	return strings.TrimSpace(string(text)), err
 }

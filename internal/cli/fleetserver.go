@@ -1,13 +1,18 @@
 package cli
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/config"
@@ -126,4 +131,49 @@ func serverError(err error) *farm.Error {
 		own.Hint = "ask the server's administrator for access to its socket, or use its URL and a token"
 	}
 	return own
+}
+
+// onServer is what a command does that asks the server.
+func (a *app) onServer(do func(context.Context, *fleet.Client, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		c, err := a.fleet()
+		if err != nil {
+			return err
+		}
+		return do(cmd.Context(), c, args)
+	}
+}
+
+// each does one thing after the other, and says so; the first that fails ends it.
+func (a *app) each(names []string, done string, do func(string) error) error {
+	for _, name := range names {
+		if err := do(name); err != nil {
+			return err
+		}
+		if !a.json {
+			fmt.Fprintf(a.out, "%s %s\n", visible(name), done)
+		}
+	}
+	if a.json {
+		return a.printJSON(map[string][]string{done: names})
+	}
+	return nil
+}
+
+// maxToken bounds what is read of a token's file.
+const maxToken = 4096
+
+func joinToken(path string) (string, error) {
+	from := io.Reader(os.Stdin)
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return "", &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: "no join token", Err: err,
+				Hint: "name a file that has one, or - for standard input"}
+		}
+		defer f.Close()
+		from = f
+	}
+	text, err := io.ReadAll(io.LimitReader(from, maxToken))
+	return strings.TrimSpace(string(text)), err
 }

@@ -182,13 +182,6 @@ func (a *app) printFleetVMs(vms []fleet.VM) error {
 		}}.print(a, vms)
 }
 
-func dash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
-}
-
 // stateOf is a VM's state, marked where more was asked for.
 func stateOf(v fleet.VM) string {
 	if v.Pending && (v.State == "running" || v.State == "stopped") {
@@ -242,15 +235,6 @@ func (a *app) showFleetVM(ctx context.Context, ref, project string) error {
 		line("stops at", v.StopsAt.Format(time.RFC3339))
 	}
 	return t.Flush()
-}
-
-func tagText(tags map[string]string) string {
-	var words []string
-	for k, v := range tags {
-		words = append(words, k+"="+v)
-	}
-	slices.Sort(words)
-	return strings.Join(words, ", ")
 }
 
 // isStatus reports whether an error is a problem with this HTTP status.

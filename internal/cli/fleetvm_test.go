@@ -74,7 +74,7 @@ func (l *fleetLab) run(args ...string) (out, code string) {
 	l.t.Helper()
 	var b bytes.Buffer
 	a := &app{out: &b, err: l.t.Output()}
-	root := a.root()
+	root := grange(a)
 	root.SetOut(&b)
 	root.SetArgs(append([]string{"--server", l.socket}, args...))
 	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
@@ -158,14 +158,14 @@ func TestWhereVMsAre(t *testing.T) {
 	}
 	t.Setenv("GRANGE_SOCKET", "/nonexistent")
 	a := &app{out: l.t.Output(), err: l.t.Output()}
-	root := a.root()
+	root := grange(a)
 	root.SetArgs([]string{"vm", "list"})
 	if _, err := root.ExecuteContextC(t.Context()); codeOf(err) != "no-agent" {
 		t.Errorf("$GRANGE_SOCKET: %v", err)
 	}
 	t.Setenv("GRANGE_SERVER", "/nonexistent/server.sock")
 	a = &app{out: l.t.Output(), err: l.t.Output()}
-	root = a.root()
+	root = grange(a)
 	root.SetArgs([]string{"vm", "list"})
 	if _, err := root.ExecuteContextC(t.Context()); codeOf(err) != "no-server" {
 		t.Errorf("$GRANGE_SERVER: %v", err)

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func (a *app) hookCommand() *cobra.Command {
+func hookCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "hook FILE [ARGUMENT...]",
 		Short: "Run the command in a hook file, for batch systems",
@@ -32,7 +32,7 @@ shell is dynamically linked, and would load libraries that the job's user choose
 			if err != nil {
 				return err
 			}
-			again := a.root()
+			again := grange(a)
 			again.SetArgs(append(words, args[1:]...))
 			return again.ExecuteContext(cmd.Context())
 		},

@@ -27,7 +27,7 @@ func TestBatchSocketIsTheSites(t *testing.T) {
 			Called("grange-exec-slurm", []string{"/bin/true"}, os.Getenv)[1:]...),
 	} {
 		var errs bytes.Buffer
-		root := (&app{out: io.Discard, err: &errs}).root()
+		root := grange(&app{out: io.Discard, err: &errs})
 		root.SetArgs(args)
 		if err := root.Execute(); f.Request != nil || f.Asked || err == nil {
 			t.Errorf("%q: the user's agent was asked: %v: %s", args, err, errs.String())
@@ -49,7 +49,7 @@ func TestHook(t *testing.T) {
 	}
 	var errs bytes.Buffer
 	run := func(args ...string) error {
-		root := (&app{out: io.Discard, err: &errs}).root()
+		root := grange(&app{out: io.Discard, err: &errs})
 		root.SetArgs(append([]string{"hook"}, args...))
 		return root.Execute()
 	}

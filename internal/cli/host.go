@@ -164,10 +164,3 @@ func backOff(b api.BackOff) string {
 	}
 	return fmt.Sprintf("%s backs off %s, for its VMs did not start: %s", what, when, b.Last)
 }
-
-func orNone(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return s
-}

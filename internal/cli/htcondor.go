@@ -80,7 +80,7 @@ by itself.`,
 			}
 			a.siteSocket(cmd)
 			words := condorExec(a.socket, w, args)
-			again := a.root() // which sets a.socket anew
+			again := a.tree(commandGroup{"Jobs", commandsOfJobs(a)}) // which sets a.socket anew
 			again.SetArgs(words)
 			return again.ExecuteContext(cmd.Context())
 		},

@@ -40,7 +40,7 @@ func runCondor(t *testing.T, input string, args ...string) (string, error) {
 		defer func() { os.Stdin = old }()
 	}
 	var out bytes.Buffer
-	root := (&app{out: &out, err: &out}).root()
+	root := grange(&app{out: &out, err: &out})
 	root.SetArgs(append([]string{"htcondor"}, args...))
 	err := root.Execute()
 	return out.String(), err

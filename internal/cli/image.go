@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -146,14 +148,12 @@ func (a *app) imageRemove() *cobra.Command {
 	}
 }
 
-func (a *app) completeImages(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	images, err := a.client().Images(cmd.Context())
+// fleetImages lists what hosts have.
+func (a *app) fleetImages(ctx context.Context, c *fleet.Client, _ []string) error {
+	images, err := c.Images(ctx)
 	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+		return err
 	}
-	var names []string
-	for _, i := range images {
-		names = append(names, i.Name)
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return table[fleet.Image]{"no host has an image", "IMAGE\tHOSTS",
+		func(i fleet.Image) []any { return []any{visible(i.Name), i.Hosts} }}.print(a, images)
 }

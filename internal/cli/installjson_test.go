@@ -53,7 +53,7 @@ func TestInstallJSON(t *testing.T) {
 		{"gridengine install --queue vm.q --links " + dir + "/links --grange /bin/true", "changes", true},
 	} {
 		var printed bytes.Buffer
-		root := (&app{out: &printed, err: io.Discard}).root()
+		root := grange(&app{out: &printed, err: io.Discard})
 		root.SetArgs(append(strings.Fields(c.args), "--json"))
 		err := root.ExecuteContext(t.Context())
 		out := printed.String()

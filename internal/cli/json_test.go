@@ -28,7 +28,7 @@ func TestWithoutJSON(t *testing.T) {
 			walk(sub)
 		}
 	}
-	walk((&app{}).root())
+	walk(grange(&app{}))
 	for path := range withoutJSON {
 		if !slices.Contains(all, path) {
 			t.Errorf("no command %q", path)

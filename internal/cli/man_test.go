@@ -8,7 +8,7 @@ import (
 
 // TestManual: every command and flag that --help lists is in a page, and no text of ours is taken for a request.
 func TestManual(t *testing.T) {
-	root := (&app{out: io.Discard, err: io.Discard}).root()
+	root := grange(&app{out: io.Discard, err: io.Discard})
 	pages := map[string]string{}
 	for _, p := range manPages(root) {
 		pages[p.name] = p.text

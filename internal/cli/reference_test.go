@@ -18,7 +18,7 @@ func TestReference(t *testing.T) {
 	t.Setenv("GRANGE_SOCKET", "")
 	t.Setenv("GRANGE_SERVER", "")
 	t.Setenv("GRANGE_PROJECT", "")
-	root := (&app{out: io.Discard, err: io.Discard}).root()
+	root := grange(&app{out: io.Discard, err: io.Discard})
 	root.InitDefaultHelpFlag()
 	var b strings.Builder
 	b.WriteString("# Command line\n\nMade from the commands themselves: `go test ./internal/cli -run Reference " +

@@ -78,7 +78,7 @@ func startServer(t *testing.T, args ...string) serverRun {
 	t.Helper()
 	r := serverRun{socket: filepath.Join(t.TempDir(), "s"), log: &serverLog{}, ended: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
-	root := (&app{out: io.Discard, err: r.log}).root()
+	root := grange(&app{out: io.Discard, err: r.log})
 	root.SetArgs(append([]string{"server", "--socket", r.socket}, args...))
 	var err error
 	go func() {
@@ -103,7 +103,7 @@ func startServer(t *testing.T, args ...string) serverRun {
 func ask(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	root := (&app{out: &out, err: io.Discard}).root()
+	root := grange(&app{out: &out, err: io.Discard})
 	root.SetArgs(args)
 	err := root.ExecuteContext(t.Context())
 	return out.String(), err

@@ -3,26 +3,12 @@ package cli
 import (
 	"context"
 	"log/slog"
-	"os"
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/config"
-	"github.com/grange-project/grange/internal/journal"
 	"github.com/grange-project/grange/internal/sdnotify"
 	"github.com/grange-project/grange/internal/server"
 )
-
-// inJournal reports whether what is written to standard error goes to systemd's journal.
-func (a *app) inJournal() bool { return a.err == text{os.Stderr} && journal.Connected(os.Stderr) }
-
-// serviceLog is where a service logs to: the journal where its standard error is that, and else standard error, as
-// text.
-func (a *app) serviceLog(name string) *slog.Logger {
-	if a.inJournal() {
-		return slog.New(journal.NewHandler(journal.Socket, name))
-	}
-	return slog.New(slog.NewTextHandler(a.err, nil))
-}
 
 // notify reports to systemd.
 func notify(log *slog.Logger, state string) {

@@ -73,46 +73,46 @@ func (a *app) ociRun() *cobra.Command {
 	cmd := &cobra.Command{Use: "run BUNDLE JOB TASK", Short: "Run a task of a Slurm job in its virtual machine",
 		Args: cobra.ExactArgs(3), Hidden: true, RunE: func(cmd *cobra.Command, args []string) error {
 			a.siteSocket(cmd)
-			f, command, err := ociJob(words, args[0], args[1], args[2])
+			c, err := ociJob(words, args[0], args[1], args[2])
 			if err != nil {
 				printError(a.err, err)
 				return exitError{batch.ExitNever}
 			}
-			return a.exec(cmd.Context(), f, command)
+			return execInPlace(cmd.Context(), a, farm.Slurm, c.Image, c.Shape, c.Args)
 		}}
 	cmd.Flags().StringVar(&words, "words", slurm.Words, "`DIR` in which the prolog leaves messages")
 	return cmd
 }
 
 // ociJob makes this process what it would be had Slurm started it as a task on the host, and says what is to run.
-func ociJob(words, bundle, job, task string) (*execFlags, []string, error) {
+func ociJob(words, bundle, job, task string) (slurm.Container, error) {
 	if os.Getuid() == 0 {
-		return nil, nil, &farm.Error{Kind: farm.Denied, Code: farm.CodeBadBundle,
+		return slurm.Container{}, &farm.Error{Kind: farm.Denied, Code: farm.CodeBadBundle,
 			Message: "root's jobs get no virtual machine", Hint: "submit as the user whose job it is"}
 	}
 	c, err := slurm.ReadContainer(bundle)
 	if err != nil {
-		return nil, nil, err
+		return slurm.Container{}, err
 	}
 	word, err := slurm.ReadWord(words, job)
 	if err != nil {
-		return nil, nil, err
+		return slurm.Container{}, err
 	}
 	env := c.Environment(word, task, os.Getenv)
 	os.Clearenv()
 	for _, kv := range env {
 		if key, value, _ := strings.Cut(kv, "="); key != "" {
 			if err := os.Setenv(key, value); err != nil {
-				return nil, nil, fmt.Errorf("environment of the job: %q: %w", key, err)
+				return slurm.Container{}, fmt.Errorf("environment of the job: %q: %w", key, err)
 			}
 		}
 	}
 	if err := os.Chdir(word.Dir); err != nil { // as Slurm does on the host
 		if err := os.Chdir("/tmp"); err != nil {
-			return nil, nil, err
+			return slurm.Container{}, err
 		}
 	}
-	return &execFlags{batch: string(farm.Slurm), image: c.Image, shape: c.Shape, wait: true}, c.Args, nil
+	return c, nil
 }
 
 // ociProlog is where the prolog goes that does not let a job pass.

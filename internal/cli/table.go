@@ -44,14 +44,3 @@ func (t table[T]) command(a *app, short string, get func(context.Context, *fleet
 			return t.print(a, all)
 		})}
 }
-
-// onServer is what a command does that asks the server.
-func (a *app) onServer(do func(context.Context, *fleet.Client, []string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		c, err := a.fleet()
-		if err != nil {
-			return err
-		}
-		return do(cmd.Context(), c, args)
-	}
-}

@@ -8,3 +8,6 @@ func (a *app) tuneCommand() *cobra.Command {
 	tune.AddCommand(a.tuneApplyCommands()...)
 	return tune
 }
+
+// commandsOfTuning are the commands of a host's tuning.
+func commandsOfTuning(a *app) []*cobra.Command { return []*cobra.Command{a.tuneCommand()} }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -375,22 +374,6 @@ func (a *app) ask(ctx context.Context, p apply.Plan, f applyFlags) error {
 		return nil
 	}
 	return &farm.Error{Kind: farm.Invalid, Code: CodeNeedsYes, Message: "nothing was changed"}
-}
-
-// saidYes reads an answer. Nothing ends a read of a terminal, so after ctrl-C it stays behind; it ends with the
-// program, which is next.
-func saidYes(ctx context.Context, in io.Reader) bool {
-	answer := make(chan string, 1)
-	go func() {
-		line, _ := bufio.NewReader(in).ReadString('\n')
-		answer <- strings.ToLower(strings.TrimSpace(line))
-	}()
-	select {
-	case word := <-answer:
-		return ctx.Err() == nil && (word == "y" || word == "yes")
-	case <-ctx.Done():
-		return false
-	}
 }
 
 func (a *app) applyOptions() apply.Options {

@@ -97,6 +97,18 @@ func tellNotes(w io.Writer, notes []string) {
 	}
 }
 
-func unknownWord(flag, value string, known []string) error {
-	return usage("write "+strings.Join(known, ", "), "invalid --%s %q", flag, value)
+func ruleIDs() []string {
+	var ids []string
+	for _, r := range tuning.Rules() {
+		ids = append(ids, r.ID+"\t"+r.Title)
+	}
+	return ids
+}
+
+func profileNames() []string {
+	var names []string
+	for _, p := range tuning.Profiles() {
+		names = append(names, p.Name+"\t"+p.Title)
+	}
+	return names
 }

@@ -173,8 +173,6 @@ func batchOf(vm api.VM) string {
 	return fmt.Sprintf("%s, %d tasks", vm.Batch, vm.Tasks)
 }
 
-func age(since time.Time) time.Duration { return time.Since(since).Round(time.Second) }
-
 func (a *app) showVM(vm api.VM) error {
 	if a.json {
 		return a.printJSON(vm)

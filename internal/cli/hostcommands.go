@@ -1,0 +1,8 @@
+package cli
+
+import "github.com/spf13/cobra"
+
+// commandsOfHosts are the commands of hosts.
+func commandsOfHosts(a *app) []*cobra.Command {
+	return []*cobra.Command{a.hostCommand(), a.selftestCommand()}
+}

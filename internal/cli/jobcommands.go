@@ -1,0 +1,8 @@
+package cli
+
+import "github.com/spf13/cobra"
+
+// commandsOfJobs are the commands of jobs, and of the images that they run in.
+func commandsOfJobs(a *app) []*cobra.Command {
+	return []*cobra.Command{a.execCommand(), a.imageCommand()}
+}
