@@ -25,7 +25,10 @@ type execFlags struct {
 	prologs                                                   []string
 }
 
-func (a *app) execCommand() *cobra.Command {
+// execCommands are the commands that run jobs.
+type execCommands struct{ *app }
+
+func (a execCommands) execCommand() *cobra.Command {
 	var f execFlags
 	cmd := &cobra.Command{
 		Use:   "exec [flags] -- COMMAND [ARGUMENT...]",
@@ -89,16 +92,16 @@ signal. Exit status 197: no VM was started, and a retry would not help.`,
 
 // execInPlace runs a command in the place of a job of the batch system, as `grange exec --batch` does.
 func execInPlace(ctx context.Context, a *app, system farm.BatchSystem, image, shape string, command []string) error {
-	return a.exec(ctx, &execFlags{batch: string(system), image: image, shape: shape, wait: true}, command)
+	return execCommands{a}.exec(ctx, &execFlags{batch: string(system), image: image, shape: shape, wait: true}, command)
 }
 
 // exec runs the job, tells how it ended, and returns that as an error. ctx ends on signals, which are the job's here.
-func (a *app) exec(ctx context.Context, f *execFlags, args []string) error {
+func (a execCommands) exec(ctx context.Context, f *execFlags, args []string) error {
 	inBatch, err := f.batchOptions()
 	if err != nil {
 		return err
 	}
-	job, err := f.job(a, inBatch, args)
+	job, err := f.job(a.app, inBatch, args)
 	if err != nil {
 		printError(a.err, err)
 		if inBatch != nil { // its batch system would take any other status for the job's own
@@ -128,7 +131,7 @@ func (f *execFlags) job(a *app, inBatch *runner.Batch, args []string) (*runner.J
 }
 
 // printResult reports how a job ended.
-func (a *app) printResult(r runner.Result) {
+func (a execCommands) printResult(r runner.Result) {
 	switch {
 	case a.json:
 		message, hint, code := "", "", ""

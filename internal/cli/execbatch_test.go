@@ -22,7 +22,7 @@ func runExec(t *testing.T, socket string, flags execFlags, argv ...string) (stat
 	var b bytes.Buffer
 	a := &app{socket: socket, out: io.Discard, err: &b}
 	var exit exitError
-	if err := a.exec(t.Context(), &flags, argv); !errors.As(err, &exit) {
+	if err := (execCommands{a}).exec(t.Context(), &flags, argv); !errors.As(err, &exit) {
 		t.Fatalf("%v", err)
 	}
 	return exit.status, b.String()

@@ -14,14 +14,17 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-func (a *app) imageCommand() *cobra.Command {
+// imageCommands are the commands of images of this host, and of the fleet's.
+type imageCommands struct{ *app }
+
+func (a imageCommands) imageCommand() *cobra.Command {
 	image := &cobra.Command{Use: "image",
 		Short: "Build, import, list and remove images of virtual machines"}
 	image.AddCommand(a.imageList(), a.imageBuild(), a.imageImport(), a.imageRemove())
 	return image
 }
 
-func (a *app) imageList() *cobra.Command {
+func (a imageCommands) imageList() *cobra.Command {
 	var fleet bool
 	cmd := &cobra.Command{Use: "list", Short: "List the images of this host, or of the fleet", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -62,7 +65,7 @@ var cloudPackages = []string{"dropbear-bin", "openssh-sftp-server"}
 
 const siteUsage = "mark the image as trusted by the site: workers created from it receive the batch system's key"
 
-func (a *app) imageBuild() *cobra.Command {
+func (a imageCommands) imageBuild() *cobra.Command {
 	r := api.ImageRequest{}
 	cmd := &cobra.Command{
 		Use:   "build micro|worker|cloud [NAME]",
@@ -94,7 +97,7 @@ the image, and --package adds packages.`,
 	return cmd
 }
 
-func (a *app) imageImport() *cobra.Command {
+func (a imageCommands) imageImport() *cobra.Command {
 	var name string
 	var site bool
 	cmd := &cobra.Command{
@@ -117,7 +120,7 @@ func (a *app) imageImport() *cobra.Command {
 	return cmd
 }
 
-func (a *app) makeImage(cmd *cobra.Command, r api.ImageRequest) error {
+func (a imageCommands) makeImage(cmd *cobra.Command, r api.ImageRequest) error {
 	image, err := a.client().MakeImage(cmd.Context(), r, func(message string) { fmt.Fprintln(a.err, message) })
 	if err != nil {
 		return err
@@ -129,7 +132,7 @@ func (a *app) makeImage(cmd *cobra.Command, r api.ImageRequest) error {
 	return nil
 }
 
-func (a *app) imageRemove() *cobra.Command {
+func (a imageCommands) imageRemove() *cobra.Command {
 	return &cobra.Command{
 		Use: "rm IMAGE", Short: "Remove an image", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -149,11 +152,11 @@ func (a *app) imageRemove() *cobra.Command {
 }
 
 // fleetImages lists what hosts have.
-func (a *app) fleetImages(ctx context.Context, c *fleet.Client, _ []string) error {
+func (a imageCommands) fleetImages(ctx context.Context, c *fleet.Client, _ []string) error {
 	images, err := c.Images(ctx)
 	if err != nil {
 		return err
 	}
 	return table[fleet.Image]{"no host has an image", "IMAGE\tHOSTS",
-		func(i fleet.Image) []any { return []any{visible(i.Name), i.Hosts} }}.print(a, images)
+		func(i fleet.Image) []any { return []any{visible(i.Name), i.Hosts} }}.print(a.app, images)
 }

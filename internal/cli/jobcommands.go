@@ -4,5 +4,5 @@ import "github.com/spf13/cobra"
 
 // commandsOfJobs are the commands of jobs, and of the images that they run in.
 func commandsOfJobs(a *app) []*cobra.Command {
-	return []*cobra.Command{a.execCommand(), a.imageCommand()}
+	return []*cobra.Command{execCommands{a}.execCommand(), imageCommands{a}.imageCommand()}
 }
