@@ -10,7 +10,10 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-func (a *app) groupCommand() *cobra.Command {
+// groupCommands are the commands of groups of VMs.
+type groupCommands struct{ *app }
+
+func (a groupCommands) groupCommand() *cobra.Command {
 	group := &cobra.Command{Use: "group", Short: "Manage server groups, which place VMs together or apart",
 		Long: "A server group belongs to a project and sets how the VMs that are created with `--group` are\n" +
 			"placed: affinity, all on one host; anti-affinity, no two on one host; soft-affinity and\n" +
@@ -19,18 +22,18 @@ func (a *app) groupCommand() *cobra.Command {
 	return group
 }
 
-func (a *app) groupTable() table[fleet.Group] {
+func (a groupCommands) groupTable() table[fleet.Group] {
 	return table[fleet.Group]{"no server groups", "GROUP\tAFFINITY\tVMS", func(g fleet.Group) []any {
 		return []any{g.Project + "/" + g.Name, g.Affinity, dash(strings.Join(g.VMs, " "))}
 	}}
 }
 
-func (a *app) groupList() *cobra.Command {
-	return a.groupTable().command(a, "List server groups and their VMs",
+func (a groupCommands) groupList() *cobra.Command {
+	return a.groupTable().command(a.app, "List server groups and their VMs",
 		func(ctx context.Context, c *fleet.Client) ([]fleet.Group, error) { return c.Groups(ctx) })
 }
 
-func (a *app) groupCreate() *cobra.Command {
+func (a groupCommands) groupCreate() *cobra.Command {
 	var affinity string
 	cmd := &cobra.Command{Use: "create PROJECT/NAME --affinity RULE",
 		Short: "Create a server group, or change its rule",
@@ -48,7 +51,7 @@ func (a *app) groupCreate() *cobra.Command {
 			if a.json {
 				return a.printJSON(g)
 			}
-			return a.groupTable().print(a, []fleet.Group{g})
+			return a.groupTable().print(a.app, []fleet.Group{g})
 		})}
 	cmd.Flags().StringVar(&affinity, "affinity", "",
 		"`RULE`: affinity, anti-affinity, soft-affinity, soft-anti-affinity")
@@ -68,7 +71,7 @@ func groupNamed(text string) (fleet.Group, error) {
 	return fleet.Group{Project: project, Name: name}, nil
 }
 
-func (a *app) groupDelete() *cobra.Command {
+func (a groupCommands) groupDelete() *cobra.Command {
 	return &cobra.Command{Use: "delete PROJECT/NAME...", Short: "Delete server groups that have no VMs",
 		Args: cobra.MinimumNArgs(1), RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			return a.each(args, "deleted", func(name string) error {

@@ -20,7 +20,7 @@ import (
 const escapeKey = 0x1d
 
 // fleetConsole connects the terminal with the serial console of a VM.
-func (a *app) fleetConsole(ctx context.Context, ref, project string) error {
+func (a vmCommands) fleetConsole(ctx context.Context, ref, project string) error {
 	c, v, err := a.fleetVM(ctx, ref, project)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func bothWays(ctx context.Context, stream io.ReadWriteCloser, in io.Reader, out 
 }
 
 // vmConnect is for programs: ssh's ProxyCommand.
-func (a *app) vmConnect() *cobra.Command {
+func (a vmCommands) vmConnect() *cobra.Command {
 	var project string
 	var timeout time.Duration
 	cmd := &cobra.Command{
@@ -134,7 +134,7 @@ func (a *app) vmConnect() *cobra.Command {
 }
 
 // awaitPort opens a stream to a port that perhaps nobody listens on yet.
-func (a *app) awaitPort(ctx context.Context, c *fleet.Client, vm string, port int,
+func (a vmCommands) awaitPort(ctx context.Context, c *fleet.Client, vm string, port int,
 	timeout time.Duration) (io.ReadWriteCloser, error) {
 	const pause = time.Second
 	for told, end := false, time.Now().Add(timeout); ; {

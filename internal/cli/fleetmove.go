@@ -11,7 +11,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-func (a *app) vmMove() *cobra.Command {
+func (a vmCommands) vmMove() *cobra.Command {
 	var project, to string
 	var cancel bool
 	var w waitFlags
@@ -40,7 +40,7 @@ which are replaced and not moved.`,
 	return cmd
 }
 
-func (a *app) moveVM(ctx context.Context, ref, project, to string, cancel bool, w waitFlags) error {
+func (a vmCommands) moveVM(ctx context.Context, ref, project, to string, cancel bool, w waitFlags) error {
 	c, err := a.fleet()
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func (a *app) moveVM(ctx context.Context, ref, project, to string, cancel bool, 
 const moveLook = time.Second
 
 // awaitMove returns how a move goes until it has ended. Another one that follows it is not waited for.
-func (a *app) awaitMove(ctx context.Context, c *fleet.Client, vm fleet.VM, m fleet.Move,
+func (a vmCommands) awaitMove(ctx context.Context, c *fleet.Client, vm fleet.VM, m fleet.Move,
 	timeout time.Duration) (fleet.Move, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -19,7 +19,10 @@ const CodeNoSSH farm.Code = "no-ssh"
 // sshPrograms are where OpenSSH's client is looked for.
 var sshPrograms = []string{"/usr/bin/ssh", "/usr/local/bin/ssh", "/bin/ssh"}
 
-func (a *app) sshCommand() *cobra.Command {
+// sshCommands are the commands that log into VMs.
+type sshCommands struct{ *app }
+
+func (a sshCommands) sshCommand() *cobra.Command {
 	var project, login string
 	cmd := &cobra.Command{
 		Use: "ssh [USER@]VM [-- COMMAND...]", Short: "Log in to a virtual machine of the fleet",
@@ -38,7 +41,7 @@ created for the VM, it is used automatically.`,
 			if user, vm, ok := strings.Cut(ref, "@"); ok {
 				login, ref = user, vm
 			}
-			_, v, err := a.fleetVM(cmd.Context(), ref, project)
+			_, v, err := vmCommands{a.app}.fleetVM(cmd.Context(), ref, project)
 			if err != nil {
 				return err
 			}
@@ -94,7 +97,7 @@ func escaped(path string) string {
 }
 
 // sshEnvironment takes a server that a flag names along to the program that ssh starts.
-func (a *app) sshEnvironment() []string {
+func (a sshCommands) sshEnvironment() []string {
 	env := os.Environ()
 	if a.server != "" {
 		env = append(env, fmt.Sprintf("GRANGE_SERVER=%s", a.server))
@@ -103,15 +106,15 @@ func (a *app) sshEnvironment() []string {
 }
 
 // completeSSH offers VMs, also behind USER@.
-func (a *app) completeSSH(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+func (a sshCommands) completeSSH(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveDefault
 	}
 	user, vm, ok := strings.Cut(typed, "@")
 	if !ok {
-		return a.completeFleetVMs(cmd, args, typed)
+		return vmCommands{a.app}.completeFleetVMs(cmd, args, typed)
 	}
-	names, directive := a.completeFleetVMs(cmd, args, vm)
+	names, directive := vmCommands{a.app}.completeFleetVMs(cmd, args, vm)
 	for i := range names {
 		names[i] = user + "@" + names[i]
 	}

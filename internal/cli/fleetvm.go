@@ -20,7 +20,7 @@ import (
 
 // here reports whether a command that the agent has too is for the agent of this host: there is no server, or the
 // agent's socket was named, or --local.
-func (a *app) here(cmd *cobra.Command) bool {
+func (a vmCommands) here(cmd *cobra.Command) bool {
 	if local, err := cmd.Flags().GetBool("local"); err == nil && local {
 		return true
 	}
@@ -60,7 +60,7 @@ func findVM(ctx context.Context, c *fleet.Client, ref, project string) (fleet.VM
 }
 
 // fleetVM is findVM for commands that need nothing of the server before.
-func (a *app) fleetVM(ctx context.Context, ref, project string) (*fleet.Client, fleet.VM, error) {
+func (a vmCommands) fleetVM(ctx context.Context, ref, project string) (*fleet.Client, fleet.VM, error) {
 	c, err := a.fleet()
 	if err != nil {
 		return nil, fleet.VM{}, err
@@ -120,7 +120,7 @@ func lookUp(ctx context.Context, c *fleet.Client, ref, project string) ([]fleet.
 }
 
 // completeFleetVMs offers names of VMs.
-func (a *app) completeFleetVMs(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+func (a vmCommands) completeFleetVMs(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	c, err := a.fleet()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -157,7 +157,7 @@ func (f *listFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringSliceVar(&f.tags, "tag", nil, "list only VMs with this tag, `KEY[=VALUE]` (repeatable)")
 }
 
-func (a *app) listFleetVMs(ctx context.Context, f listFlags) error {
+func (a vmCommands) listFleetVMs(ctx context.Context, f listFlags) error {
 	c, err := a.fleet()
 	if err != nil {
 		return err
@@ -174,12 +174,12 @@ func (a *app) listFleetVMs(ctx context.Context, f listFlags) error {
 	return a.printFleetVMs(vms)
 }
 
-func (a *app) printFleetVMs(vms []fleet.VM) error {
+func (a vmCommands) printFleetVMs(vms []fleet.VM) error {
 	return table[fleet.VM]{"no virtual machines", "NAME\tSTATE\tOWNER\tIMAGE\tCPUS\tMEMORY\tCELL\tHOST\tADDRESS\tAGE",
 		func(v fleet.VM) []any {
 			return []any{fullName(v), stateOf(v), v.Owner, v.Image, v.Shape.CPUs, farm.Bytes(v.Shape.Memory),
 				dash(v.Cell), dash(v.Host), dash(v.Address), age(v.Created)}
-		}}.print(a, vms)
+		}}.print(a.app, vms)
 }
 
 // stateOf is a VM's state, marked where more was asked for.
@@ -190,7 +190,7 @@ func stateOf(v fleet.VM) string {
 	return v.State
 }
 
-func (a *app) showFleetVM(ctx context.Context, ref, project string) error {
+func (a vmCommands) showFleetVM(ctx context.Context, ref, project string) error {
 	_, v, err := a.fleetVM(ctx, ref, project)
 	if err != nil {
 		return err

@@ -74,7 +74,7 @@ func (f *createFlags) size() error {
 	return nil
 }
 
-func (a *app) vmCreate() *cobra.Command {
+func (a vmCommands) vmCreate() *cobra.Command {
 	f := &createFlags{}
 	cmd := &cobra.Command{
 		Use: "create --project PROJECT --name NAME [flags]", Short: "Create virtual machines in the fleet",
@@ -195,7 +195,7 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-func (a *app) createVMs(ctx context.Context, f *createFlags) error {
+func (a vmCommands) createVMs(ctx context.Context, f *createFlags) error {
 	c, err := a.fleet()
 	if err != nil {
 		return err
@@ -212,7 +212,7 @@ func (a *app) createVMs(ctx context.Context, f *createFlags) error {
 			fmt.Fprintf(a.out, "%s  %s\n", fullName(v), v.ID)
 		}
 	}
-	made, err = f.wait.until(ctx, a, c, made)
+	made, err = f.wait.until(ctx, a.app, c, made)
 	if a.json {
 		for i := range made { // it is in its file, and need not be in a log
 			made[i].PrivateKey = ""
@@ -238,7 +238,7 @@ func createAgain(ctx context.Context, c *fleet.Client, r fleet.VMRequest) ([]fle
 }
 
 // keepKeys writes a private key that the server made, for each VM that has it.
-func (a *app) keepKeys(made []fleet.VM) error {
+func (a vmCommands) keepKeys(made []fleet.VM) error {
 	text := ""
 	for _, v := range made {
 		text = max(text, v.PrivateKey)
@@ -274,7 +274,7 @@ func dataDir() string {
 func keyFile(vm string) string { return filepath.Join(dataDir(), "keys", vm) }
 
 // completeCatalogue offers what the server has for flags that name some of it.
-func (a *app) completeCatalogue(cmd *cobra.Command) {
+func (a vmCommands) completeCatalogue(cmd *cobra.Command) {
 	offer := func(flag string, names func(context.Context, *fleet.Client) ([]string, error)) {
 		if cmd.Flags().Lookup(flag) == nil {
 			return

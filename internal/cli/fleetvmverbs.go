@@ -23,7 +23,7 @@ type verb struct {
 }
 
 // manyVMs is a command on any number of VMs, by names and patterns.
-func (a *app) manyVMs(v verb) *cobra.Command {
+func (a vmCommands) manyVMs(v verb) *cobra.Command {
 	var project string
 	var w waitFlags
 	cmd := &cobra.Command{Use: v.name + " VM...", Short: v.short, Args: cobra.MinimumNArgs(1),
@@ -40,7 +40,7 @@ func (a *app) manyVMs(v verb) *cobra.Command {
 	return cmd
 }
 
-func (a *app) doVMs(ctx context.Context, v verb, refs []string, project string, w waitFlags) error {
+func (a vmCommands) doVMs(ctx context.Context, v verb, refs []string, project string, w waitFlags) error {
 	c, err := a.fleet()
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (a *app) doVMs(ctx context.Context, v verb, refs []string, project string, 
 		}
 		done = append(done, after)
 	}
-	done, err = w.until(ctx, a, c, done)
+	done, err = w.until(ctx, a.app, c, done)
 	if w.wait && v.came != nil {
 		for _, vm := range done {
 			err = errors.Join(err, v.came(vm))
@@ -80,19 +80,19 @@ func (a *app) doVMs(ctx context.Context, v verb, refs []string, project string, 
 	return last
 }
 
-func (a *app) vmStart() *cobra.Command {
+func (a vmCommands) vmStart() *cobra.Command {
 	return a.manyVMs(verb{"start", "Start stopped virtual machines", "is to start", "the VMs run",
 		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) { return c.StartVM(ctx, v.ID) }, nil})
 }
 
-func (a *app) vmRestart() *cobra.Command {
+func (a vmCommands) vmRestart() *cobra.Command {
 	return a.manyVMs(verb{"restart", "Restart virtual machines", "is to restart", "the VMs run again",
 		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
 			return c.RestartVM(ctx, v.ID)
 		}, nil})
 }
 
-func (a *app) vmDelete() *cobra.Command {
+func (a vmCommands) vmDelete() *cobra.Command {
 	return a.manyVMs(verb{"delete", "Delete virtual machines with their disks and leases", "is to be deleted",
 		"the VMs are deleted", func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
 			v, err := c.DeleteVM(ctx, v.ID)
@@ -120,7 +120,7 @@ func resized(v fleet.VM, r fleet.VMResize) error {
 		Hint: "it goes on as it was; end another VM of its host, or make a new one of that size"}
 }
 
-func (a *app) vmResize() *cobra.Command {
+func (a vmCommands) vmResize() *cobra.Command {
 	var r fleet.VMResize
 	var memory string
 	v := verb{"resize", "Resize virtual machines on their hosts; this restarts them",
@@ -149,7 +149,7 @@ func (a *app) vmResize() *cobra.Command {
 	return cmd
 }
 
-func (a *app) vmUpdate() *cobra.Command {
+func (a vmCommands) vmUpdate() *cobra.Command {
 	var tags []string
 	var expires string
 	var set map[string]string
@@ -188,7 +188,7 @@ func (a *app) vmUpdate() *cobra.Command {
 	return cmd
 }
 
-func (a *app) vmRebuild() *cobra.Command {
+func (a vmCommands) vmRebuild() *cobra.Command {
 	var r fleet.VMRebuild
 	cmd := a.manyVMs(verb{"rebuild", "Recreate virtual machines with new disks; names and addresses stay",
 		"is to be rebuilt", "the VMs run again",

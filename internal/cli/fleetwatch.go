@@ -15,7 +15,10 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 )
 
-func (a *app) watchCommand() *cobra.Command {
+// watchCommands are the commands that print changes as they happen.
+type watchCommands struct{ *app }
+
+func (a watchCommands) watchCommand() *cobra.Command {
 	var kinds []string
 	cmd := &cobra.Command{Use: "watch", Short: "Print changes in the fleet as they happen", Args: cobra.NoArgs,
 		Long: `Print a line for each change that you are permitted to see, until the command is
@@ -60,7 +63,7 @@ func watchedKinds() []string {
 	return []string{"vm", "host", "cell", "project", "shape", "network", "group"}
 }
 
-func (a *app) printChange(change fleet.Change) error {
+func (a watchCommands) printChange(change fleet.Change) error {
 	if a.json {
 		return newJSON(a.out).Encode(change)
 	}

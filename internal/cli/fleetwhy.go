@@ -9,12 +9,15 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 )
 
-func (a *app) whyCommand() *cobra.Command {
+// whyCommands are the commands that explain where a VM is, or why it is nowhere.
+type whyCommands struct{ *app }
+
+func (a whyCommands) whyCommand() *cobra.Command {
 	f := &createFlags{}
 	var each bool
 	cmd := &cobra.Command{
 		Use: "why [VM]", Short: "Explain, host by host, why a virtual machine cannot be placed",
-		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeFleetVMs,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: vmCommands{a.app}.completeFleetVMs,
 		Long: `Explain on which hosts of the fleet a virtual machine could be placed, and which constraint
 excludes each of the others. The VM is an existing one, or one described by flags. Nothing
 is created. The last lines list changes, each of which would be enough to place the VM.`,
@@ -48,11 +51,11 @@ is created. The last lines list changes, each of which would be enough to place 
 	}
 	f.registerSize(cmd)
 	cmd.Flags().BoolVar(&each, "each", false, "print the result for every host")
-	a.completeCatalogue(cmd)
+	vmCommands{a.app}.completeCatalogue(cmd)
 	return cmd
 }
 
-func (a *app) printWhy(w fleet.Why, each bool) error {
+func (a whyCommands) printWhy(w fleet.Why, each bool) error {
 	if a.json {
 		return a.printJSON(w)
 	}

@@ -58,7 +58,7 @@ func TestVMListOfHostileNames(t *testing.T) {
 		t.Errorf("%q", b.String())
 	}
 	b.Reset()
-	if err := a.showVM(vm); err != nil {
+	if err := (vmCommands{a}).showVM(vm); err != nil {
 		t.Fatal(err)
 	}
 	if strings.ContainsFunc(b.String(), unprinted) || strings.Contains(b.String(), "\ngrange-2") {

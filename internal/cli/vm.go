@@ -14,7 +14,10 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-func (a *app) vmCommand() *cobra.Command {
+// vmCommands are the commands of VMs.
+type vmCommands struct{ *app }
+
+func (a vmCommands) vmCommand() *cobra.Command {
 	vm := &cobra.Command{Use: "vm", Short: "Manage virtual machines, of the fleet or of this host",
 		Long: `Create, list and stop virtual machines. If a server is configured (--server, $GRANGE_SERVER,
 client.toml, or its socket on this machine), the commands apply to VMs of the fleet.
@@ -48,7 +51,7 @@ Otherwise, and with --local or the agent's --socket, they apply to VMs of this h
 	return vm
 }
 
-func (a *app) vmList() *cobra.Command {
+func (a vmCommands) vmList() *cobra.Command {
 	var f listFlags
 	cmd := localFlag(&cobra.Command{Use: "list", Short: "List virtual machines, of the fleet or of this host",
 		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
@@ -69,7 +72,7 @@ func (a *app) vmList() *cobra.Command {
 }
 
 // vmStop stops VMs of the fleet, whose disks stay, or ends the one of this host, of which nothing stays.
-func (a *app) vmStop() *cobra.Command {
+func (a vmCommands) vmStop() *cobra.Command {
 	cmd := a.manyVMs(verb{"stop", "Stop virtual machines; their disks and places stay", "is to stop",
 		"the VMs have stopped", func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM,
 			error) {
@@ -105,14 +108,14 @@ It keeps its disks and its place. A VM of this host was created for a job; it is
 }
 
 // oneVM is a command on one VM, with completion of its name.
-func (a *app) oneVM(use, short string, project *string, run func(*cobra.Command, string) error) *cobra.Command {
+func (a vmCommands) oneVM(use, short string, project *string, run func(*cobra.Command, string) error) *cobra.Command {
 	cmd := localFlag(&cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeVMs,
 		RunE: func(cmd *cobra.Command, args []string) error { return run(cmd, args[0]) }})
 	projectFlag(cmd, project)
 	return cmd
 }
 
-func (a *app) consoleCommand() *cobra.Command {
+func (a vmCommands) consoleCommand() *cobra.Command {
 	var follow bool
 	var project string
 	cmd := a.oneVM("console VM", "Open or print the serial console of a "+
@@ -133,7 +136,7 @@ func (a *app) consoleCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) completeVMs(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+func (a vmCommands) completeVMs(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	if !a.here(cmd) {
 		return a.completeFleetVMs(cmd, args, typed)
 	}
@@ -173,7 +176,7 @@ func batchOf(vm api.VM) string {
 	return fmt.Sprintf("%s, %d tasks", vm.Batch, vm.Tasks)
 }
 
-func (a *app) showVM(vm api.VM) error {
+func (a vmCommands) showVM(vm api.VM) error {
 	if a.json {
 		return a.printJSON(vm)
 	}

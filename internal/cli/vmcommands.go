@@ -4,5 +4,5 @@ import "github.com/spf13/cobra"
 
 // commandsOfVMs are the commands of virtual machines, the fleet's and those of this host.
 func commandsOfVMs(a *app) []*cobra.Command {
-	return []*cobra.Command{a.vmCommand(), a.sshCommand(), a.groupCommand(), a.whyCommand(), a.watchCommand()}
+	return []*cobra.Command{vmCommands{a}.vmCommand(), sshCommands{a}.sshCommand(), groupCommands{a}.groupCommand(), whyCommands{a}.whyCommand(), watchCommands{a}.watchCommand()}
 }
