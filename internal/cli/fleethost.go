@@ -15,14 +15,14 @@ import (
 )
 
 // fleetHostCommands are about hosts as the server knows them.
-func (a *app) fleetHostCommands() []*cobra.Command {
+func (a hostCommands) fleetHostCommands() []*cobra.Command {
 	return []*cobra.Command{a.hostList(), a.hostOpen(), a.hostClose(), a.hostDrain(), a.hostLabel(), a.hostFence(),
-		a.hostRemoveOrphans(), a.hostEvict(), a.hostForget(), a.hostToken(), a.hostJoinCommand()}
+		a.hostRemoveOrphans(), a.hostEvict(), a.hostForget(), hostTokenCommands{a.app}.hostToken(), a.hostJoinCommand()}
 }
 
 const whichHosts = "HOST is a name, an ID, a pattern such as 'wn-*', or cell:NAME."
 
-func (a *app) hostList() *cobra.Command {
+func (a hostCommands) hostList() *cobra.Command {
 	var cell string
 	cmd := &cobra.Command{Use: "list [PATTERN...]", Short: "List the hosts of the fleet",
 		ValidArgsFunction: a.completeHosts,
@@ -35,7 +35,7 @@ an operator.`, RunE: func(cmd *cobra.Command,
 	return cmd
 }
 
-func (a *app) listHosts(ctx context.Context, cell string, patterns []string) error {
+func (a hostCommands) listHosts(ctx context.Context, cell string, patterns []string) error {
 	c, err := a.fleet()
 	if err != nil {
 		return err
@@ -63,12 +63,12 @@ func isHost(h fleet.Host, word string) bool {
 	return named || word == h.ID || word == "cell:"+h.Cell
 }
 
-func (a *app) printHosts(hosts []fleet.Host) error {
+func (a hostCommands) printHosts(hosts []fleet.Host) error {
 	return table[fleet.Host]{"no hosts", "NAME\tCELL\tSTATE\tVMS\tCPUS\tFREE\tMEMORY\tFREE\tKIND\tSEEN\tNOTE",
 		func(h fleet.Host) []any {
 			return []any{h.Name, h.Cell, h.State, h.VMs, h.CPUs, h.FreeCPUs, farm.Bytes(h.Memory).Rounded(),
 				farm.Bytes(h.FreeMemory).Rounded(), dash(h.Kind), seenText(h), dash(hostNote(h))}
-		}}.print(a, hosts)
+		}}.print(a.app, hosts)
 }
 
 func seenText(h fleet.Host) string {
@@ -107,7 +107,7 @@ func drainText(d fleet.Drain) string {
 }
 
 // showFleetHost prints one host as the server knows it.
-func (a *app) showFleetHost(ctx context.Context, ref string) error {
+func (a hostCommands) showFleetHost(ctx context.Context, ref string) error {
 	c, err := a.fleet()
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ type joinFlags struct {
 	replace                                              bool
 }
 
-func (a *app) hostJoinCommand() *cobra.Command {
+func (a hostCommands) hostJoinCommand() *cobra.Command {
 	var f joinFlags
 	cmd := &cobra.Command{
 		Use: "join --server URL --token-file FILE", Short: "Join this host to a server's fleet", Args: cobra.NoArgs,
@@ -54,7 +54,7 @@ func (a *app) hostJoinCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) joinHost(ctx context.Context, c config.Agent, f joinFlags) error {
+func (a hostCommands) joinHost(ctx context.Context, c config.Agent, f joinFlags) error {
 	server := a.server
 	if server == "" && len(c.Server.URLs) > 0 {
 		server = c.Server.URLs[0]

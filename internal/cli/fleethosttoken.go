@@ -12,13 +12,16 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 )
 
-func (a *app) hostToken() *cobra.Command {
+// hostTokenCommands are the commands of tokens by which hosts join.
+type hostTokenCommands struct{ *app }
+
+func (a hostTokenCommands) hostToken() *cobra.Command {
 	cmd := &cobra.Command{Use: "token", Short: "Manage the tokens with which hosts join"}
 	cmd.AddCommand(a.hostTokenCreate(), a.hostTokenList(), a.hostTokenRevoke())
 	return cmd
 }
 
-func (a *app) hostTokenCreate() *cobra.Command {
+func (a hostTokenCommands) hostTokenCreate() *cobra.Command {
 	var r fleet.JoinTokenRequest
 	var labels []string
 	var valid time.Duration
@@ -47,7 +50,7 @@ a host, and hosts receive users' VMs.`,
 	return cmd
 }
 
-func (a *app) createJoinToken(ctx context.Context, r fleet.JoinTokenRequest) error {
+func (a hostTokenCommands) createJoinToken(ctx context.Context, r fleet.JoinTokenRequest) error {
 	c, err := a.fleet()
 	if err != nil {
 		return err
@@ -63,13 +66,13 @@ func (a *app) createJoinToken(ctx context.Context, r fleet.JoinTokenRequest) err
 	return err
 }
 
-func (a *app) hostTokenList() *cobra.Command {
+func (a hostTokenCommands) hostTokenList() *cobra.Command {
 	t := table[fleet.JoinToken]{"no join tokens", "ID\tCELL\tNAME\tUSED\tVALID UNTIL\tBY",
 		func(k fleet.JoinToken) []any {
 			return []any{k.ID, k.Cell, dash(k.Name), fmt.Sprintf("%d of %d", k.Uses, max(k.Count, 1)),
 				k.Expires.Local().Format(time.DateTime), k.By}
 		}}
-	return t.command(a, "List join tokens, without their secrets",
+	return t.command(a.app, "List join tokens, without their secrets",
 		func(ctx context.Context, c *fleet.Client) ([]fleet.JoinToken, error) {
 			tokens, err := c.JoinTokens(ctx)
 			slices.SortFunc(tokens, func(x, y fleet.JoinToken) int {
@@ -80,7 +83,7 @@ func (a *app) hostTokenList() *cobra.Command {
 		})
 }
 
-func (a *app) hostTokenRevoke() *cobra.Command {
+func (a hostTokenCommands) hostTokenRevoke() *cobra.Command {
 	return &cobra.Command{Use: "revoke ID...", Short: "Revoke join tokens", Args: cobra.MinimumNArgs(1),
 		Long: "Revoke join tokens, so that no more hosts can join with them. Hosts that have joined stay in\n" +
 			"the fleet; `grange host forget` removes a host.",

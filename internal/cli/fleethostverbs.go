@@ -10,7 +10,7 @@ import (
 )
 
 // hostVerb is a command on any number of hosts, which the server does all at once.
-func (a *app) hostVerb(name, short, long string,
+func (a hostCommands) hostVerb(name, short, long string,
 	do func(context.Context, *fleet.Client, []string) ([]fleet.Host, error)) *cobra.Command {
 	return &cobra.Command{Use: name + " HOST...", Short: short, Long: long + "\n\n" + whichHosts,
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeHosts,
@@ -23,7 +23,7 @@ func (a *app) hostVerb(name, short, long string,
 		})}
 }
 
-func (a *app) hostOpen() *cobra.Command {
+func (a hostCommands) hostOpen() *cobra.Command {
 	return a.hostVerb("open", "Open hosts to new VMs, and end their drains",
 		`Open hosts to new VMs, end their drains, and open them in their batch system if they have
 one.`,
@@ -32,7 +32,7 @@ one.`,
 		})
 }
 
-func (a *app) hostClose() *cobra.Command {
+func (a hostCommands) hostClose() *cobra.Command {
 	var reason string
 	cmd := a.hostVerb("close", "Close hosts to new VMs",
 		`Close hosts to new VMs, and to jobs of their batch system if they have one. VMs and jobs on
@@ -44,7 +44,7 @@ the hosts continue to run.`,
 	return cmd
 }
 
-func (a *app) hostDrain() *cobra.Command {
+func (a hostCommands) hostDrain() *cobra.Command {
 	var reason, deadline string
 	cmd := a.hostVerb("drain", "Drain hosts: no new VMs, and existing VMs end",
 		"Close hosts and notify the owners of their VMs. VMs that still run at the deadline are\n"+
@@ -73,7 +73,7 @@ func reasonFlag(cmd *cobra.Command, reason *string) {
 	cmd.Flags().StringVar(reason, "reason", "", "`TEXT` with the reason, shown to users")
 }
 
-func (a *app) hostLabel() *cobra.Command {
+func (a hostCommands) hostLabel() *cobra.Command {
 	var set []string
 	cmd := a.hostVerb("label", "Set labels of hosts",
 		"Set labels of hosts. VMs select hosts by label. An empty value removes a label.",
@@ -88,7 +88,7 @@ func (a *app) hostLabel() *cobra.Command {
 	return cmd
 }
 
-func (a *app) hostFence() *cobra.Command {
+func (a hostCommands) hostFence() *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{Use: "fence HOST", Short: "Declare that nothing runs on a host any more",
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeHosts,
@@ -108,7 +108,7 @@ Do not fence a host that is running: its VMs would run twice.`,
 	return cmd
 }
 
-func (a *app) hostForget() *cobra.Command {
+func (a hostCommands) hostForget() *cobra.Command {
 	return &cobra.Command{Use: "forget HOST...", Short: "Remove hosts without VMs from the fleet",
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeHosts,
 		Long: `Remove hosts that have no VMs of the server from the fleet. Their certificates are no longer

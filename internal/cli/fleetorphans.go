@@ -18,7 +18,7 @@ import (
 // orphansFlags are those of `grange host remove-orphans`.
 type orphansFlags struct{ all, yes bool }
 
-func (a *app) hostRemoveOrphans() *cobra.Command {
+func (a hostCommands) hostRemoveOrphans() *cobra.Command {
 	var f orphansFlags
 	cmd := &cobra.Command{Use: "remove-orphans HOST {VM... | --all}",
 		Short: "Delete VMs of a host that the server has no record of", Args: cobra.MinimumNArgs(1),
@@ -38,7 +38,7 @@ func (a *app) hostRemoveOrphans() *cobra.Command {
 }
 
 // hostEvict is what remove-orphans was called before: it does not ask.
-func (a *app) hostEvict() *cobra.Command {
+func (a hostCommands) hostEvict() *cobra.Command {
 	f := orphansFlags{yes: true}
 	cmd := &cobra.Command{Use: "evict HOST {VM... | --all}", Hidden: true, Args: cobra.MinimumNArgs(1),
 		Deprecated:        "it is called `grange host remove-orphans` now, and asks first",
@@ -50,7 +50,7 @@ func (a *app) hostEvict() *cobra.Command {
 	return cmd
 }
 
-func (a *app) removeOrphans(ctx context.Context, host string, vms []string, f orphansFlags) error {
+func (a hostCommands) removeOrphans(ctx context.Context, host string, vms []string, f orphansFlags) error {
 	if f.all == (len(vms) > 0) {
 		return usage("grange host remove-orphans HOST VM..., or grange host remove-orphans HOST --all",
 			"which VMs is not said, or twice")
@@ -114,7 +114,7 @@ func orphansOf(h fleet.Host, names []string) ([]fleet.Orphan, error) {
 }
 
 // askForOrphans shows what would be deleted, and gets a yes.
-func (a *app) askForOrphans(ctx context.Context, orphans []fleet.Orphan, f orphansFlags) error {
+func (a hostCommands) askForOrphans(ctx context.Context, orphans []fleet.Orphan, f orphansFlags) error {
 	if f.yes {
 		return nil
 	}
@@ -142,7 +142,7 @@ func orphanText(h fleet.Host, s fleet.Orphan) string {
 }
 
 // completeOrphans offers hosts, then the orphans of one.
-func (a *app) completeOrphans(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+func (a hostCommands) completeOrphans(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return a.completeHosts(cmd, args, typed)
 	}

@@ -16,10 +16,13 @@ import (
 	"github.com/grange-project/grange/internal/wire"
 )
 
-func (a *app) hostCommand() *cobra.Command {
+// hostCommands are the commands of hosts: this one, recorded ones, and those of the fleet.
+type hostCommands struct{ *app }
+
+func (a hostCommands) hostCommand() *cobra.Command {
 	host := &cobra.Command{Use: "host", Short: "Show, record and compare hosts; manage the hosts of a fleet"}
 	host.AddCommand(a.hostShowCommand(), a.hostRecordCommand(), a.hostCompareCommand())
-	host.AddCommand(a.hostFitCommand())
+	host.AddCommand(fitCommands{a.app}.hostFitCommand())
 	host.AddCommand(a.fleetHostCommands()...)
 	return host
 }
@@ -32,7 +35,7 @@ Free memory is what the agent can still grant. If no agent runs, the host is rea
 and what runs on it is not named. With HOST, show a host of the fleet as the server records
 it.`
 
-func (a *app) hostShowCommand() *cobra.Command {
+func (a hostCommands) hostShowCommand() *cobra.Command {
 	var from string
 	cmd := &cobra.Command{
 		Use:   "show [HOST]",
@@ -52,7 +55,7 @@ func (a *app) hostShowCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) showHost(ctx context.Context, from string) error {
+func (a hostCommands) showHost(ctx context.Context, from string) error {
 	var agent *api.Host
 	if from == "" {
 		answer, err := a.client().Host(ctx)
@@ -76,7 +79,7 @@ func (a *app) showHost(ctx context.Context, from string) error {
 	return a.drawHost(h, agent)
 }
 
-func (a *app) drawHost(h farm.HostFacts, agent *api.Host) error {
+func (a hostCommands) drawHost(h farm.HostFacts, agent *api.Host) error {
 	t, holders := h.Topology, map[int]string{}
 	if agent != nil {
 		var err error

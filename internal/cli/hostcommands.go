@@ -4,5 +4,5 @@ import "github.com/spf13/cobra"
 
 // commandsOfHosts are the commands of hosts.
 func commandsOfHosts(a *app) []*cobra.Command {
-	return []*cobra.Command{a.hostCommand(), a.selftestCommand()}
+	return []*cobra.Command{hostCommands{a}.hostCommand(), selftestCommands{a}.selftestCommand()}
 }

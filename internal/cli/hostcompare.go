@@ -17,7 +17,7 @@ const compareLong = "Compare two recorded hosts, or a recorded host with this ho
 	"host the guest lacks.\n\n" +
 	"Exit status 4: VMs with CPU mode host-model could not move."
 
-func (a *app) hostCompareCommand() *cobra.Command {
+func (a hostCommands) hostCompareCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "compare FROM [TO]", Short: "Report what prevents VMs from moving between two hosts", Long: compareLong,
 		Example: "  grange host compare old.tar new.tar\n  grange host compare old.tar          # with this host\n  " +
@@ -38,7 +38,7 @@ func (a *app) hostCompareCommand() *cobra.Command {
 	}
 }
 
-func (a *app) showComparison(c tuning.Comparison) error {
+func (a hostCommands) showComparison(c tuning.Comparison) error {
 	if a.json {
 		if err := a.printJSON(comparisonJSON(c)); err != nil {
 			return err
@@ -52,7 +52,7 @@ func (a *app) showComparison(c tuning.Comparison) error {
 	return nil
 }
 
-func (a *app) printComparison(c tuning.Comparison) {
+func (a hostCommands) printComparison(c tuning.Comparison) {
 	for _, d := range c.Differences {
 		effect := "a remark"
 		if len(d.Stops) > 0 {

@@ -34,7 +34,10 @@ var senseless = []farm.Code{farm.CodeUsage, farm.CodeBadSize, farm.CodeBadCPULis
 // worded are the flags that a property says as well.
 var worded = []string{"page-size", "pages", "threads", "numa", "emulator"}
 
-func (a *app) hostFitCommand() *cobra.Command {
+// fitCommands are the commands that plan VMs on a host.
+type fitCommands struct{ *app }
+
+func (a fitCommands) hostFitCommand() *cobra.Command {
 	var f fitFlags
 	cmd := &cobra.Command{
 		Use:   "fit",
@@ -128,7 +131,7 @@ func number(b bool) int {
 // maxFits bounds --count.
 const maxFits = 10000
 
-func (a *app) fitVMs(ctx context.Context, f fitFlags) error {
+func (a fitCommands) fitVMs(ctx context.Context, f fitFlags) error {
 	req, err := f.request()
 	if err != nil {
 		return err

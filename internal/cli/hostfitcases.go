@@ -17,7 +17,7 @@ type malformed struct {
 }
 
 // fitCases answers the placement cases of a file, one line each.
-func (a *app) fitCases(path string) error {
+func (a fitCommands) fitCases(path string) error {
 	in := io.Reader(os.Stdin)
 	if path != "-" {
 		f, err := os.Open(path)

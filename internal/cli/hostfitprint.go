@@ -87,7 +87,7 @@ func fitOf(p farm.Plan, err error) fitVM {
 	return vm
 }
 
-func (a *app) printFit(r fitReport, room numa.Room) error {
+func (a fitCommands) printFit(r fitReport, room numa.Room) error {
 	if a.json {
 		return a.printJSON(r)
 	}
@@ -115,7 +115,7 @@ func (a *app) printFit(r fitReport, room numa.Room) error {
 	return nil
 }
 
-func (a *app) printFitVM(n int, host string, vm fitVM) error {
+func (a fitCommands) printFitVM(n int, host string, vm fitVM) error {
 	fmt.Fprintf(a.out, "VM %d fits %s; the guest sees %d × %d × %d (sockets × cores × threads)\n", n, host,
 		vm.Guest.Sockets, vm.Guest.Cores, vm.Guest.Threads)
 	t := newColumns(a.out)

@@ -25,7 +25,7 @@ keys, command lines of other programs, commands of jobs, or the contents of disk
 first 104 bytes of qcow2 images. --anonymous replaces MAC addresses and the names of the
 host, VMs and disks. Inspect the archive with tar before you pass it on.`
 
-func (a *app) hostRecordCommand() *cobra.Command {
+func (a hostCommands) hostRecordCommand() *cobra.Command {
 	var from, file string
 	var anonymous bool
 	cmd := &cobra.Command{
@@ -51,7 +51,7 @@ func (a *app) hostRecordCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) recordHost(ctx context.Context, from, file string, anonymous bool) error {
+func (a hostCommands) recordHost(ctx context.Context, from, file string, anonymous bool) error {
 	for _, ending := range []string{".bz2", ".zst", ".xz", ".zip", ".txtar"} {
 		if strings.HasSuffix(file, ending) {
 			return usage("let it end in .tar or .tar.gz", "recordings are not made as %s", ending)

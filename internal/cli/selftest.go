@@ -33,7 +33,10 @@ type selftestFlags struct {
 	list, site, yes       bool
 }
 
-func (a *app) selftestCommand() *cobra.Command {
+// selftestCommands are the commands that try this host.
+type selftestCommands struct{ *app }
+
+func (a selftestCommands) selftestCommand() *cobra.Command {
 	var f selftestFlags
 	cmd := &cobra.Command{
 		Use: "selftest", Short: "Test that jobs run correctly on this host",
@@ -85,7 +88,7 @@ func checkNames() []string {
 	return names
 }
 
-func (a *app) listChecks() error {
+func (a selftestCommands) listChecks() error {
 	if a.json {
 		return a.printJSON(checkNames())
 	}
@@ -113,7 +116,7 @@ func (f selftestFlags) check() error {
 	return nil
 }
 
-func (a *app) selftest(ctx context.Context, f selftestFlags, named bool) error {
+func (a selftestCommands) selftest(ctx context.Context, f selftestFlags, named bool) error {
 	c, err := a.selftestConfig(ctx, f, named)
 	if err != nil {
 		return err
@@ -138,7 +141,7 @@ func (a *app) selftest(ctx context.Context, f selftestFlags, named bool) error {
 	return nil
 }
 
-func (a *app) writeSelftest(file string, r report.Report) error {
+func (a selftestCommands) writeSelftest(file string, r report.Report) error {
 	if file != "" {
 		write := report.HTML
 		if strings.HasSuffix(strings.ToLower(file), ".json") {
@@ -155,7 +158,7 @@ func (a *app) writeSelftest(file string, r report.Report) error {
 }
 
 // consent reports what the test would use where others use the host, and asks whether it may.
-func (a *app) consent(ctx context.Context, c selftest.Config, yes bool) error {
+func (a selftestCommands) consent(ctx context.Context, c selftest.Config, yes bool) error {
 	text, busy, err := selftest.Others(ctx, c)
 	if err != nil || !busy {
 		return err
@@ -175,7 +178,7 @@ func (a *app) consent(ctx context.Context, c selftest.Config, yes bool) error {
 	return nil
 }
 
-func (a *app) selftestConfig(ctx context.Context, f selftestFlags, named bool) (selftest.Config, error) {
+func (a selftestCommands) selftestConfig(ctx context.Context, f selftestFlags, named bool) (selftest.Config, error) {
 	agent, err := readConfig(f.config, named)
 	if err != nil {
 		return selftest.Config{}, err
