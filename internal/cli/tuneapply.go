@@ -29,7 +29,10 @@ type applyFlags struct {
 	yes, wait, drain bool
 }
 
-func (a *app) tuneApplyCommands() []*cobra.Command {
+// applyCommands are the commands that change a host's tuning, and take changes back.
+type applyCommands struct{ *app }
+
+func (a applyCommands) tuneApplyCommands() []*cobra.Command {
 	return []*cobra.Command{a.tunePlan(), a.tuneApply(), a.tuneUndo(), a.tuneHistory(), a.tuneDrift()}
 }
 
@@ -39,7 +42,7 @@ const (
 	mendNot  = "do not fix findings of this `RULE`"
 )
 
-func (a *app) tunePlan() *cobra.Command {
+func (a applyCommands) tunePlan() *cobra.Command {
 	var f applyFlags
 	cmd := &cobra.Command{
 		Use: "plan", Short: "Show what apply would change, as a diff", Args: cobra.NoArgs,
@@ -56,7 +59,7 @@ module and kernel parameter, with its current state. Nothing is changed.`,
 	return cmd
 }
 
-func (a *app) tuneApply() *cobra.Command {
+func (a applyCommands) tuneApply() *cobra.Command {
 	var f applyFlags
 	cmd := &cobra.Command{
 		Use: "apply", Short: "Fix what the audit found; undo all changes if one fails",
@@ -89,7 +92,7 @@ func (a *app) tuneApply() *cobra.Command {
 	return cmd
 }
 
-func (a *app) tuneUndo() *cobra.Command {
+func (a applyCommands) tuneUndo() *cobra.Command {
 	var root string
 	var force, drain bool
 	cmd := &cobra.Command{
@@ -115,7 +118,7 @@ Settings that were changed since are listed and kept, unless --force is given.`,
 	return cmd
 }
 
-func (a *app) tuneHistory() *cobra.Command {
+func (a applyCommands) tuneHistory() *cobra.Command {
 	var root string
 	cmd := &cobra.Command{
 		Use: "history", Short: "List the changes that were applied, with time, user and result", Args: cobra.NoArgs,
@@ -125,7 +128,7 @@ func (a *app) tuneHistory() *cobra.Command {
 	return cmd
 }
 
-func (a *app) tuneDrift() *cobra.Command {
+func (a applyCommands) tuneDrift() *cobra.Command {
 	var root string
 	cmd := &cobra.Command{
 		Use: "drift", Short: "List settings that differ from what was applied", Args: cobra.NoArgs,
@@ -205,7 +208,7 @@ func readPlan(ctx context.Context, f applyFlags) (p apply.Plan, blocked, err err
 	return p, inTree(f.root, p.Ready(system)), nil
 }
 
-func (a *app) plan(ctx context.Context, f applyFlags) error {
+func (a applyCommands) plan(ctx context.Context, f applyFlags) error {
 	p, blocked, err := readPlan(ctx, f)
 	if err != nil {
 		return err
@@ -213,7 +216,7 @@ func (a *app) plan(ctx context.Context, f applyFlags) error {
 	if a.json {
 		return unsaid("the plan could not be printed", a.printJSON(planJSON(p, blocked)))
 	}
-	text := p.Text(tuning.Rules(), a.style().Width)
+	text := p.Text(tuning.Rules(), style(a.app).Width)
 	if blocked != nil {
 		message, hint := explain(blocked)
 		text += "\n" + a.fold("not now: ", message) + "  try: " + hint + "\n" // a command in it is for copying
@@ -222,9 +225,11 @@ func (a *app) plan(ctx context.Context, f applyFlags) error {
 	return unsaid("the plan could not be printed", err)
 }
 
-func (a *app) fold(label, text string) string { return tuning.Fold(label, text, a.style().Width) }
+func (a applyCommands) fold(label, text string) string {
+	return tuning.Fold(label, text, style(a.app).Width)
+}
 
-func (a *app) apply(ctx context.Context, f applyFlags) error {
+func (a applyCommands) apply(ctx context.Context, f applyFlags) error {
 	system, err := systemAt(f.root)
 	if err != nil {
 		return err
@@ -244,7 +249,7 @@ func (a *app) apply(ctx context.Context, f applyFlags) error {
 }
 
 // make makes a plan that was agreed to, audits again, and prints what became of it.
-func (a *app) make(ctx context.Context, system apply.System, p apply.Plan, f applyFlags) error {
+func (a applyCommands) make(ctx context.Context, system apply.System, p apply.Plan, f applyFlags) error {
 	result := appliedJSON{Remaining: []remainingJSON{}}
 	if len(p.Steps) > 0 {
 		run, err := apply.Do(ctx, system, p, a.applyOptions())
@@ -273,7 +278,7 @@ func (a *app) make(ctx context.Context, system apply.System, p apply.Plan, f app
 
 // appliedText returns what became of a plan. What a person has to do was in the plan; it is said again only after
 // something was done.
-func (a *app) appliedText(p apply.Plan, result appliedJSON, root string) string {
+func (a applyCommands) appliedText(p apply.Plan, result appliedJSON, root string) string {
 	var b strings.Builder
 	if result.ID != "" {
 		fmt.Fprintf(&b, "applied as %s; `%s` takes it back\n", result.ID, withRoot("grange tune undo", root))
@@ -301,7 +306,7 @@ func (a *app) appliedText(p apply.Plan, result appliedJSON, root string) string 
 
 // agreedPlan shows the plan and gets a yes for it, unless it is the one that was agreed to. Where it has to wait for
 // VMs, the plan is made anew after, and when that is another one it is shown again.
-func (a *app) agreedPlan(ctx context.Context, system apply.System, f applyFlags, agreed string) (p apply.Plan,
+func (a applyCommands) agreedPlan(ctx context.Context, system apply.System, f applyFlags, agreed string) (p apply.Plan,
 	err error) {
 	for {
 		if p, agreed, err = a.agree(ctx, system, f, agreed); err != nil {
@@ -322,12 +327,12 @@ func (a *app) agreedPlan(ctx context.Context, system apply.System, f applyFlags,
 
 // agree makes a plan, and where it is not the one that was agreed to shows it and gets a yes. text is what was agreed
 // to then.
-func (a *app) agree(ctx context.Context, system apply.System, f applyFlags, agreed string) (p apply.Plan, text string,
+func (a applyCommands) agree(ctx context.Context, system apply.System, f applyFlags, agreed string) (p apply.Plan, text string,
 	err error) {
 	if p, err = planAt(ctx, system, f); err != nil {
 		return p, "", err
 	}
-	if text = p.Text(tuning.Rules(), a.style().Width); text == agreed {
+	if text = p.Text(tuning.Rules(), style(a.app).Width); text == agreed {
 		return p, text, nil
 	}
 	if !a.json {
@@ -344,7 +349,7 @@ func (a *app) agree(ctx context.Context, system apply.System, f applyFlags, agre
 }
 
 // ready is what stands in the way of a plan but for VMs that --wait and --drain wait for.
-func (a *app) ready(p apply.Plan, system apply.System, f applyFlags) error {
+func (a applyCommands) ready(p apply.Plan, system apply.System, f applyFlags) error {
 	err := p.Ready(system)
 	if own := new(farm.Error); (f.wait || f.drain) && errors.As(err, &own) && own.Code == farm.CodeVMsRunning {
 		return nil
@@ -352,7 +357,7 @@ func (a *app) ready(p apply.Plan, system apply.System, f applyFlags) error {
 	return err
 }
 
-func (a *app) tellVMs(vms []apply.VM) {
+func (a applyCommands) tellVMs(vms []apply.VM) {
 	var names []string
 	for _, v := range vms {
 		names = append(names, v.String())
@@ -361,7 +366,7 @@ func (a *app) tellVMs(vms []apply.VM) {
 }
 
 // ask gets a yes on a terminal.
-func (a *app) ask(ctx context.Context, p apply.Plan, f applyFlags) error {
+func (a applyCommands) ask(ctx context.Context, p apply.Plan, f applyFlags) error {
 	if f.yes || len(p.Steps) == 0 {
 		return nil
 	}
@@ -376,7 +381,7 @@ func (a *app) ask(ctx context.Context, p apply.Plan, f applyFlags) error {
 	return &farm.Error{Kind: farm.Invalid, Code: CodeNeedsYes, Message: "nothing was changed"}
 }
 
-func (a *app) applyOptions() apply.Options {
+func (a applyCommands) applyOptions() apply.Options {
 	return apply.Options{Who: apply.Me(), Tell: func(p apply.Progress) {
 		verb, step := "", p.Step
 		if p.Undo {
@@ -386,7 +391,7 @@ func (a *app) applyOptions() apply.Options {
 	}}
 }
 
-func (a *app) undo(ctx context.Context, dir, id string, force bool) error {
+func (a applyCommands) undo(ctx context.Context, dir, id string, force bool) error {
 	system, err := systemAt(dir)
 	if err != nil {
 		return err
@@ -399,7 +404,7 @@ func (a *app) undo(ctx context.Context, dir, id string, force bool) error {
 	return a.printUndone(run)
 }
 
-func (a *app) printUndone(run *apply.Run) error {
+func (a applyCommands) printUndone(run *apply.Run) error {
 	if a.json {
 		return unsaid(run.ID+" is undone, and that could not be printed", a.printJSON(runJSON(run)))
 	}
@@ -407,7 +412,7 @@ func (a *app) printUndone(run *apply.Run) error {
 	return unsaid(run.ID+" is undone, and that could not be printed", err)
 }
 
-func (a *app) history(dir string) error {
+func (a applyCommands) history(dir string) error {
 	system, err := systemAt(dir)
 	if err != nil {
 		return err
@@ -443,7 +448,7 @@ func (a *app) history(dir string) error {
 	return unsaid("the history could not be printed", err)
 }
 
-func (a *app) drift(ctx context.Context, dir string) error {
+func (a applyCommands) drift(ctx context.Context, dir string) error {
 	system, err := systemAt(dir)
 	if err != nil {
 		return err

@@ -33,7 +33,7 @@ var (
 	formats = []string{"table", "json", "sarif", "html", "journal"}
 )
 
-func (a *app) tuneAudit() *cobra.Command {
+func (a tuneCommands) tuneAudit() *cobra.Command {
 	var f auditFlags
 	cmd := &cobra.Command{
 		Use: "audit", Short: "Audit the configuration of a host for virtual machines",
@@ -67,7 +67,7 @@ Exit status 0: there are no findings at or above --fail-on. Otherwise, by the wo
 	return cmd
 }
 
-func (a *app) audit(ctx context.Context, f auditFlags) error {
+func (a tuneCommands) audit(ctx context.Context, f auditFlags) error {
 	if err := f.check(); err != nil {
 		return err
 	}
@@ -165,9 +165,9 @@ func profileOf(name string) (tuning.Profile, error) {
 	return tuning.ParseProfile(text, name)
 }
 
-func (a *app) writeAudit(f auditFlags, r tuning.Report, about report.About) error {
+func (a tuneCommands) writeAudit(f auditFlags, r tuning.Report, about report.About) error {
 	if f.output == "" {
-		return auditTo(rawOf(a.out), f.format, r, about, a.style())
+		return auditTo(rawOf(a.out), f.format, r, about, style(a.app))
 	}
 	err := writeFile(f.output, func(w io.Writer) error { return auditTo(w, f.format, r, about, report.Style{}) })
 	if err != nil {
@@ -196,7 +196,7 @@ func auditTo(w io.Writer, format string, r tuning.Report, about report.About, st
 
 // style is what standard output can show: colours on a terminal only, and never where the reader said not to
 // (no-color.org).
-func (a *app) style() report.Style {
+func style(a *app) report.Style {
 	out, ok := fileOf(a.out)
 	if !ok || !term.IsTerminal(int(out.Fd())) {
 		return report.Style{}

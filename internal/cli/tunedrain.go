@@ -28,7 +28,7 @@ func (g agentGate) EndDrain(ctx context.Context) error { return g.client.EndDrai
 
 // applyDrained is apply with the host drained where the plan needs that. What an earlier one that was cut short has
 // left is taken back first, and its drain is ended with ours.
-func (a *app) applyDrained(ctx context.Context, system apply.System, f applyFlags) error {
+func (a applyCommands) applyDrained(ctx context.Context, system apply.System, f applyFlags) error {
 	err := apply.Startable(system)
 	cut := farm.IsCode(err, farm.CodeUnfinished)
 	if err != nil && !cut {
@@ -56,7 +56,7 @@ func (a *app) applyDrained(ctx context.Context, system apply.System, f applyFlag
 }
 
 // endDrain ends the drain of an earlier command that was killed after its last step. Without an agent there is none.
-func (a *app) endDrain(ctx context.Context) error {
+func (a applyCommands) endDrain(ctx context.Context) error {
 	if err := a.client().EndDrain(context.WithoutCancel(ctx)); !errors.Is(err, api.ErrNoAgent) {
 		return err
 	}
@@ -65,7 +65,7 @@ func (a *app) endDrain(ctx context.Context) error {
 
 // undoDrained is undo on a drained host. Given again after a kill it must not take back an earlier apply: so the apply
 // is named, unless one was cut short.
-func (a *app) undoDrained(ctx context.Context, id string, force bool) error {
+func (a applyCommands) undoDrained(ctx context.Context, id string, force bool) error {
 	system, err := apply.Live()
 	if err != nil {
 		return err
@@ -92,6 +92,6 @@ func (a *app) undoDrained(ctx context.Context, id string, force bool) error {
 		})
 }
 
-func (a *app) tellDrained(left []string) {
+func (a applyCommands) tellDrained(left []string) {
 	fmt.Fprintf(a.err, "no VM starts on this host now; waiting for these to end: %s\n", strings.Join(left, ", "))
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/grange-project/grange/internal/tuning/report"
 )
 
-func (a *app) tuneRules() *cobra.Command {
+func (a tuneCommands) tuneRules() *cobra.Command {
 	return &cobra.Command{
 		Use: "rules", Short: "List the rules of the audit", Args: cobra.NoArgs,
 		Long: `List the rules of the audit. The severity of a rule is the highest that its findings can
 have.`,
 		RunE: func(*cobra.Command, []string) error {
 			if !a.json {
-				return report.Rules(rawOf(a.out), tuning.Rules(), a.style())
+				return report.Rules(rawOf(a.out), tuning.Rules(), style(a.app))
 			}
 			list := []report.Rule{}
 			for _, r := range tuning.Rules() {
@@ -27,7 +27,7 @@ have.`,
 	}
 }
 
-func (a *app) tuneExplain() *cobra.Command {
+func (a tuneCommands) tuneExplain() *cobra.Command {
 	return &cobra.Command{
 		Use: "explain RULE", Short: "Explain a rule: reason, cost with its source, fix, risk, undo",
 		Args:              cobra.ExactArgs(1),
@@ -40,12 +40,12 @@ func (a *app) tuneExplain() *cobra.Command {
 			if a.json {
 				return a.printJSON(report.RuleOf(r))
 			}
-			return report.Explain(rawOf(a.out), r, a.style())
+			return report.Explain(rawOf(a.out), r, style(a.app))
 		},
 	}
 }
 
-func (a *app) tuneProfiles() *cobra.Command {
+func (a tuneCommands) tuneProfiles() *cobra.Command {
 	return &cobra.Command{
 		Use: "profiles [NAME]", Short: "List the built-in profiles, or print one as TOML",
 		Args: cobra.MaximumNArgs(1),
@@ -69,7 +69,7 @@ func (a *app) tuneProfiles() *cobra.Command {
 	}
 }
 
-func (a *app) showProfile(name string) error {
+func (a tuneCommands) showProfile(name string) error {
 	p, text, err := tuning.ProfileByName(name)
 	if err != nil {
 		return err

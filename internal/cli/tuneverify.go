@@ -17,7 +17,7 @@ import (
 	"github.com/grange-project/grange/internal/tuning/verify"
 )
 
-func (a *app) tuneVerifyCommand() *cobra.Command {
+func (a tuneCommands) tuneVerifyCommand() *cobra.Command {
 	var from string
 	cmd := &cobra.Command{
 		Use:   "verify [VM...]",
@@ -129,7 +129,7 @@ func only(r verify.Report, names []string, where string) (verify.Report, error) 
 	return out, nil
 }
 
-func (a *app) printProof(r verify.Report, notes []string) error {
+func (a tuneCommands) printProof(r verify.Report, notes []string) error {
 	if a.json {
 		return a.printJSON(proofJSON(r, notes))
 	}

@@ -104,7 +104,7 @@ func TestProofIsPrintable(t *testing.T) {
 	a := &app{out: &text}
 	report := verify.Report{VMs: []verify.VM{{Name: name, Lines: []verify.Line{{Thread: "emulator"}}}},
 		Problems: []verify.Problem{{VM: name, Others: []string{name}, Message: "beside " + name}}}
-	if err := a.printProof(report, []string{"VM " + name}); err != nil {
+	if err := (tuneCommands{a}).printProof(report, []string{"VM " + name}); err != nil {
 		t.Fatal(err)
 	}
 	if got := text.String(); strings.ContainsAny(got, "\x1b\u202e") || strings.Count(got, "a?]0;b?c") != 5 {
