@@ -15,7 +15,10 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-func (a *app) batchCommand() *cobra.Command {
+// batchCommands are the commands for every batch system.
+type batchCommands struct{ *app }
+
+func (a batchCommands) batchCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "batch",
 		Short: "Check a batch system's master; reserve resources for host jobs"}
 	cmd.AddCommand(a.batchCheckCommand(), a.batchExplainCommand(), a.batchClaimCommand(), a.batchReleaseCommand())
@@ -29,7 +32,7 @@ type batchCheckFlags struct {
 	all          bool
 }
 
-func (a *app) batchCheckCommand() *cobra.Command {
+func (a batchCommands) batchCheckCommand() *cobra.Command {
 	var f batchCheckFlags
 	cmd := &cobra.Command{
 		Use: "check", Short: "Check a batch system's master against the size of a fleet",
@@ -62,7 +65,7 @@ will refuse nodes or jobs.`,
 	return cmd
 }
 
-func (a *app) batchCheck(f batchCheckFlags) error {
+func (a batchCommands) batchCheck(f batchCheckFlags) error {
 	if f.fleet.Hosts < 0 || f.fleet.VMs < 0 || f.fleet.Jobs < 0 {
 		return usage("", "a fleet of %d hosts, %d VMs and %d jobs", f.fleet.Hosts, f.fleet.VMs, f.fleet.Jobs)
 	}
@@ -133,7 +136,7 @@ func verdictOf(r limits.Result) string {
 	return string(r.Severity)
 }
 
-func (a *app) printLimits(system farm.BatchSystem, m limits.Master, f batchCheckFlags, results []limits.Result) error {
+func (a batchCommands) printLimits(system farm.BatchSystem, m limits.Master, f batchCheckFlags, results []limits.Result) error {
 	if a.json {
 		checks := []limitJSON{}
 		for _, r := range results {
@@ -179,7 +182,7 @@ func (a *app) printLimits(system farm.BatchSystem, m limits.Master, f batchCheck
 	return nil
 }
 
-func (a *app) batchExplainCommand() *cobra.Command {
+func (a batchCommands) batchExplainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "explain", Short: "Print what the calling process would get as a batch job, and why", Args: cobra.NoArgs,
 		Long: `Print what the agent would allot to the calling process as a batch job: image, shape, CPUs,

@@ -9,7 +9,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-func (a *app) batchClaimCommand() *cobra.Command {
+func (a batchCommands) batchClaimCommand() *cobra.Command {
 	var c api.Claim
 	var memory string
 	cmd := &cobra.Command{
@@ -54,7 +54,7 @@ regardless, because the batch system has already allocated the resources.`,
 	return cmd
 }
 
-func (a *app) batchReleaseCommand() *cobra.Command {
+func (a batchCommands) batchReleaseCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "release KEY", Short: "End the claim of a job on the host (for epilogs)",
 		Example: "  grange batch release gridengine/17",

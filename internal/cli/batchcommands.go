@@ -4,6 +4,6 @@ import "github.com/spf13/cobra"
 
 // commandsOfBatchSystems are the commands of batch systems.
 func commandsOfBatchSystems(a *app) []*cobra.Command {
-	return []*cobra.Command{a.slurmCommand(), a.gridEngineCommand(), a.htcondorCommand(), a.pbsCommand(),
-		a.lsfCommand(), a.batchCommand(), a.workerCommand()}
+	return []*cobra.Command{slurmCommands{a}.slurmCommand(), gridEngineCommands{a}.gridEngineCommand(), condorCommands{a}.htcondorCommand(), pbsCommands{a}.pbsCommand(),
+		lsfCommands{a}.lsfCommand(), batchCommands{a}.batchCommand(), workerCommands{a}.workerCommand()}
 }

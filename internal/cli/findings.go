@@ -7,7 +7,7 @@ import (
 )
 
 // tellFindings prints what a check of a batch system found. The exit status is 1 when something is broken.
-func (a *app) tellFindings(findings []batch.Finding) error {
+func tellFindings(a *app, findings []batch.Finding) error {
 	if a.json {
 		if err := a.printJSON(findings); err != nil {
 			return err

@@ -17,7 +17,10 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-func (a *app) gridEngineCommand() *cobra.Command {
+// gridEngineCommands are the commands for Grid Engine.
+type gridEngineCommands struct{ *app }
+
+func (a gridEngineCommands) gridEngineCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "gridengine", Short: "Set up and check Grid Engine for jobs in virtual machines"}
 	host := &cobra.Command{Use: "host", Short: "Add execution hosts to a cell, and remove them"}
 	host.AddCommand(a.gridEngineHost("add", "Add an execution host to a queue", (*gridengine.Cell).AddHost),
@@ -54,7 +57,7 @@ func setupFlags(cmd *cobra.Command) *gridengine.Setup {
 	return s
 }
 
-func (a *app) gridEngineInstall() *cobra.Command {
+func (a gridEngineCommands) gridEngineInstall() *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{Use: "install --queue QUEUE [--host HOST]",
 		Short: "Configure a queue to run its jobs in virtual machines",
@@ -102,7 +105,7 @@ created.`,
 	return cmd
 }
 
-func (a *app) gridEngineCheck() *cobra.Command {
+func (a gridEngineCommands) gridEngineCheck() *cobra.Command {
 	cmd := &cobra.Command{Use: "check --queue QUEUE [--host HOST]",
 		Short: "Check a queue whose jobs run in virtual machines",
 		Long: `Check the configuration of a queue whose jobs run in virtual machines. The command reports
@@ -120,12 +123,12 @@ Exit status 1: jobs cannot run, or could run outside of a VM.`}
 			found = append(found, batch.Finding{ID: "queue", Level: batch.Good, Where: s.Queue,
 				Found: "its jobs run in virtual machines"})
 		}
-		return a.tellFindings(found)
+		return tellFindings(a.app, found)
 	}
 	return cmd
 }
 
-func (a *app) gridEngineSensor() *cobra.Command {
+func (a gridEngineCommands) gridEngineSensor() *cobra.Command {
 	var host string
 	cmd := &cobra.Command{Use: "load-sensor", Short: "Report this host's free VMs and images to Grid Engine",
 		Hidden: true, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
@@ -146,7 +149,7 @@ func (a *app) gridEngineSensor() *cobra.Command {
 // sensorTimeout is less than the time between two reports: a host of yesterday's load is worse than one of none.
 const sensorTimeout = 5 * time.Second
 
-func (a *app) gridEngineLoad(ctx context.Context) (gridengine.Load, error) {
+func (a gridEngineCommands) gridEngineLoad(ctx context.Context) (gridengine.Load, error) {
 	ctx, cancel := context.WithTimeout(ctx, sensorTimeout)
 	defer cancel()
 	var l gridengine.Load
@@ -169,7 +172,7 @@ func (a *app) gridEngineLoad(ctx context.Context) (gridengine.Load, error) {
 	return l, nil
 }
 
-func (a *app) gridEngineSignal(use, short string, do func(pid int) error) *cobra.Command {
+func (a gridEngineCommands) gridEngineSignal(use, short string, do func(pid int) error) *cobra.Command {
 	return &cobra.Command{Use: use + " PID", Short: short, Hidden: true, Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			pid, err := strconv.Atoi(args[0])
@@ -180,7 +183,7 @@ func (a *app) gridEngineSignal(use, short string, do func(pid int) error) *cobra
 		}}
 }
 
-func (a *app) gridEngineTerminate() *cobra.Command {
+func (a gridEngineCommands) gridEngineTerminate() *cobra.Command {
 	var grace time.Duration
 	cmd := &cobra.Command{Use: "terminate PID", Short: "End a job: send TERM, wait, send KILL", Hidden: true,
 		Args: cobra.ExactArgs(1), RunE: func(_ *cobra.Command, args []string) error {
@@ -194,7 +197,7 @@ func (a *app) gridEngineTerminate() *cobra.Command {
 	return cmd
 }
 
-func (a *app) gridEngineShepherd() *cobra.Command {
+func (a gridEngineCommands) gridEngineShepherd() *cobra.Command {
 	return &cobra.Command{Use: "shepherd -- NAME [ARGUMENT...]",
 		Short: "Start sge_shepherd without the limit that prevents the wrapper's start", Hidden: true,
 		Args: cobra.MinimumNArgs(1), RunE: func(_ *cobra.Command, args []string) error {
@@ -210,7 +213,7 @@ func (a *app) gridEngineShepherd() *cobra.Command {
 		}}
 }
 
-func (a *app) gridEngineHost(use, short string,
+func (a gridEngineCommands) gridEngineHost(use, short string,
 	do func(*gridengine.Cell, context.Context, gridengine.NewHost) error) *cobra.Command {
 	var h gridengine.NewHost
 	cmd := &cobra.Command{Use: use + " HOST --queue QUEUE", Short: short, Args: cobra.ExactArgs(1),

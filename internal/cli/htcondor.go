@@ -23,7 +23,10 @@ import (
 	"github.com/grange-project/grange/internal/version"
 )
 
-func (a *app) htcondorCommand() *cobra.Command {
+// condorCommands are the commands for HTCondor.
+type condorCommands struct{ *app }
+
+func (a condorCommands) htcondorCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "htcondor", Short: "Set up and check HTCondor for jobs in virtual machines"}
 	cmd.AddCommand(a.condorInstallCommand(), a.condorCheckCommand(), a.condorWrapperCommand(), a.condorPrepareCommand(),
 		a.condorCronCommand())
@@ -45,7 +48,7 @@ func parseMetal(word string) (htcondor.Metal, error) {
 	return htcondor.Metal(word), nil
 }
 
-func (a *app) condorWrapperCommand() *cobra.Command {
+func (a condorCommands) condorWrapperCommand() *cobra.Command {
 	var metal string
 	cmd := &cobra.Command{
 		Use:   "wrapper [flags] -- COMMAND [ARGUMENT...]",
@@ -80,7 +83,7 @@ by itself.`,
 			}
 			a.siteSocket(cmd)
 			words := condorExec(a.socket, w, args)
-			again := a.tree(commandGroup{"Jobs", commandsOfJobs(a)}) // which sets a.socket anew
+			again := a.tree(commandGroup{"Jobs", commandsOfJobs(a.app)}) // which sets a.socket anew
 			again.SetArgs(words)
 			return again.ExecuteContext(cmd.Context())
 		},
@@ -128,7 +131,7 @@ func condorExec(socket string, w htcondor.Wish, command []string) []string {
 	return append(append(args, "--"), command...)
 }
 
-func (a *app) condorPrepareCommand() *cobra.Command {
+func (a condorCommands) condorPrepareCommand() *cobra.Command {
 	var metal string
 	var requeues int
 	cmd := &cobra.Command{
@@ -178,7 +181,7 @@ func isFinal(err error) bool {
 }
 
 // condorReady reports why a job's VM can not be made here.
-func (a *app) condorReady(ctx context.Context, site htcondor.Metal, ad classad.Ad) error {
+func (a condorCommands) condorReady(ctx context.Context, site htcondor.Metal, ad classad.Ad) error {
 	w, err := htcondor.WishOf(ad)
 	if err != nil {
 		return err
@@ -207,7 +210,7 @@ func (a *app) condorReady(ctx context.Context, site htcondor.Metal, ad classad.A
 	return nil
 }
 
-func (a *app) condorCronCommand() *cobra.Command {
+func (a condorCommands) condorCronCommand() *cobra.Command {
 	var metal string
 	cmd := &cobra.Command{
 		Use:   "cron",
@@ -248,7 +251,7 @@ optionally, on GrangeFreeSlots, the number of CPUs that no VM holds.`,
 	return cmd
 }
 
-func (a *app) condorInstallCommand() *cobra.Command {
+func (a condorCommands) condorInstallCommand() *cobra.Command {
 	site := htcondor.Standard()
 	var root, conf, metal string
 	var execute, access bool
@@ -273,7 +276,7 @@ not reconfigured. Each file begins with a description of its purpose.`,
 					"what is this host? one of --execute and --access")
 			}
 			site.Socket = a.socket
-			if site.Grange, err = a.programOnHosts(site.Grange, root); err != nil {
+			if site.Grange, err = programOnHosts(a.app, site.Grange, root); err != nil {
 				return err
 			}
 			for _, path := range []string{site.Socket, site.Grange, site.Dir, conf} {
@@ -331,7 +334,7 @@ func writeProgram(path, text string, program bool) error {
 	return atomicfile.Write(path, []byte(text), mode)
 }
 
-func (a *app) condorCheckCommand() *cobra.Command {
+func (a condorCommands) condorCheckCommand() *cobra.Command {
 	var access, execute bool
 	var dump string
 	cmd := &cobra.Command{
@@ -376,7 +379,7 @@ Exit status 1: there are problems.`,
 				findings = append(findings, batch.Finding{ID: "condor", Level: batch.Good,
 					Found: "ready for jobs in virtual machines: " + condorRoles(look)})
 			}
-			return a.tellFindings(findings)
+			return tellFindings(a.app, findings)
 		},
 	}
 	cmd.Flags().BoolVar(&execute, "execute", false, "this host runs jobs (default: from DAEMON_LIST)")
@@ -387,7 +390,7 @@ Exit status 1: there are problems.`,
 }
 
 // checkCondorHost is what only the host itself can tell: its agent, and who may log in beside HTCondor.
-func (a *app) checkCondorHost(ctx context.Context) (findings []batch.Finding) {
+func (a condorCommands) checkCondorHost(ctx context.Context) (findings []batch.Finding) {
 	if _, err := a.client().Host(ctx); err != nil {
 		message, hint := explain(err)
 		findings = append(findings, batch.Finding{ID: "agent", Level: batch.Broken, Found: message,

@@ -14,13 +14,16 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-func (a *app) lsfCommand() *cobra.Command {
+// lsfCommands are the commands for LSF.
+type lsfCommands struct{ *app }
+
+func (a lsfCommands) lsfCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "lsf", Short: "Set up and check IBM Spectrum LSF for jobs in virtual machines"}
 	cmd.AddCommand(a.lsfInstall(), a.lsfCheck(), a.lsfEsub(), a.lsfElim())
 	return cmd
 }
 
-func (a *app) lsfInstall() *cobra.Command {
+func (a lsfCommands) lsfInstall() *cobra.Command {
 	var s lsf.Setup
 	var dir string
 	cmd := &cobra.Command{
@@ -39,10 +42,10 @@ configuration of LSF is not changed.`,
 				return err
 			}
 			s.Socket = a.socket
-			if s.Grange, err = a.programOnHosts(s.Grange, "/"); err != nil {
+			if s.Grange, err = programOnHosts(a.app, s.Grange, "/"); err != nil {
 				return err
 			}
-			return a.writeSetup(abs, s.Files(),
+			return writeSetup(a.app, abs, s.Files(),
 				"docs/guide/lsf.md says where each belongs; then `lsadmin reconfig` and `badmin mbdrestart`, and "+
 					"grange lsf check.\n"+
 					"The quotes around a job's command line are made by esub, on the submission host, as the user: no "+
@@ -53,7 +56,7 @@ configuration of LSF is not changed.`,
 	return cmd
 }
 
-func (a *app) lsfEsub() *cobra.Command {
+func (a lsfCommands) lsfEsub() *cobra.Command {
 	var queues []string
 	cmd := &cobra.Command{
 		Use: "esub [flags] -- [IMAGE]", Short: "Check and modify a submission before it is queued (esub.grange)",
@@ -100,7 +103,7 @@ func appendLines(path string, lines []string) error {
 	return err
 }
 
-func (a *app) lsfElim() *cobra.Command {
+func (a lsfCommands) lsfElim() *cobra.Command {
 	var every time.Duration
 	cmd := &cobra.Command{
 		Use: "elim", Short: "Report this host's free slots and images to LSF (elim.grange)",
@@ -116,7 +119,7 @@ then the name and value of each. Without an agent, the number of slots is zero.`
 }
 
 // load is what this host has for VMs now.
-func (a *app) load(ctx context.Context) (lsf.Load, error) {
+func (a lsfCommands) load(ctx context.Context) (lsf.Load, error) {
 	h, err := a.client().Host(ctx)
 	if err != nil {
 		return lsf.Load{}, err

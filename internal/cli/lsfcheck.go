@@ -9,7 +9,7 @@ import (
 	"github.com/grange-project/grange/internal/batch/lsf"
 )
 
-func (a *app) lsfCheck() *cobra.Command {
+func (a lsfCommands) lsfCheck() *cobra.Command {
 	conf, root := "/etc/lsf.conf", "/"
 	if dir := os.Getenv("LSF_ENVDIR"); dir != "" {
 		conf = filepath.Join(dir, "lsf.conf")
@@ -29,7 +29,7 @@ a VM.`,
 			if err != nil {
 				return err
 			}
-			return a.tellFindings(lsf.Check(site))
+			return tellFindings(a.app, lsf.Check(site))
 		},
 	}
 	cmd.Flags().StringVar(&conf, "conf", conf, "lsf.conf to check, a `FILE` that names the other files")

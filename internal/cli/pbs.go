@@ -14,13 +14,16 @@ import (
 	"github.com/grange-project/grange/internal/config"
 )
 
-func (a *app) pbsCommand() *cobra.Command {
+// pbsCommands are the commands for OpenPBS.
+type pbsCommands struct{ *app }
+
+func (a pbsCommands) pbsCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "pbs", Short: "Set up and check OpenPBS for jobs in virtual machines"}
 	cmd.AddCommand(a.pbsInstall(), a.pbsCheck())
 	return cmd
 }
 
-func (a *app) pbsInstall() *cobra.Command {
+func (a pbsCommands) pbsInstall() *cobra.Command {
 	var s pbs.Setup
 	cmd := &cobra.Command{
 		Use:   "install --dir DIR",
@@ -42,14 +45,14 @@ installed. Jobs of other queues are not affected.`,
 				return err
 			}
 			s.Dir, s.Socket = abs, a.socket
-			if s.Grange, err = a.programOnHosts(s.Grange, "/"); err != nil {
+			if s.Grange, err = programOnHosts(a.app, s.Grange, "/"); err != nil {
 				return err
 			}
 			conf, err := s.Config()
 			if err != nil {
 				return err
 			}
-			return a.writeSetup(s.Dir, map[string]string{"launch.py": string(pbs.Hook), "grange.json": string(conf),
+			return writeSetup(a.app, s.Dir, map[string]string{"launch.py": string(pbs.Hook), "grange.json": string(conf),
 				"install.sh": s.Script(), pbs.StagingName: pbs.Staging},
 				"run "+filepath.Join(s.Dir, "install.sh")+" on the server's host, as root")
 		},
@@ -60,7 +63,7 @@ installed. Jobs of other queues are not affected.`,
 
 // programOnHosts is the path that hooks start grange by: where this one lies, if nobody says otherwise. Below root it
 // may be another host's.
-func (a *app) programOnHosts(path, root string) (string, error) {
+func programOnHosts(a *app, path, root string) (string, error) {
 	if path == "" {
 		self, err := ownPath()
 		if err != nil {
@@ -88,7 +91,7 @@ func queueSetupFlags(cmd *cobra.Command, dir, grange *string, queues *[]string, 
 }
 
 // writeSetup writes files of an installation. Scripts may be run.
-func (a *app) writeSetup(dir string, files map[string]string, next string) error {
+func writeSetup(a *app, dir string, files map[string]string, next string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return cannotWrite(dir, err)
 	}

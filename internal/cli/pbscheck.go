@@ -9,7 +9,7 @@ import (
 	"github.com/grange-project/grange/internal/batch/program"
 )
 
-func (a *app) pbsCheck() *cobra.Command {
+func (a pbsCommands) pbsCheck() *cobra.Command {
 	conf := "/etc/pbs.conf"
 	if env := os.Getenv("PBS_CONF_FILE"); env != "" {
 		conf = env
@@ -31,7 +31,7 @@ a VM.`,
 			if err != nil {
 				return err
 			}
-			return a.tellFindings(pbs.Check(site))
+			return tellFindings(a.app, pbs.Check(site))
 		},
 	}
 	cmd.Flags().StringVar(&conf, "conf", conf, "`FILE` that names the directories of PBS")

@@ -16,15 +16,18 @@ import (
 	"github.com/grange-project/grange/internal/config"
 )
 
-func (a *app) slurmCommand() *cobra.Command {
+// slurmCommands are the commands for Slurm.
+type slurmCommands struct{ *app }
+
+func (a slurmCommands) slurmCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "slurm", Short: "Set up and check Slurm for jobs in virtual machines"}
 	cmd.AddCommand(a.slurmInstall(), a.slurmCompile(), a.slurmUninstall(), a.slurmCheck(), a.slurmCatalogue(),
-		a.slurmProlog(), a.slurmOCI())
+		a.slurmProlog(), ociCommands{a.app}.slurmOCI())
 	return cmd
 }
 
 // slurmPlaces are the flags that install and uninstall share.
-func (a *app) slurmPlaces(cmd *cobra.Command, i *slurm.Install) {
+func (a slurmCommands) slurmPlaces(cmd *cobra.Command, i *slurm.Install) {
 	flags := cmd.Flags()
 	flags.StringVar(&i.Root, "root", "/", "write below `DIR`, for a package or an image of a host")
 	flags.StringVar(&i.ConfDir, "conf-dir", "/etc/slurm", "`DIR` of slurm.conf")
@@ -35,7 +38,7 @@ func (a *app) slurmPlaces(cmd *cobra.Command, i *slurm.Install) {
 	cmd.MarkFlagDirname("plugin-dir")
 }
 
-func (a *app) slurmInstall() *cobra.Command {
+func (a slurmCommands) slurmInstall() *cobra.Command {
 	var i slurm.Install
 	var dryRun bool
 	cmd := &cobra.Command{
@@ -101,7 +104,7 @@ func pluginDir() string {
 	return "/usr/local/lib/grange"
 }
 
-func (a *app) slurmCompile() *cobra.Command {
+func (a slurmCommands) slurmCompile() *cobra.Command {
 	var i slurm.Install
 	cmd := &cobra.Command{
 		Use: "compile", Short: "Compile the plug-in for this host's Slurm",
@@ -126,7 +129,7 @@ package grange-slurm runs this command when it is installed and after each upgra
 	return cmd
 }
 
-func (a *app) slurmUninstall() *cobra.Command {
+func (a slurmCommands) slurmUninstall() *cobra.Command {
 	var i slurm.Install
 	cmd := &cobra.Command{
 		Use: "uninstall", Short: "Remove the files that install wrote",
@@ -153,7 +156,7 @@ again.`,
 	return cmd
 }
 
-func (a *app) slurmCheck() *cobra.Command {
+func (a slurmCommands) slurmCheck() *cobra.Command {
 	conf, submit := "/etc/slurm/slurm.conf", false
 	if env := os.Getenv("SLURM_CONF"); env != "" {
 		conf = env
@@ -179,7 +182,7 @@ a VM.`,
 			if submit {
 				findings = slurm.SubmitOnly(findings)
 			}
-			return a.tellFindings(findings)
+			return tellFindings(a.app, findings)
 		},
 	}
 	cmd.Flags().StringVar(&conf, "conf", conf, "slurm.conf to check, a `FILE` in the directory of the other files")
@@ -188,7 +191,7 @@ a VM.`,
 	return cmd
 }
 
-func (a *app) slurmCatalogue() *cobra.Command {
+func (a slurmCommands) slurmCatalogue() *cobra.Command {
 	var to, file string
 	cmd := &cobra.Command{
 		Use: "catalogue", Short: "Write the list of images and shapes that sbatch checks --vm against",

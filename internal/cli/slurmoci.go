@@ -15,7 +15,10 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-func (a *app) slurmOCI() *cobra.Command {
+// ociCommands are the commands that run Slurm's containers in VMs.
+type ociCommands struct{ *app }
+
+func (a ociCommands) slurmOCI() *cobra.Command {
 	cmd := &cobra.Command{Use: "oci",
 		Short: "Run Slurm jobs in VMs with --container instead of the plug-in",
 		Long: "Slurm starts jobs with --container=BUNDLE through the programs that are set in oci.conf.\n" +
@@ -29,7 +32,7 @@ func (a *app) slurmOCI() *cobra.Command {
 	return cmd
 }
 
-func (a *app) ociBundle() *cobra.Command {
+func (a ociCommands) ociBundle() *cobra.Command {
 	var dir, shape string
 	cmd := &cobra.Command{
 		Use: "bundle IMAGE --dir DIR", Short: "Write a bundle that stands for an image",
@@ -68,7 +71,7 @@ bundle: it gives no access beyond what the agent would grant.`,
 
 // ociRun is what Slurm starts in a task's place, as the job's user, in its control groups and limits. In its
 // environment there is nothing of the user's: that is in the bundle, as Slurm wrote it anew.
-func (a *app) ociRun() *cobra.Command {
+func (a ociCommands) ociRun() *cobra.Command {
 	var words string
 	cmd := &cobra.Command{Use: "run BUNDLE JOB TASK", Short: "Run a task of a Slurm job in its virtual machine",
 		Args: cobra.ExactArgs(3), Hidden: true, RunE: func(cmd *cobra.Command, args []string) error {
@@ -78,7 +81,7 @@ func (a *app) ociRun() *cobra.Command {
 				printError(a.err, err)
 				return exitError{batch.ExitNever}
 			}
-			return execInPlace(cmd.Context(), a, farm.Slurm, c.Image, c.Shape, c.Args)
+			return execInPlace(cmd.Context(), a.app, farm.Slurm, c.Image, c.Shape, c.Args)
 		}}
 	cmd.Flags().StringVar(&words, "words", slurm.Words, "`DIR` in which the prolog leaves messages")
 	return cmd
@@ -116,7 +119,7 @@ func ociJob(words, bundle, job, task string) (slurm.Container, error) {
 }
 
 // ociProlog is where the prolog goes that does not let a job pass.
-func (a *app) ociProlog() *cobra.Command {
+func (a ociCommands) ociProlog() *cobra.Command {
 	p := slurm.Prolog{Getenv: os.Getenv, Run: program.Start}
 	cmd := &cobra.Command{Use: "prolog",
 		Short: "Refuse jobs if Slurm would run --container on the host itself", Args: cobra.NoArgs,
@@ -138,7 +141,7 @@ func ociCommand(use, short string, run func(id string) error) *cobra.Command {
 }
 
 // ociState prints a state of the OCI's runtime specification: Slurm wants to read "stopped" there.
-func (a *app) ociState(id string) error {
+func (a ociCommands) ociState(id string) error {
 	return newJSON(a.out).Encode(struct {
 		OCIVersion string `json:"ociVersion"`
 		ID         string `json:"id"`

@@ -10,7 +10,7 @@ import (
 )
 
 // slurmProlog is what slurmd runs as root before each job, where the shell alone can not tell.
-func (a *app) slurmProlog() *cobra.Command {
+func (a slurmCommands) slurmProlog() *cobra.Command {
 	p := slurm.Prolog{Slurmd: os.Getppid(), Getenv: os.Getenv, Environ: os.Environ(), Run: program.Start}
 	cmd := &cobra.Command{Use: "prolog", Short: "Refuse a job for which Slurm does not load the plug-in",
 		Args: cobra.NoArgs,

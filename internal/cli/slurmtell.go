@@ -23,7 +23,7 @@ func siteEdits(edits []slurm.Edit, made bool) []siteEdit {
 }
 
 // tellSlurmInstall prints what install did, or would do.
-func (a *app) tellSlurmInstall(i slurm.Install, p slurm.Plan, dryRun bool) error {
+func (a slurmCommands) tellSlurmInstall(i slurm.Install, p slurm.Plan, dryRun bool) error {
 	made := i.Write && !dryRun
 	if a.json {
 		type file struct {
@@ -68,7 +68,7 @@ func (a *app) tellSlurmInstall(i slurm.Install, p slurm.Plan, dryRun bool) error
 }
 
 // tellSlurmRemoval prints what uninstall did.
-func (a *app) tellSlurmRemoval(i slurm.Install, r slurm.Removal) error {
+func (a slurmCommands) tellSlurmRemoval(i slurm.Install, r slurm.Removal) error {
 	if a.json {
 		list := func(words []string) []string { return append([]string{}, words...) }
 		return a.printJSON(map[string]any{"removed": list(r.Remove), "emptied": list(r.Hollow),

@@ -20,7 +20,10 @@ import (
 // DefaultWorkers is where the configuration of workers is looked for.
 const DefaultWorkers = "/etc/grange/worker.toml"
 
-func (a *app) workerCommand() *cobra.Command {
+// workerCommands are the commands of nodes of Slurm that are VMs.
+type workerCommands struct{ *app }
+
+func (a workerCommands) workerCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "worker", Short: "Run virtual machines that join Slurm as nodes",
 		Long: `Run virtual machines that join Slurm as nodes. slurmctld calls resume, suspend, fail, prolog
 and epilog; config prints the configuration for that. watch runs beside slurmctld and
@@ -70,7 +73,7 @@ repairs inconsistencies.`}
 }
 
 // withPool runs with what worker.toml says. slurmctld throws away what its programs write: they log to syslog as well.
-func (a *app) withPool(path string, run func(*worker.Pool) error) error {
+func (a workerCommands) withPool(path string, run func(*worker.Pool) error) error {
 	c, err := worker.ReadConfig(path, a.socket)
 	if err != nil {
 		return err
@@ -90,7 +93,7 @@ func (a *app) withPool(path string, run func(*worker.Pool) error) error {
 
 // workerLog is the journal for the unit of `worker watch`, else standard error and syslog; and the file, where one is
 // named.
-func (a *app) workerLog(file string) (log *slog.Logger, end func(), err error) {
+func (a workerCommands) workerLog(file string) (log *slog.Logger, end func(), err error) {
 	handlers, end := []slog.Handler{a.serviceLog("grange-worker").Handler()}, func() {}
 	if !a.inJournal() {
 		if s, err := syslog.New(syslog.LOG_DAEMON|syslog.LOG_INFO, "grange-worker"); err == nil {
@@ -147,7 +150,7 @@ func nodeNames(list string) ([]string, error) {
 	return append(names, hosts...), err
 }
 
-func (a *app) workerList() *cobra.Command {
+func (a workerCommands) workerList() *cobra.Command {
 	return &cobra.Command{Use: "list",
 		Short: "List the workers of this host, and active back-offs", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -182,7 +185,7 @@ func (a *app) workerList() *cobra.Command {
 		}}
 }
 
-func (a *app) workerStart() *cobra.Command {
+func (a workerCommands) workerStart() *cobra.Command {
 	var r api.WorkerRequest
 	var dynamic bool
 	var features, memory string
@@ -241,7 +244,7 @@ configuration with Slurm.`,
 	return cmd
 }
 
-func (a *app) workerStop(path *string) *cobra.Command {
+func (a workerCommands) workerStop(path *string) *cobra.Command {
 	return &cobra.Command{Use: "stop NODE...",
 		Short: "End workers; Slurm requeues their jobs and deletes dynamic nodes",
 		Args:  cobra.MinimumNArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
@@ -263,7 +266,7 @@ func (a *app) workerStop(path *string) *cobra.Command {
 		}}
 }
 
-func (a *app) workerConfig(path *string) *cobra.Command {
+func (a workerCommands) workerConfig(path *string) *cobra.Command {
 	f := worker.Fragment{Programs: "/usr/libexec/grange/slurm"}
 	var memory string
 	var write bool
