@@ -32,7 +32,10 @@ func (f *farmFlags) register(cmd *cobra.Command) {
 	}
 }
 
-func (a *app) diffCommand() *cobra.Command {
+// farmCommands are the commands of the farm's file, and of nova's.
+type farmCommands struct{ *app }
+
+func (a farmCommands) diffCommand() *cobra.Command {
 	var f farmFlags
 	var status bool
 	cmd := &cobra.Command{Use: "diff -f FILE", Short: "Show what a farm file would change",
@@ -63,7 +66,7 @@ func (a *app) diffCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) applyCommand() *cobra.Command {
+func (a farmCommands) applyCommand() *cobra.Command {
 	var f farmFlags
 	var dry bool
 	cmd := &cobra.Command{Use: "apply -f FILE", Short: "Apply a farm file", Args: cobra.NoArgs,
@@ -92,7 +95,7 @@ they are.`,
 }
 
 // bring reads the file and hands it to the server.
-func (a *app) bring(cmd *cobra.Command, f farmFlags, dry bool) (fleet.Applied, error) {
+func (a farmCommands) bring(cmd *cobra.Command, f farmFlags, dry bool) (fleet.Applied, error) {
 	read, err := readFarm(cmd, f.file)
 	if err != nil {
 		return fleet.Applied{}, err
@@ -126,7 +129,7 @@ func readFarm(cmd *cobra.Command, file string) (farm.Farm, error) {
 }
 
 // printApplied shows changes as a diff, what they mean for people, and what to do next.
-func (a *app) printApplied(done fleet.Applied, f farmFlags) {
+func (a farmCommands) printApplied(done fleet.Applied, f farmFlags) {
 	signs := map[string]string{"create": "+", "change": "~", "delete": "-"}
 	count := map[string]int{}
 	for _, c := range done.Changes {
@@ -157,7 +160,7 @@ func (a *app) printApplied(done fleet.Applied, f farmFlags) {
 	}
 }
 
-func (a *app) exportCommand() *cobra.Command {
+func (a farmCommands) exportCommand() *cobra.Command {
 	return &cobra.Command{Use: "export", Short: "Write the farm as a farm file", Args: cobra.NoArgs,
 		Long: "Write the farm's cells, projects, shapes, networks, groups, users, grants and settings to\n" +
 			"standard output, as a file for `grange apply`. Hosts, VMs and tokens are not included.",
@@ -190,7 +193,7 @@ type cellImportFlags struct {
 	rename                map[string]string
 }
 
-func (a *app) cellImport() *cobra.Command {
+func (a farmCommands) cellImport() *cobra.Command {
 	var f cellImportFlags
 	cmd := &cobra.Command{Use: "import", Short: "Write a farm file from nova.conf's cells_default and cells_projects",
 		Args: cobra.NoArgs,

@@ -11,7 +11,10 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-func (a *app) shapeCommand() *cobra.Command {
+// catalogueCommands are the commands of what VMs are made of.
+type catalogueCommands struct{ *app }
+
+func (a catalogueCommands) shapeCommand() *cobra.Command {
 	shape := &cobra.Command{Use: "shape", Short: "List the shapes of VMs in the fleet",
 		Long: "A shape is a named size and tuning for VMs of the fleet. Shapes are created with\n" +
 			"`grange apply`."}
@@ -20,12 +23,12 @@ func (a *app) shapeCommand() *cobra.Command {
 			return []any{s.Name, s.CPUs, farm.Bytes(s.Memory), farm.Bytes(s.Scratch), dash(s.Pages), dash(s.NUMA),
 				dash(s.Purpose), dash(s.CPUModel)}
 		}}
-	shape.AddCommand(t.command(a, "List the shapes",
+	shape.AddCommand(t.command(a.app, "List the shapes",
 		func(ctx context.Context, c *fleet.Client) ([]fleet.Shape, error) { return c.Shapes(ctx) }))
 	return shape
 }
 
-func (a *app) networkCommand() *cobra.Command {
+func (a catalogueCommands) networkCommand() *cobra.Command {
 	network := &cobra.Command{Use: "network", Short: "List the networks of the fleet",
 		Long: "A network provides addresses and host names for VMs of the fleet. Networks are created with\n" +
 			"`grange apply`."}
@@ -41,7 +44,7 @@ func (a *app) networkCommand() *cobra.Command {
 			}
 			return []any{n.Name, dash(n.Bridge), vlan, dash(strings.Join(n.Addresses, " ")), dash(n.Domain), hosts}
 		}}
-	network.AddCommand(t.command(a, "List the networks",
+	network.AddCommand(t.command(a.app, "List the networks",
 		func(ctx context.Context, c *fleet.Client) ([]fleet.Network, error) { return c.Networks(ctx) }))
 	return network
 }

@@ -13,20 +13,23 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-func (a *app) cellCommand() *cobra.Command {
+// cellCommands are the commands of cells.
+type cellCommands struct{ *app }
+
+func (a cellCommands) cellCommand() *cobra.Command {
 	cell := &cobra.Command{Use: "cell", Short: "Show, open, close and drain cells",
 		Long: "A cell is a group of hosts with one broker. Cells are created with `grange apply`; these\n" +
 			"commands list, show, open, close and drain them."}
-	cell.AddCommand(a.cellList(), a.cellShow(), a.cellOpen(), a.cellClose(), a.cellDrain(), a.cellImport())
+	cell.AddCommand(a.cellList(), a.cellShow(), a.cellOpen(), a.cellClose(), a.cellDrain(), farmCommands{a.app}.cellImport())
 	return cell
 }
 
-func (a *app) cellList() *cobra.Command {
+func (a cellCommands) cellList() *cobra.Command {
 	t := table[fleet.Cell]{"no cells; `grange apply` makes them", "CELL\tNEW VMS\tFOR\tBROKER\tHOSTS\tVMS\tWHY",
 		func(v fleet.Cell) []any {
 			return []any{v.Name, cellState(v), cellFor(v), v.Broker, v.Hosts, v.VMs, farm.Printable(cellReason(v))}
 		}}
-	return t.command(a, "List the cells", func(ctx context.Context, c *fleet.Client) ([]fleet.Cell, error) {
+	return t.command(a.app, "List the cells", func(ctx context.Context, c *fleet.Client) ([]fleet.Cell, error) {
 		cells, _, err := c.Cells(ctx)
 		return cells, err
 	})
@@ -56,7 +59,7 @@ func cellFor(v fleet.Cell) string {
 }
 
 // oneCell is a command on one cell, with completion of its name.
-func (a *app) oneCell(use, short string,
+func (a cellCommands) oneCell(use, short string,
 	run func(context.Context, *fleet.Client, string) (fleet.Cell, error)) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
@@ -71,21 +74,21 @@ func (a *app) oneCell(use, short string,
 		})}
 }
 
-func (a *app) cellShow() *cobra.Command {
+func (a cellCommands) cellShow() *cobra.Command {
 	return a.oneCell("show CELL", "Show a cell", func(ctx context.Context, c *fleet.Client, name string) (fleet.Cell,
 		error) {
 		return c.Cell(ctx, name)
 	})
 }
 
-func (a *app) cellOpen() *cobra.Command {
+func (a cellCommands) cellOpen() *cobra.Command {
 	return a.oneCell("open CELL", "Open a cell to new VMs, and end its drain",
 		func(ctx context.Context, c *fleet.Client, name string) (fleet.Cell, error) {
 			return c.OpenCell(ctx, name)
 		})
 }
 
-func (a *app) cellClose() *cobra.Command {
+func (a cellCommands) cellClose() *cobra.Command {
 	var reason string
 	cmd := a.oneCell("close CELL", "Close a cell to new VMs; existing VMs stay",
 		func(ctx context.Context, c *fleet.Client, name string) (fleet.Cell, error) {
@@ -98,7 +101,7 @@ it does not fall back to the default cells.`
 	return cmd
 }
 
-func (a *app) cellDrain() *cobra.Command {
+func (a cellCommands) cellDrain() *cobra.Command {
 	var reason, deadline string
 	cmd := a.oneCell("drain CELL", "Drain a cell: no new VMs, and existing VMs end",
 		func(ctx context.Context, c *fleet.Client, name string) (fleet.Cell, error) {
@@ -116,7 +119,7 @@ func (a *app) cellDrain() *cobra.Command {
 	return cmd
 }
 
-func (a *app) completeCells(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+func (a cellCommands) completeCells(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	return a.completeNames(cmd, args, typed, func(ctx context.Context, c *fleet.Client) (names []string, err error) {
 		cells, _, err := c.Cells(ctx)
 		for _, v := range cells {
@@ -126,7 +129,7 @@ func (a *app) completeCells(cmd *cobra.Command, args []string, typed string) ([]
 	})
 }
 
-func (a *app) showCell(v fleet.Cell) error {
+func (a cellCommands) showCell(v fleet.Cell) error {
 	t := newColumns(a.out)
 	row := func(key, value string) {
 		if value != "" && value != "0" {

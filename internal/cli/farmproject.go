@@ -12,21 +12,24 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-func (a *app) projectCommand() *cobra.Command {
+// projectCommands are the commands of projects.
+type projectCommands struct{ *app }
+
+func (a projectCommands) projectCommand() *cobra.Command {
 	project := &cobra.Command{Use: "project", Short: "Show projects, their quotas and their usage",
 		Long: "A project has users, a quota and an account. Projects are created with `grange apply`."}
 	project.AddCommand(a.projectList(), a.projectShow())
 	return project
 }
 
-func (a *app) projectList() *cobra.Command {
+func (a projectCommands) projectList() *cobra.Command {
 	t := table[fleet.Project]{"no projects that you may see", "PROJECT\tVMS\tCPUS\tMEMORY\tSCRATCH\tNEW VMS GO TO",
 		func(p fleet.Project) []any {
 			return []any{p.Name, ofQuota(p.Used.VMs, p.Quota.VMs), ofQuota(p.Used.CPUs, p.Quota.CPUs),
 				ofQuota(farm.Bytes(p.Used.Memory), farm.Bytes(p.Quota.Memory)),
 				ofQuota(farm.Bytes(p.Used.Scratch), farm.Bytes(p.Quota.Scratch)), projectCells(p)}
 		}}
-	return t.command(a, "List the projects that you can see",
+	return t.command(a.app, "List the projects that you can see",
 		func(ctx context.Context, c *fleet.Client) ([]fleet.Project, error) { return c.Projects(ctx) })
 }
 
@@ -45,7 +48,7 @@ func projectCells(p fleet.Project) string {
 	return strings.Join(p.Cells, " ")
 }
 
-func (a *app) projectShow() *cobra.Command {
+func (a projectCommands) projectShow() *cobra.Command {
 	return &cobra.Command{Use: "show PROJECT", Short: "Show a project", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeProjects,
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
@@ -60,7 +63,7 @@ func (a *app) projectShow() *cobra.Command {
 		})}
 }
 
-func (a *app) completeProjects(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+func (a projectCommands) completeProjects(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	return a.completeNames(cmd, args, typed, func(ctx context.Context, c *fleet.Client) (names []string, err error) {
 		projects, err := c.Projects(ctx)
 		for _, p := range projects {
@@ -70,7 +73,7 @@ func (a *app) completeProjects(cmd *cobra.Command, args []string, typed string) 
 	})
 }
 
-func (a *app) showProject(p fleet.Project) error {
+func (a projectCommands) showProject(p fleet.Project) error {
 	t := newColumns(a.out)
 	any := func(list []string) string {
 		if len(list) == 0 {

@@ -26,7 +26,10 @@ type simFlags struct {
 	sockets, cores  int
 }
 
-func (a *app) simCommand() *cobra.Command {
+// simCommands are the commands of hosts that are not there.
+type simCommands struct{ *app }
+
+func (a simCommands) simCommand() *cobra.Command {
 	var f simFlags
 	cmd := &cobra.Command{
 		Use: "sim --server URL --token-file FILE", Short: "Simulate many hosts, to size a server",
@@ -57,7 +60,7 @@ func (a *app) simCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) runSim(ctx context.Context, f simFlags) error {
+func (a simCommands) runSim(ctx context.Context, f simFlags) error {
 	if a.server == "" || f.o.Hosts < 1 || f.o.Hosts > 100_000 || f.sockets < 1 || f.cores < 1 {
 		return usage("grange sim --hosts 100 --server https://HOST:PORT --token-file FILE",
 			"a server, and 1 to 100000 hosts of some cores, are needed")
@@ -101,7 +104,7 @@ func (a *app) runSim(ctx context.Context, f simFlags) error {
 }
 
 // tellLists says once in a while how many wanted lists came.
-func (a *app) tellLists(ctx context.Context, lists *atomic.Int64) {
+func (a simCommands) tellLists(ctx context.Context, lists *atomic.Int64) {
 	tick := time.NewTicker(10 * time.Second)
 	defer tick.Stop()
 	for {
