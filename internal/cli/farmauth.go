@@ -13,13 +13,16 @@ import (
 	"github.com/grange-project/grange/internal/policy"
 )
 
-func (a *app) authCommand() *cobra.Command {
+// authCommands are the commands that print what one may do.
+type authCommands struct{ *app }
+
+func (a authCommands) authCommand() *cobra.Command {
 	auth := &cobra.Command{Use: "auth", Short: "Print your identity and permissions"}
 	auth.AddCommand(a.authWhoami(), a.authExplain())
 	return auth
 }
 
-func (a *app) authWhoami() *cobra.Command {
+func (a authCommands) authWhoami() *cobra.Command {
 	return &cobra.Command{Use: "whoami", Short: "Print your user name and roles on the server", Args: cobra.NoArgs,
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
 			who, err := c.Whoami(ctx)
@@ -46,7 +49,7 @@ func (a *app) authWhoami() *cobra.Command {
 		})}
 }
 
-func (a *app) authExplain() *cobra.Command {
+func (a authCommands) authExplain() *cobra.Command {
 	var user string
 	cmd := &cobra.Command{Use: "explain ACTION [TARGET]", Short: "Explain why an action is allowed or denied",
 		Args: cobra.RangeArgs(1, 2),
@@ -95,13 +98,16 @@ func orFarm(target string) string {
 	return target
 }
 
-func (a *app) auditCommand() *cobra.Command {
+// auditCommands are the commands of the log of actions.
+type auditCommands struct{ *app }
+
+func (a auditCommands) auditCommand() *cobra.Command {
 	audit := &cobra.Command{Use: "audit", Short: "Read the server's audit log"}
 	audit.AddCommand(a.auditList())
 	return audit
 }
 
-func (a *app) auditList() *cobra.Command {
+func (a auditCommands) auditList() *cobra.Command {
 	var project, who string
 	var before int64
 	var limit int
@@ -120,7 +126,7 @@ with the reason, and that failed. Operators can read the entries of their projec
 			if err != nil {
 				return err
 			}
-			return entries.print(a, all)
+			return entries.print(a.app, all)
 		})}
 	cmd.Flags().StringVarP(&project, "project", "p", "", "list only entries of this `PROJECT`")
 	cmd.Flags().StringVar(&who, "who", "", "list only entries of this `USER`")

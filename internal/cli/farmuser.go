@@ -14,7 +14,10 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-func (a *app) userCommand() *cobra.Command {
+// userCommands are the commands of users and their roles.
+type userCommands struct{ *app }
+
+func (a userCommands) userCommand() *cobra.Command {
 	user := &cobra.Command{Use: "user", Short: "Manage users of the server",
 		Long: "A user is a person, or a program that acts as one. Users and their roles are managed with\n" +
 			"these commands or with `grange apply`."}
@@ -28,7 +31,7 @@ type userLine struct {
 	Grants []fleet.Grant `json:"grants"`
 }
 
-func (a *app) userList() *cobra.Command {
+func (a userCommands) userList() *cobra.Command {
 	t := table[userLine]{"", "USER\tROLES\tCERTIFICATES", func(l userLine) []any {
 		name := l.Name
 		if l.Disabled {
@@ -36,7 +39,7 @@ func (a *app) userList() *cobra.Command {
 		}
 		return []any{name, grantsText(l.Grants), farm.Printable(strings.Join(l.Subjects, " | "))}
 	}}
-	return t.command(a, "List users with their roles", userLines)
+	return t.command(a.app, "List users with their roles", userLines)
 }
 
 func userLines(ctx context.Context, c *fleet.Client) (lines []userLine, err error) {
@@ -71,7 +74,10 @@ func grantsText(grants []fleet.Grant) string {
 	return strings.Join(words, ", ")
 }
 
-func (a *app) tokenCommand() *cobra.Command {
+// tokenCommands are the commands of users' tokens.
+type tokenCommands struct{ *app }
+
+func (a tokenCommands) tokenCommand() *cobra.Command {
 	token := &cobra.Command{Use: "token", Short: "Manage API tokens",
 		Long: `A token is a secret that authenticates a user to the server. Keep it in a file that only you
 can read, and set $GRANGE_TOKEN_FILE, or name the file in client.toml.`}
@@ -79,7 +85,7 @@ can read, and set $GRANGE_TOKEN_FILE, or name the file in client.toml.`}
 	return token
 }
 
-func (a *app) tokenCreate() *cobra.Command {
+func (a tokenCommands) tokenCreate() *cobra.Command {
 	var r fleet.TokenRequest
 	var expires string
 	cmd := &cobra.Command{Use: "create", Short: "Create a token, and print it once", Args: cobra.NoArgs,
@@ -135,7 +141,7 @@ func tokenEnd(k fleet.Token) string {
 	return "which expires at " + k.Expires.Format(time.RFC3339)
 }
 
-func (a *app) tokenList() *cobra.Command {
+func (a tokenCommands) tokenList() *cobra.Command {
 	var user string
 	t := table[fleet.Token]{"no tokens", "ID\tUSER\tAT MOST\tPROJECTS\tCREATED\tEXPIRES\tNOTE",
 		func(k fleet.Token) []any {
@@ -146,13 +152,13 @@ func (a *app) tokenList() *cobra.Command {
 			return []any{k.ID, k.User, dash(k.Role), cmp.Or(strings.Join(k.Projects, " "), "all"),
 				k.Created.Format(time.DateOnly), expires, farm.Printable(k.Note)}
 		}}
-	cmd := t.command(a, "List tokens, without their secrets",
+	cmd := t.command(a.app, "List tokens, without their secrets",
 		func(ctx context.Context, c *fleet.Client) ([]fleet.Token, error) { return c.Tokens(ctx, user) })
 	cmd.Flags().StringVar(&user, "user", "", "list the tokens of this `USER` (default: your own)")
 	return cmd
 }
 
-func (a *app) tokenRevoke() *cobra.Command {
+func (a tokenCommands) tokenRevoke() *cobra.Command {
 	return &cobra.Command{Use: "revoke ID...", Short: "Revoke tokens", Args: cobra.MinimumNArgs(1),
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			return a.each(args, "revoked", func(id string) error { return c.DeleteToken(ctx, id) })

@@ -18,7 +18,7 @@ type userFlags struct {
 	disable, enable bool
 }
 
-func (a *app) userSet() *cobra.Command {
+func (a userCommands) userSet() *cobra.Command {
 	var f userFlags
 	cmd := &cobra.Command{Use: "set USER", Short: "Create a user, or change one", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeUsers,
@@ -66,7 +66,7 @@ func (f userFlags) apply(u fleet.User) fleet.User {
 	return u
 }
 
-func (a *app) userDelete() *cobra.Command {
+func (a userCommands) userDelete() *cobra.Command {
 	return &cobra.Command{Use: "delete USER...", Short: "Delete users without VMs, with their roles and tokens",
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeUsers,
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
@@ -74,19 +74,19 @@ func (a *app) userDelete() *cobra.Command {
 		})}
 }
 
-func (a *app) userGrant() *cobra.Command {
+func (a userCommands) userGrant() *cobra.Command {
 	return a.grantVerb("grant", "Grant a role to a user",
 		"  grange user grant ann member --project atlas\n  grange user grant otto operator --cell general",
 		(*fleet.Client).PutGrant)
 }
 
-func (a *app) userRevoke() *cobra.Command {
+func (a userCommands) userRevoke() *cobra.Command {
 	return a.grantVerb("revoke", "Revoke a role from a user", "  grange user revoke ann member --project atlas",
 		(*fleet.Client).DeleteGrant)
 }
 
 // grantVerb is a command on one role of one user; it ends with the roles that are left.
-func (a *app) grantVerb(name, short, example string,
+func (a userCommands) grantVerb(name, short, example string,
 	do func(*fleet.Client, context.Context, fleet.Grant) error) *cobra.Command {
 	var g fleet.Grant
 	cmd := &cobra.Command{Use: name + " USER ROLE [--project PROJECT | --cell CELL]", Short: short,
@@ -121,7 +121,7 @@ func (a *app) grantVerb(name, short, example string,
 	return cmd
 }
 
-func (a *app) completeUsers(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+func (a userCommands) completeUsers(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	return a.completeNames(cmd, args, typed, func(ctx context.Context, c *fleet.Client) ([]string, error) {
 		users, err := c.Users(ctx)
 		return namesOf(users, func(u fleet.User) string { return u.Name }), err
