@@ -23,7 +23,10 @@ import (
 	"github.com/grange-project/grange/internal/version"
 )
 
-func (a *app) agentCommand() *cobra.Command {
+// agentCommands are the commands of a host's agent.
+type agentCommands struct{ *app }
+
+func (a agentCommands) agentCommand() *cobra.Command {
 	var path string
 	var check bool
 	cmd := &cobra.Command{
@@ -68,7 +71,7 @@ func checkMungeKey(path string) error {
 }
 
 // printChecked prints what was found sound.
-func (a *app) printChecked(path string) error {
+func (a agentCommands) printChecked(path string) error {
 	text := path + " is sound"
 	if _, err := os.Stat(path); err != nil {
 		text = "no file " + path + ": all defaults hold"
@@ -77,7 +80,7 @@ func (a *app) printChecked(path string) error {
 	return err
 }
 
-func (a *app) runAgent(ctx context.Context, c config.Agent, path string, named bool) error {
+func (a agentCommands) runAgent(ctx context.Context, c config.Agent, path string, named bool) error {
 	log := a.serviceLog("grange-agent")
 	for _, text := range c.Renamed {
 		log.Warn("an old key of the configuration", "what", text)

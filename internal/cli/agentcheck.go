@@ -33,7 +33,7 @@ type agentCheck struct {
 
 // checkAgent checks a configuration that was read from a file. That libvirt does not answer is no fault of the
 // configuration; that it would run QEMU as root is one, and so is that accounts have the users of VMs.
-func (a *app) checkAgent(ctx context.Context, c config.Agent, path string) error {
+func (a agentCommands) checkAgent(ctx context.Context, c config.Agent, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if err := checkMungeKey(c.Worker.MungeKey); err != nil {
@@ -69,7 +69,7 @@ func (a *app) checkAgent(ctx context.Context, c config.Agent, path string) error
 	return a.printAgentCheck(report)
 }
 
-func (a *app) printAgentCheck(r agentCheck) error {
+func (a agentCommands) printAgentCheck(r agentCheck) error {
 	if a.json {
 		return a.printJSON(r)
 	}

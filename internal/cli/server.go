@@ -33,7 +33,10 @@ const DefaultServerConfig = "/etc/grange/server.toml"
 // serverFlags go before the keys of the configuration.
 type serverFlags struct{ config, store, listen, socket string }
 
-func (a *app) serverCommand() *cobra.Command {
+// serverCommands are the commands of servers and their database.
+type serverCommands struct{ *app }
+
+func (a serverCommands) serverCommand() *cobra.Command {
 	var f serverFlags
 	cmd := &cobra.Command{
 		Use: "server", Short: "Run a server of the fleet, and manage its database", Args: cobra.NoArgs,
@@ -89,7 +92,7 @@ func (f *serverFlags) read(cmd *cobra.Command) (config.Server, error) {
 }
 
 // runServer works until ctx ends.
-func (a *app) runServer(ctx context.Context, c config.Server) error {
+func (a serverCommands) runServer(ctx context.Context, c config.Server) error {
 	go server.PaceGarbage(ctx)
 	log := a.serviceLog("grange-server")
 	for _, path := range []string{c.Socket, c.Store, c.KeyFile()} {

@@ -14,7 +14,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-func (a *app) serverCA() *cobra.Command {
+func (a serverCommands) serverCA() *cobra.Command {
 	show := a.serverCAShow()
 	cmd := &cobra.Command{Use: "ca", Short: "Show and rotate the fleet's certificate authority", Args: cobra.NoArgs,
 		Long: show.Long, RunE: show.RunE}
@@ -22,7 +22,7 @@ func (a *app) serverCA() *cobra.Command {
 	return cmd
 }
 
-func (a *app) serverCAShow() *cobra.Command {
+func (a serverCommands) serverCAShow() *cobra.Command {
 	var asPEM bool
 	cmd := &cobra.Command{
 		Use: "show", Short: "Show the fleet's authorities and the state of a rotation", Args: cobra.NoArgs,
@@ -49,7 +49,7 @@ certificates, which users set as ca in client.toml.`,
 	return cmd
 }
 
-func (a *app) serverCARotate() *cobra.Command {
+func (a serverCommands) serverCARotate() *cobra.Command {
 	return &cobra.Command{
 		Use: "rotate", Short: "Replace the fleet's authority while hosts and VMs run", Args: cobra.NoArgs,
 		Long: `Create a certificate authority that replaces the current one. Hosts learn of it with their
@@ -69,7 +69,7 @@ when nothing needs the older authority.`,
 	}
 }
 
-func (a *app) serverCARetire() *cobra.Command {
+func (a serverCommands) serverCARetire() *cobra.Command {
 	var now bool
 	var without []string
 	cmd := &cobra.Command{
@@ -103,7 +103,7 @@ lost.`,
 }
 
 // cutOff shows whom a retirement cuts off, and returns their names after a yes.
-func (a *app) cutOff(ctx context.Context, c *fleet.Client) (names []string, err error) {
+func (a serverCommands) cutOff(ctx context.Context, c *fleet.Client) (names []string, err error) {
 	ca, err := c.CA(ctx)
 	if err != nil || len(ca.Waits) == 0 {
 		return nil, err
@@ -124,7 +124,7 @@ func (a *app) cutOff(ctx context.Context, c *fleet.Client) (names []string, err 
 	return names, nil
 }
 
-func (a *app) printCA(ca fleet.CA) error {
+func (a serverCommands) printCA(ca fleet.CA) error {
 	if a.json {
 		return a.printJSON(ca)
 	}
@@ -158,7 +158,7 @@ func (a *app) printCA(ca fleet.CA) error {
 }
 
 // printWaits prints who still needs the older authority.
-func (a *app) printWaits(to io.Writer, waits []fleet.CAWait) error {
+func (a serverCommands) printWaits(to io.Writer, waits []fleet.CAWait) error {
 	w := newColumns(to)
 	fmt.Fprintln(w, "WHO\tLAST HEARD OF\tWHY")
 	for _, one := range waits {

@@ -22,7 +22,7 @@ import (
 )
 
 // serverCheck finds before a start, and before an upgrade, what would keep the server from it.
-func (a *app) serverCheck(f *serverFlags) *cobra.Command {
+func (a serverCommands) serverCheck(f *serverFlags) *cobra.Command {
 	return &cobra.Command{
 		Use: "check", Short: "Check the configuration and the database", Args: cobra.NoArgs,
 		Long: `Check the configuration, the files that it names, and the whole database. Each row is read
@@ -40,7 +40,7 @@ tables.`,
 	}
 }
 
-func (a *app) checkServer(ctx context.Context, c config.Server, path string) error {
+func (a serverCommands) checkServer(ctx context.Context, c config.Server, path string) error {
 	if _, err := newPeople(c, slog.New(slog.DiscardHandler)); err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (a *app) checkServer(ctx context.Context, c config.Server, path string) err
 		}
 	}
 	if !a.json {
-		if err := a.printChecked(path); err != nil {
+		if err := (agentCommands{a.app}).printChecked(path); err != nil {
 			return err
 		}
 	}
@@ -123,7 +123,7 @@ func nameOf(url string) string {
 	return url
 }
 
-func (a *app) serverStatus() *cobra.Command {
+func (a serverCommands) serverStatus() *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "Print statistics of the fleet", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -167,7 +167,7 @@ func counted(counts map[string]int) string {
 	return strings.Join(names, ", ")
 }
 
-func (a *app) serverBackup(f *serverFlags) *cobra.Command {
+func (a serverCommands) serverBackup(f *serverFlags) *cobra.Command {
 	var dir string
 	var keep int
 	cmd := &cobra.Command{
@@ -206,7 +206,7 @@ deleted.`,
 	return cmd
 }
 
-func (a *app) rotateBackups(ctx context.Context, from, dir string, keep int) error {
+func (a serverCommands) rotateBackups(ctx context.Context, from, dir string, keep int) error {
 	file, copied, deleted, err := store.Rotate(ctx, from, dir, keep, time.Now())
 	if err != nil {
 		return err
@@ -224,7 +224,7 @@ func (a *app) rotateBackups(ctx context.Context, from, dir string, keep int) err
 	return nil
 }
 
-func (a *app) serverRestore(f *serverFlags) *cobra.Command {
+func (a serverCommands) serverRestore(f *serverFlags) *cobra.Command {
 	return &cobra.Command{
 		Use: "restore FILE", Short: "Restore a backup into an empty database", Args: cobra.ExactArgs(1),
 		Long: `Restore a backup into the configured database, or into that of --store, which must be empty.
@@ -244,7 +244,7 @@ them.`,
 	}
 }
 
-func (a *app) storeCommand() *cobra.Command {
+func (a serverCommands) storeCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "store", Short: "Copy the database of a fleet"}
 	var from, to string
 	move := &cobra.Command{
@@ -270,7 +270,7 @@ copy is not included.`,
 	return cmd
 }
 
-func (a *app) printCopied(copied store.Copied, err error, to string) error {
+func (a serverCommands) printCopied(copied store.Copied, err error, to string) error {
 	if err != nil {
 		return err
 	}
