@@ -14,7 +14,8 @@ func TestAgentCheck(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "agent.toml")
 	check := func(flags ...string) (string, error) {
 		var out bytes.Buffer
-		root := grange(&app{out: &out, err: &out})
+		a := &app{out: &out, err: &out}
+		root := a.tree(commandGroup{"Hosts", commandsOfAgent(a)})
 		root.SetArgs(append([]string{"agent", "--check", "--config", file}, flags...))
 		err := root.ExecuteContext(t.Context())
 		return out.String(), err

@@ -44,19 +44,20 @@ and pinned for the host, and deleted when the job ends.`,
 		"`URL` or socket of the server, or $GRANGE_SERVER")
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print output as JSON")
 	for _, g := range groups {
-		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
+		if g.title != "" {
+			root.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
+		}
 		for _, cmd := range g.commands {
 			cmd.GroupID = g.title
 			root.AddCommand(cmd)
 		}
 	}
-	root.AddCommand(a.manCommand())
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	strict(root)
 	return root
 }
 
-// commandGroup is some of the commands under a heading of their own in the help.
+// commandGroup is some of the commands under a heading of their own in the help, or under none.
 type commandGroup struct {
 	title    string
 	commands []*cobra.Command

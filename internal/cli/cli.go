@@ -54,7 +54,8 @@ func grange(a *app) *cobra.Command {
 		commandGroup{"Hosts", slices.Concat(commandsOfAgent(a), commandsOfHosts(a), commandsOfTuning(a))},
 		commandGroup{"Batch systems", commandsOfBatchSystems(a)},
 		commandGroup{"Fleet", slices.Concat(commandsOfServer(a), commandsOfFleet(a))},
-		commandGroup{"Access", commandsOfAccess(a)})
+		commandGroup{"Access", commandsOfAccess(a)},
+		commandGroup{"", []*cobra.Command{manCommand()}})
 }
 
 // inPlaceOfJob reports whether a command line, as far as it makes sense, is that of a wrapper.

@@ -35,7 +35,7 @@ func TestSenselessCommandLines(t *testing.T) {
 		{"exec --wait --no-wait -- true", "[no-wait wait]", "`grange exec --help`"},
 		{"exec", "no command", "grange exec -- COMMAND"},
 	} {
-		text, err := runCommand(t, strings.Fields(c.args)...)
+		text, err := run(t, strings.Fields(c.args)...)
 		own := new(farm.Error)
 		if !errors.As(err, &own) || statusOf(err) != exitUsage || text != "" {
 			t.Errorf("%s: %v, printed %q", c.args, err, text)
@@ -55,8 +55,8 @@ func TestCommandsThatHoldOthersShowHelp(t *testing.T) {
 			continue
 		}
 		path := strings.Fields(c.CommandPath())[1:]
-		text, err := runCommand(t, path...)
-		if again, _ := runCommand(t, append(path, "help")...); again != text {
+		text, err := run(t, path...)
+		if again, _ := run(t, append(path, "help")...); again != text {
 			t.Errorf("%s help: %s", c.CommandPath(), again)
 		}
 		if err != nil || !strings.Contains(text, c.CommandPath()+" [command]") ||
@@ -82,7 +82,7 @@ func TestCommandsCheckArguments(t *testing.T) {
 
 func TestNoAgent(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "agent.sock")
-	_, err := runCommand(t, "vm", "list", "--socket", socket)
+	_, err := run(t, "vm", "list", "--socket", socket)
 	var b bytes.Buffer
 	printError(&b, err)
 	want := "grange: no agent answers on " + socket +
@@ -117,11 +117,24 @@ func TestErrorsMoveNoCursor(t *testing.T) {
 
 // TestRenamedFlags: the old name of a flag works for one more release, and says what the new one is.
 func TestRenamedFlags(t *testing.T) {
-	text, err := runCommand(t, "host", "fit", "--cpus", "1", "--memory", "64M", "--pages", "3x")
+	text, err := run(t, "host", "fit", "--cpus", "1", "--memory", "64M", "--pages", "3x")
 	if err == nil || !strings.Contains(text, "it is called --page-size now") {
 		t.Errorf("%v: %s", err, text)
 	}
-	if text, _ := runCommand(t, "host", "fit", "--help"); strings.Contains(text, "--pages") {
+	if text, _ := run(t, "host", "fit", "--help"); strings.Contains(text, "--pages") {
 		t.Errorf("help has the old name:\n%s", text)
 	}
+}
+
+// run runs the command line, and gives what it prints and its error.
+func run(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	a := &app{out: &out, err: &out}
+	root := grange(a)
+	root.SetArgs(args)
+	root.SetOut(&out)
+	root.SetErr(&out)
+	err := root.ExecuteContext(t.Context())
+	return out.String(), err
 }

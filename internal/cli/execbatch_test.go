@@ -28,23 +28,6 @@ func runExec(t *testing.T, socket string, flags execFlags, argv ...string) (stat
 	return exit.status, b.String()
 }
 
-// TestBatchNonsense: a wrapper that is told nonsense, by a plug-in of another version perhaps, ends as one that runs no
-// job.
-func TestBatchNonsense(t *testing.T) {
-	for _, args := range [][]string{
-		{"exec", "--batch", "slurm", "--of-tomorrow", "--", "true"}, {"exec", "--batch", "slurm"},
-		{"exec", "--batch", "tomorrows", "--", "true"},
-		{"exec", "--batch", "slurm", "--wait", "--no-wait", "--", "true"},
-	} {
-		if got := Main(args); got != batch.ExitNever {
-			t.Errorf("%q ends with status %d, want %d", args, got, batch.ExitNever)
-		}
-	}
-	if got := Main([]string{"exec", "--of-tomorrow", "--", "true"}); got != exitUsage {
-		t.Errorf("a senseless command line of somebody else ends with status %d, want %d", got, exitUsage)
-	}
-}
-
 // TestBatchWithoutAgent must not start anything, and has the job tried again.
 func TestBatchWithoutAgent(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none")

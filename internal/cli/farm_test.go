@@ -16,7 +16,8 @@ import (
 
 	"github.com/grange-project/grange/internal/apiserver"
 	"github.com/grange-project/grange/internal/authn"
-	"github.com/grange-project/grange/internal/config"
+	"github.com/grange-project/grange/internal/batch/systems"
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/server"
 	"github.com/grange-project/grange/internal/store"
 )
@@ -36,9 +37,15 @@ func newFarmLab(t *testing.T) *farmLab {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var brokers []string
+	for _, k := range systems.All {
+		if k.Name != farm.ExecDriver { // which needs a configuration
+			brokers = append(brokers, string(k.Name))
+		}
+	}
 	log := slog.New(slog.DiscardHandler)
 	s := server.New(server.Options{Store: st, CAKeyFile: filepath.Join(t.TempDir(), "ca.key"), Log: log,
-		URL: "https://server.example.org:7480", Brokers: brokerNames(config.Server{})})
+		URL: "https://server.example.org:7480", Brokers: brokers})
 	api := apiserver.New(apiserver.Options{Server: s, Log: log, Authn: authn.New(authn.Options{Directory: s})})
 	door, err := apiserver.ListenSocket(l.socket, 0o666)
 	if err != nil {

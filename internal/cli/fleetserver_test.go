@@ -1,10 +1,14 @@
 package cli
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -13,7 +17,14 @@ func TestUntrustedServer(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	defer server.Close()
-	_, err := runCommand(t, "host", "list", "--server", server.URL)
+	a := &app{}
+	list := &cobra.Command{Use: "list", RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
+		_, _, err := c.Hosts(ctx, "")
+		return err
+	})}
+	root := a.tree(commandGroup{"Hosts", []*cobra.Command{list}})
+	root.SetArgs([]string{"list", "--server", server.URL})
+	err := root.ExecuteContext(t.Context())
 	message, hint := explain(err)
 	if codeOf(err) != string(CodeNoServer) || !farm.IsKind(serverError(err), farm.Denied) ||
 		message != "the server's certificate is not trusted: x509: certificate signed by unknown authority" ||

@@ -74,7 +74,7 @@ func (l *fleetLab) run(args ...string) (out, code string) {
 	l.t.Helper()
 	var b bytes.Buffer
 	a := &app{out: &b, err: l.t.Output()}
-	root := grange(a)
+	root := a.tree(commandGroup{"Virtual machines", commandsOfVMs(a)})
 	root.SetOut(&b)
 	root.SetArgs(append([]string{"--server", l.socket}, args...))
 	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
@@ -158,73 +158,17 @@ func TestWhereVMsAre(t *testing.T) {
 	}
 	t.Setenv("GRANGE_SOCKET", "/nonexistent")
 	a := &app{out: l.t.Output(), err: l.t.Output()}
-	root := grange(a)
+	root := a.tree(commandGroup{"Virtual machines", commandsOfVMs(a)})
 	root.SetArgs([]string{"vm", "list"})
 	if _, err := root.ExecuteContextC(t.Context()); codeOf(err) != "no-agent" {
 		t.Errorf("$GRANGE_SOCKET: %v", err)
 	}
 	t.Setenv("GRANGE_SERVER", "/nonexistent/server.sock")
 	a = &app{out: l.t.Output(), err: l.t.Output()}
-	root = grange(a)
+	root = a.tree(commandGroup{"Virtual machines", commandsOfVMs(a)})
 	root.SetArgs([]string{"vm", "list"})
 	if _, err := root.ExecuteContextC(t.Context()); codeOf(err) != "no-server" {
 		t.Errorf("$GRANGE_SERVER: %v", err)
-	}
-}
-
-func TestFindServer(t *testing.T) {
-	home := t.TempDir()
-	t.Setenv("HOME", home)
-	t.Setenv("XDG_CONFIG_HOME", "")
-	t.Setenv("GRANGE_TOKEN_FILE", "")
-	dir := filepath.Join(home, ".config", "grange")
-	write := func(name, text string, mode os.FileMode) {
-		t.Helper()
-		if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, name), []byte(text), mode),
-			os.Chmod(filepath.Join(dir, name), mode)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("client.toml", "server = \"https://grange.example.org\"\ntoken_file = \"token\"\nca = \"/etc/ca.pem\"\n",
-		0o644)
-	write("token", "grt_a_b\n", 0o600)
-	got, err := (&app{}).findServer()
-	if d := cmp.Diff(fleet.Config{Server: "https://grange.example.org", Token: "grt_a_b", CA: "/etc/ca.pem"},
-		got); d != "" || err != nil {
-		t.Error(err, d)
-	}
-	got, err = (&app{server: "https://other.example.org"}).findServer()
-	if err != nil || got.Token != "" || got.Server != "https://other.example.org" {
-		t.Errorf("another server is shown %+v, %v", got, err)
-	}
-	write("token", "grt_a_b\n", 0o644)
-	if _, err = (&app{}).findServer(); codeOf(err) != string(CodeBadToken) {
-		t.Errorf("a token that others can read: %v", err)
-	}
-	write("client.toml", "servers = \"x\"\n", 0o644)
-	if _, err = (&app{}).findServer(); codeOf(err) != string(farm.CodeBadConfig) {
-		t.Errorf("an unknown key: %v", err)
-	}
-}
-
-func TestParseExpiry(t *testing.T) {
-	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	for text, want := range map[string]string{
-		"12h": "2026-11-22T00:00:00Z", "30d": "2026-12-21T12:00:00Z", "1d12h": "2026-11-23T00:00:00Z",
-		"2027-01-31T18:00:00Z": "2027-01-31T18:00:00Z",
-		"":                     "", "d": "error", "0d": "error", "-1h": "error", "1x": "error", "tomorrow": "error",
-	} {
-		at, err := parseExpiry(text, now)
-		got := ""
-		switch {
-		case err != nil:
-			got = "error"
-		case at != nil:
-			got = at.Format(time.RFC3339)
-		}
-		if got != want {
-			t.Errorf("%q is %s, not %s", text, got, want)
-		}
 	}
 }
 

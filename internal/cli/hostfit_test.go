@@ -17,7 +17,8 @@ const epyc = "../topology/testdata/AMD-17h-Zen-2xEpyc-7451.derived.tar.bz2"
 func fit(t *testing.T, args ...string) (out string, err error) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	root := grange(&app{out: &stdout, err: &stderr})
+	a := &app{out: &stdout, err: &stderr}
+	root := a.tree(commandGroup{"Hosts", commandsOfHosts(a)})
 	root.SetArgs(append([]string{"host", "fit"}, args...))
 	err = root.ExecuteContext(t.Context())
 	return stdout.String(), err
@@ -102,7 +103,8 @@ func TestHostFitNonsense(t *testing.T) {
 		{"--beside", "1x1M"}, {"--numa", "2"},
 	} {
 		var stdout, stderr bytes.Buffer
-		root := grange(&app{out: &stdout, err: &stderr})
+		a := &app{out: &stdout, err: &stderr}
+		root := a.tree(commandGroup{"Hosts", commandsOfHosts(a)})
 		root.SetArgs(append([]string{"host", "fit", "--cpus", "1", "--memory", "1G", "--from", epyc}, args...))
 		if err := root.ExecuteContext(t.Context()); err != (exitError{exitUsage}) ||
 			!strings.Contains(stderr.String(), "try: ") || strings.Contains(stderr.String(), "1 vCPUs") {

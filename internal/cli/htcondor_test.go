@@ -40,7 +40,8 @@ func runCondor(t *testing.T, input string, args ...string) (string, error) {
 		defer func() { os.Stdin = old }()
 	}
 	var out bytes.Buffer
-	root := grange(&app{out: &out, err: &out})
+	a := &app{out: &out, err: &out}
+	root := a.tree(commandGroup{"Batch systems", commandsOfBatchSystems(a)})
 	root.SetArgs(append([]string{"htcondor"}, args...))
 	err := root.Execute()
 	return out.String(), err

@@ -82,7 +82,7 @@ func TestCheckStatus(t *testing.T) {
 	// a recorded one without grange's own files
 	check := []string{"lsf", "check", "--root", "../batch/lsf/testdata/site", "--conf", "/opt/lsf/conf/lsf.conf"}
 	for _, more := range []string{"--json", ""} {
-		out, err := runCommand(t, strings.Fields(strings.Join(append(check, more), " "))...)
+		out, err := run(t, strings.Fields(strings.Join(append(check, more), " "))...)
 		if status := (exitError{}); !errors.As(err, &status) || status.status != exitFailed {
 			t.Errorf("%v", err)
 		}
@@ -96,7 +96,7 @@ func TestCheckStatus(t *testing.T) {
 		}
 	}
 	for _, args := range []string{"lsf check --conf /nowhere/lsf.conf", "pbs check --conf /nowhere/pbs.conf"} {
-		if _, err := runCommand(t, strings.Fields(args)...); codeOf(err) != string(farm.CodeBatchConf) {
+		if _, err := run(t, strings.Fields(args)...); codeOf(err) != string(farm.CodeBatchConf) {
 			t.Errorf("%s: %v", args, err)
 		}
 	}

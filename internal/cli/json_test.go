@@ -38,7 +38,7 @@ func TestWithoutJSON(t *testing.T) {
 		if path == "grange ssh" || path == "grange vm connect" {
 			words = append(words, "web", "22")[:len(words)+strings.Count(path, " ")]
 		}
-		_, err := runCommand(t, words...)
+		_, err := run(t, words...)
 		if own := new(farm.Error); !errors.As(err, &own) || own.Code != farm.CodeUsage ||
 			!strings.Contains(own.Message, "prints no JSON") {
 			t.Errorf("%s: %v", path, err)
@@ -53,9 +53,13 @@ var textOnly = []string{"condorCronCommand", "condorPrepareCommand", "gridEngine
 // TestPrintsJSON: each function that prints looks whether JSON is asked for, or everything that calls it does.
 func TestPrintsJSON(t *testing.T) {
 	prints, looks, commands, callers := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string][]string{}
-	names, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
+	var names []string
+	for _, pattern := range []string{"*.go", "*/*.go"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, found...)
 	}
 	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") {
@@ -67,7 +71,7 @@ func TestPrintsJSON(t *testing.T) {
 		}
 		for _, decl := range file.Decls {
 			f, ok := decl.(*ast.FuncDecl)
-			if !ok || f.Name.Name == "root" { // which only defines the flag
+			if !ok || f.Name.Name == "tree" { // which only defines the flag
 				continue
 			}
 			if results := f.Type.Results; results != nil && len(results.List) == 1 {

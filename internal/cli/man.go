@@ -14,7 +14,7 @@ import (
 )
 
 // manCommand is what `make install` calls: the manual says what --help says.
-func (a *app) manCommand() *cobra.Command {
+func manCommand() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use: "man", Short: "Write the manual pages: grange.1, and one per command",

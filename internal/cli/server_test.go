@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -78,7 +79,8 @@ func startServer(t *testing.T, args ...string) serverRun {
 	t.Helper()
 	r := serverRun{socket: filepath.Join(t.TempDir(), "s"), log: &serverLog{}, ended: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
-	root := grange(&app{out: io.Discard, err: r.log})
+	a := &app{out: io.Discard, err: r.log}
+	root := a.tree(commandGroup{"Fleet", commandsOfServer(a)})
 	root.SetArgs(append([]string{"server", "--socket", r.socket}, args...))
 	var err error
 	go func() {
@@ -103,7 +105,8 @@ func startServer(t *testing.T, args ...string) serverRun {
 func ask(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	root := grange(&app{out: &out, err: io.Discard})
+	a := &app{out: &out, err: io.Discard}
+	root := a.tree(commandGroup{"Fleet", slices.Concat(commandsOfServer(a), commandsOfFleet(a))})
 	root.SetArgs(args)
 	err := root.ExecuteContext(t.Context())
 	return out.String(), err

@@ -19,7 +19,7 @@ func tune(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out, side bytes.Buffer
 	a := &app{out: &out, err: &side}
-	root := grange(a)
+	root := a.tree(commandGroup{"Hosts", commandsOfTuning(a)})
 	root.SetArgs(append([]string{"tune"}, args...))
 	err := root.ExecuteContext(t.Context())
 	t.Log(side.String())

@@ -89,7 +89,7 @@ func TestTuneLostOutput(t *testing.T) {
 	dir := recorded(t)
 	run := func(args ...string) error {
 		a := &app{out: full{}, err: os.Stderr}
-		root := grange(a)
+		root := a.tree(commandGroup{"Hosts", commandsOfTuning(a)})
 		root.SetArgs(append([]string{"tune"}, args...))
 		return root.ExecuteContext(t.Context())
 	}

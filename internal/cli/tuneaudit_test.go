@@ -25,7 +25,7 @@ func runCommand(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
 	a := &app{out: &out, err: &out}
-	root := grange(a)
+	root := a.tree(commandGroup{"Hosts", commandsOfTuning(a)})
 	root.SetArgs(args)
 	root.SetOut(&out)
 	root.SetErr(&out)

@@ -34,7 +34,7 @@ func verifyCase(t *testing.T, name string, args ...string) (out string, status i
 	}
 	var text bytes.Buffer
 	a := &app{out: &text, err: &text}
-	root := grange(a)
+	root := a.tree(commandGroup{"Hosts", commandsOfTuning(a)})
 	root.SetArgs(append([]string{"tune", "verify", "--from", dir}, args...))
 	err := root.ExecuteContext(t.Context())
 	var exit exitError
