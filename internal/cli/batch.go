@@ -136,7 +136,8 @@ func verdictOf(r limits.Result) string {
 	return string(r.Severity)
 }
 
-func (a batchCommands) printLimits(system farm.BatchSystem, m limits.Master, f batchCheckFlags, results []limits.Result) error {
+func (a batchCommands) printLimits(system farm.BatchSystem, m limits.Master, f batchCheckFlags,
+	results []limits.Result) error {
 	if a.json {
 		checks := []limitJSON{}
 		for _, r := range results {

@@ -20,7 +20,8 @@ func (a cellCommands) cellCommand() *cobra.Command {
 	cell := &cobra.Command{Use: "cell", Short: "Show, open, close and drain cells",
 		Long: "A cell is a group of hosts with one broker. Cells are created with `grange apply`; these\n" +
 			"commands list, show, open, close and drain them."}
-	cell.AddCommand(a.cellList(), a.cellShow(), a.cellOpen(), a.cellClose(), a.cellDrain(), farmCommands{a.app}.cellImport())
+	cell.AddCommand(a.cellList(), a.cellShow(), a.cellOpen(), a.cellClose(), a.cellDrain(),
+		farmCommands{a.app}.cellImport())
 	return cell
 }
 
@@ -119,7 +120,8 @@ func (a cellCommands) cellDrain() *cobra.Command {
 	return cmd
 }
 
-func (a cellCommands) completeCells(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+func (a cellCommands) completeCells(cmd *cobra.Command, args []string, typed string) ([]string,
+	cobra.ShellCompDirective) {
 	return a.completeNames(cmd, args, typed, func(ctx context.Context, c *fleet.Client) (names []string, err error) {
 		cells, _, err := c.Cells(ctx)
 		for _, v := range cells {

@@ -63,7 +63,8 @@ func (a projectCommands) projectShow() *cobra.Command {
 		})}
 }
 
-func (a projectCommands) completeProjects(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+func (a projectCommands) completeProjects(cmd *cobra.Command, args []string, typed string) ([]string,
+	cobra.ShellCompDirective) {
 	return a.completeNames(cmd, args, typed, func(ctx context.Context, c *fleet.Client) (names []string, err error) {
 		projects, err := c.Projects(ctx)
 		for _, p := range projects {

@@ -121,7 +121,8 @@ func (a userCommands) grantVerb(name, short, example string,
 	return cmd
 }
 
-func (a userCommands) completeUsers(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+func (a userCommands) completeUsers(cmd *cobra.Command, args []string, typed string) ([]string,
+	cobra.ShellCompDirective) {
 	return a.completeNames(cmd, args, typed, func(ctx context.Context, c *fleet.Client) ([]string, error) {
 		users, err := c.Users(ctx)
 		return namesOf(users, func(u fleet.User) string { return u.Name }), err

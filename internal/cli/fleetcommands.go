@@ -4,6 +4,9 @@ import "github.com/spf13/cobra"
 
 // commandsOfFleet are the commands of what a fleet consists of.
 func commandsOfFleet(a *app) []*cobra.Command {
-	return []*cobra.Command{cellCommands{a}.cellCommand(), projectCommands{a}.projectCommand(), catalogueCommands{a}.shapeCommand(), catalogueCommands{a}.networkCommand(),
-		farmCommands{a}.applyCommand(), farmCommands{a}.diffCommand(), farmCommands{a}.exportCommand(), simCommands{a}.simCommand()}
+	return []*cobra.Command{
+		cellCommands{a}.cellCommand(), projectCommands{a}.projectCommand(), catalogueCommands{a}.shapeCommand(),
+		catalogueCommands{a}.networkCommand(), farmCommands{a}.applyCommand(), farmCommands{a}.diffCommand(),
+		farmCommands{a}.exportCommand(), simCommands{a}.simCommand(),
+	}
 }

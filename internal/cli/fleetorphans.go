@@ -142,7 +142,8 @@ func orphanText(h fleet.Host, s fleet.Orphan) string {
 }
 
 // completeOrphans offers hosts, then the orphans of one.
-func (a hostCommands) completeOrphans(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+func (a hostCommands) completeOrphans(cmd *cobra.Command, args []string, typed string) ([]string,
+	cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return a.completeHosts(cmd, args, typed)
 	}

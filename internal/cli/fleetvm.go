@@ -120,7 +120,8 @@ func lookUp(ctx context.Context, c *fleet.Client, ref, project string) ([]fleet.
 }
 
 // completeFleetVMs offers names of VMs.
-func (a vmCommands) completeFleetVMs(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+func (a vmCommands) completeFleetVMs(cmd *cobra.Command, args []string, typed string) ([]string,
+	cobra.ShellCompDirective) {
 	c, err := a.fleet()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp

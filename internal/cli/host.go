@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/chart"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/wire"
 )
@@ -94,9 +95,9 @@ func (a hostCommands) drawHost(h farm.HostFacts, agent *api.Host) error {
 	}
 	width, _, err := term.GetSize(int(os.Stdout.Fd()))
 	if err != nil {
-		width = pictureWidth
+		width = 0 // not known
 	}
-	fmt.Fprint(a.out, hostPicture(t, holders, width))
+	fmt.Fprint(a.out, chart.Text(t, holders, width))
 	if agent != nil {
 		fmt.Fprintf(a.out, "free CPUs %s, reserved %s; %d VMs, %d waiting; accelerator %s\n", orNone(agent.Free),
 			orNone(agent.Reserved), agent.VMs, agent.Waiting, agent.Accelerator)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
+
+var update = flag.Bool("update", false, "write the reference anew")
 
 // TestReference holds docs/reference/cli.md equal to the commands: every command, every flag.
 func TestReference(t *testing.T) {

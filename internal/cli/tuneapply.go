@@ -327,8 +327,8 @@ func (a applyCommands) agreedPlan(ctx context.Context, system apply.System, f ap
 
 // agree makes a plan, and where it is not the one that was agreed to shows it and gets a yes. text is what was agreed
 // to then.
-func (a applyCommands) agree(ctx context.Context, system apply.System, f applyFlags, agreed string) (p apply.Plan, text string,
-	err error) {
+func (a applyCommands) agree(ctx context.Context, system apply.System, f applyFlags, agreed string) (p apply.Plan,
+	text string, err error) {
 	if p, err = planAt(ctx, system, f); err != nil {
 		return p, "", err
 	}

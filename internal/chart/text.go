@@ -1,4 +1,4 @@
-package cli
+package chart
 
 import (
 	"fmt"
@@ -16,10 +16,10 @@ const (
 	pictureText    = 30 // characters that a socket's box leaves for words
 )
 
-// hostPicture draws the sockets, nodes, cores and threads of a host in at most width columns, where that can be, with
+// Text draws the sockets, nodes, cores and threads of a host in at most width columns, where that can be, with
 // the holder of each thread by CPU number; "." is a free one. Each column of a grid is one core. Sockets stand side by
 // side where they fit.
-func hostPicture(t farm.Topology, holders map[int]string, width int) string {
+func Text(t farm.Topology, holders map[int]string, width int) string {
 	if width <= 0 {
 		width = pictureWidth
 	}
@@ -93,13 +93,13 @@ func (p *picture) fit(width int) {
 	p.inner = max(p.perRow*core+1, min(pictureText, (width-(p.abreast-1))/p.abreast-4))
 }
 
-// block is the part of a node on one socket.
-type block struct{ socket, node int }
+// socketNode is the part of a node on one socket.
+type socketNode struct{ socket, node int }
 
-func (p *picture) blocks() map[block][]farm.Core {
-	out := map[block][]farm.Core{}
+func (p *picture) blocks() map[socketNode][]farm.Core {
+	out := map[socketNode][]farm.Core{}
 	for _, c := range p.host.Cores {
-		b := block{c.Socket, c.Node}
+		b := socketNode{c.Socket, c.Node}
 		out[b] = append(out[b], c)
 	}
 	return out
@@ -152,7 +152,7 @@ func (p *picture) node(n farm.Node) string {
 func (p *picture) socket(s farm.Socket) []string {
 	var lines []string
 	for _, n := range p.host.Nodes {
-		cores := p.blocks()[block{s.ID, n.ID}]
+		cores := p.blocks()[socketNode{s.ID, n.ID}]
 		if len(cores) == 0 {
 			continue
 		}

@@ -1,7 +1,6 @@
-package cli
+package chart
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,8 +12,6 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/topology/topologytest"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 func held(t *testing.T, by map[string]string) map[int]string {
 	t.Helper()
@@ -66,7 +63,7 @@ func TestHostPicture(t *testing.T) {
 		"nothing":     {farm.Topology{}, nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := hostPicture(c.host, c.holders, c.width)
+			got := Text(c.host, c.holders, c.width)
 			for line := range strings.Lines(got) {
 				if n := utf8.RuneCountInString(line) - 1; c.width > 10 && n > c.width {
 					t.Errorf("a line of %d columns in %d: %s", n, c.width, line)
