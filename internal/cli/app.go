@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/version"
 )
 
@@ -64,7 +65,7 @@ type commandGroup struct {
 }
 
 func (a *app) printJSON(v any) error {
-	encoder := newJSON(a.out)
+	encoder := output.NewJSON(a.out)
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(v)
 }

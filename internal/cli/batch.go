@@ -12,6 +12,7 @@ import (
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/limits"
 	"github.com/grange-project/grange/internal/batch/systems"
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -157,7 +158,7 @@ func (a batchCommands) printLimits(system farm.BatchSystem, m limits.Master, f b
 	}
 	fmt.Fprintf(a.out, "%s for %d hosts, %d VMs as nodes, %d jobs: %s\n", system, f.fleet.Hosts, f.fleet.VMs,
 		f.fleet.Jobs, looked)
-	w := newColumns(a.out)
+	w := output.NewColumns(a.out)
 	enough, unknown := 0, 0
 	fmt.Fprintln(w, "VERDICT\tCHECK\tFOUND\tNEEDED\tWHAT")
 	for _, r := range results {

@@ -13,19 +13,20 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/runner"
 )
 
 // Main runs the command line and returns the exit status.
 func Main(args []string) int {
-	out := &output{to: os.Stdout}
-	a := &app{out: text{out}, err: text{os.Stderr}}
+	out := &output.Stream{To: os.Stdout}
+	a := &app{out: output.Text{To: out}, err: output.Text{To: os.Stderr}}
 	root := grange(a)
 	root.SetArgs(args)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	cmd, err := root.ExecuteContextC(ctx)
-	if lost := out.lost(); err == nil || errors.As(err, new(exitError)) && lost != nil {
+	if lost := out.Lost(); err == nil || errors.As(err, new(exitError)) && lost != nil {
 		err = lost
 	}
 	var death deathError

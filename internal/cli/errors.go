@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -25,17 +26,17 @@ func printError(w io.Writer, err error) {
 	err = disk.NoSpace(err)
 	message, hint := explain(err)
 	first, rest, more := strings.Cut(message, "\n") // the end of a console may follow
-	first = visible(first)
+	first = output.Visible(first)
 	if code := codeOf(err); code != "" {
 		first += " [" + code + "]"
 	}
 	fmt.Fprintf(w, "grange: %s\n", first)
 	if more {
 		// a path with a line break is no line of ours
-		fmt.Fprintf(w, "    %s\n", strings.ReplaceAll(visible(rest), "\n", "\n    "))
+		fmt.Fprintf(w, "    %s\n", strings.ReplaceAll(output.Visible(rest), "\n", "\n    "))
 	}
 	if hint != "" {
-		fmt.Fprintf(w, "  try: %s\n", visible(hint))
+		fmt.Fprintf(w, "  try: %s\n", output.Visible(hint))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/runner"
 )
@@ -139,7 +140,7 @@ func (a execCommands) printResult(r runner.Result) {
 			message, hint = explain(r.Err)
 			code = codeOf(r.Err)
 		}
-		newJSON(a.err).Encode(map[string]any{"event": "result", "status": r.Status, "exit": r.Exit,
+		output.NewJSON(a.err).Encode(map[string]any{"event": "result", "status": r.Status, "exit": r.Exit,
 			"error": message, "hint": hint, "code": code, "phases": r.Phases})
 	case r.Err != nil:
 		printError(a.err, r.Err)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/runner"
 )
@@ -44,7 +45,7 @@ func (f *execFlags) options(a *app) (runner.Options, error) {
 	o := runner.Options{Socket: a.socket, Terminal: f.tty, Limit: f.limit, Stdin: os.Stdin, Stdout: os.Stdout,
 		Stderr: os.Stderr, Notes: a.err, Quiet: f.quiet, Verbose: f.verbose}
 	if a.json {
-		o.Events = func(e api.JobEvent) { newJSON(a.err).Encode(e) }
+		o.Events = func(e api.JobEvent) { output.NewJSON(a.err).Encode(e) }
 	}
 	var err error
 	if o.Binds, err = parseBinds(f.binds); err != nil {

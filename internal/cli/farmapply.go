@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/farmfile"
 	"github.com/grange-project/grange/internal/wire"
@@ -181,7 +182,7 @@ func (a farmCommands) exportCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = rawOf(a.out).Write(text)
+			_, err = output.RawOf(a.out).Write(text)
 			return err
 		})}
 }
@@ -214,7 +215,7 @@ func (a farmCommands) cellImport() *cobra.Command {
 				return err
 			}
 			for _, w := range append(warnings, more...) {
-				fmt.Fprintf(a.err, "grange: note: %s\n", visible(w))
+				fmt.Fprintf(a.err, "grange: note: %s\n", output.Visible(w))
 			}
 			if a.json {
 				return a.printJSON(wire.Farm(made))
@@ -223,7 +224,7 @@ func (a farmCommands) cellImport() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = rawOf(a.out).Write(text)
+			_, err = output.RawOf(a.out).Write(text)
 			return err
 		}}
 	cmd.Flags().StringVar(&f.nova, "nova", "", "`FILE` with the two options, for example /etc/nova/nova.conf")

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
 )
@@ -32,7 +33,7 @@ func (a authCommands) authWhoami() *cobra.Command {
 			if a.json {
 				return a.printJSON(who)
 			}
-			t := newColumns(a.out)
+			t := output.NewColumns(a.out)
 			fmt.Fprintf(t, "user\t%s\nby\t%s %s\n", who.User, who.Means, farm.Printable(who.Source))
 			if who.Root {
 				fmt.Fprintf(t, "roles\tall: root on the server's own socket\n")

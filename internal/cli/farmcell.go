@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -132,7 +133,7 @@ func (a cellCommands) completeCells(cmd *cobra.Command, args []string, typed str
 }
 
 func (a cellCommands) showCell(v fleet.Cell) error {
-	t := newColumns(a.out)
+	t := output.NewColumns(a.out)
 	row := func(key, value string) {
 		if value != "" && value != "0" {
 			fmt.Fprintf(t, "%s\t%s\n", key, farm.Printable(value))

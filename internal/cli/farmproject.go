@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -75,7 +76,7 @@ func (a projectCommands) completeProjects(cmd *cobra.Command, args []string, typ
 }
 
 func (a projectCommands) showProject(p fleet.Project) error {
-	t := newColumns(a.out)
+	t := output.NewColumns(a.out)
 	any := func(list []string) string {
 		if len(list) == 0 {
 			return "any"

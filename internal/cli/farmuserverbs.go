@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -112,7 +113,7 @@ func (a userCommands) grantVerb(name, short, example string,
 			if a.json {
 				return a.printJSON(append([]fleet.Grant{}, left...))
 			}
-			_, err = fmt.Fprintf(a.out, "user %s: %s\n", visible(g.User), grantsText(left))
+			_, err = fmt.Fprintf(a.out, "user %s: %s\n", output.Visible(g.User), grantsText(left))
 			return err
 		})}
 	cmd.Flags().StringVarP(&g.Project, "project", "p", "", "`PROJECT` that the role applies to")

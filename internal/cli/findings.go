@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/cli/output"
 )
 
 // tellFindings prints what a check of a batch system found. The exit status is 1 when something is broken.
@@ -13,7 +14,7 @@ func tellFindings(a *app, findings []batch.Finding) error {
 			return err
 		}
 	} else {
-		t := newColumns(a.out)
+		t := output.NewColumns(a.out)
 		for _, f := range findings {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", f.Level, f.ID, f.Found, f.Where)
 		}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -41,7 +42,7 @@ func (a vmCommands) fleetConsole(ctx context.Context, ref, project string) error
 		defer term.Restore(fd, old)
 		in = &untilEscape{r: os.Stdin}
 	}
-	return bothWays(ctx, stream, in, rawOf(a.out))
+	return bothWays(ctx, stream, in, output.RawOf(a.out))
 }
 
 // untilEscape ends at the escape key.
@@ -125,7 +126,7 @@ func (a vmCommands) vmConnect() *cobra.Command {
 				return err
 			}
 			defer stream.Close()
-			return bothWays(cmd.Context(), stream, os.Stdin, rawOf(a.out))
+			return bothWays(cmd.Context(), stream, os.Stdin, output.RawOf(a.out))
 		},
 	}
 	projectFlag(cmd, &project)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -119,10 +120,10 @@ func (a hostCommands) showFleetHost(ctx context.Context, ref string) error {
 	if a.json {
 		return a.printJSON(h)
 	}
-	t := newColumns(a.out)
+	t := output.NewColumns(a.out)
 	line := func(name, value string) {
 		if value != "" {
-			t.row(name, value)
+			t.Row(name, value)
 		}
 	}
 	line("name", h.Name)

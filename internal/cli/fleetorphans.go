@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -119,7 +120,7 @@ func (a hostCommands) askForOrphans(ctx context.Context, orphans []fleet.Orphan,
 		return nil
 	}
 	for _, o := range orphans {
-		fmt.Fprintf(a.err, "%s %s, %s\n", visible(o.Name), visible(o.ID), o.State)
+		fmt.Fprintf(a.err, "%s %s, %s\n", output.Visible(o.Name), output.Visible(o.ID), o.State)
 	}
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
 		return &farm.Error{Kind: farm.Invalid, Code: CodeNeedsYes,
@@ -134,11 +135,11 @@ func (a hostCommands) askForOrphans(ctx context.Context, orphans []fleet.Orphan,
 
 // orphanText is an orphan, and what may be done.
 func orphanText(h fleet.Host, s fleet.Orphan) string {
-	text := strings.TrimSpace(visible(s.Name)+" "+visible(s.ID)) + ", " + s.State
+	text := strings.TrimSpace(output.Visible(s.Name)+" "+output.Visible(s.ID)) + ", " + s.State
 	if s.Evicted {
 		return text + "; the host is to delete it"
 	}
-	return fmt.Sprintf("%s; `grange host remove-orphans %s %s` deletes it", text, h.Name, visible(s.ID))
+	return fmt.Sprintf("%s; `grange host remove-orphans %s %s` deletes it", text, h.Name, output.Visible(s.ID))
 }
 
 // completeOrphans offers hosts, then the orphans of one.
@@ -160,7 +161,7 @@ func (a hostCommands) completeOrphans(cmd *cobra.Command, args []string, typed s
 	var ids []string
 	for _, s := range h.Orphans {
 		if strings.HasPrefix(s.ID, typed) && !s.Evicted {
-			ids = append(ids, s.ID+"\t"+visible(s.Name))
+			ids = append(ids, s.ID+"\t"+output.Visible(s.Name))
 		}
 	}
 	return ids, cobra.ShellCompDirectiveNoFileComp

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -151,7 +152,7 @@ func (a *app) each(names []string, done string, do func(string) error) error {
 			return err
 		}
 		if !a.json {
-			fmt.Fprintf(a.out, "%s %s\n", visible(name), done)
+			fmt.Fprintf(a.out, "%s %s\n", output.Visible(name), done)
 		}
 	}
 	if a.json {

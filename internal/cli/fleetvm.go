@@ -15,6 +15,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -199,10 +200,10 @@ func (a vmCommands) showFleetVM(ctx context.Context, ref, project string) error 
 	if a.json {
 		return a.printJSON(v)
 	}
-	t := newColumns(a.out)
+	t := output.NewColumns(a.out)
 	line := func(name, value string) {
 		if value != "" {
-			t.row(name, value)
+			t.Row(name, value)
 		}
 	}
 	line("name", fullName(v))

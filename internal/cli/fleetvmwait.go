@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -193,7 +194,7 @@ func (w *waiting) say(v fleet.VM) {
 	}
 	if w.said[v.ID] != text {
 		w.said[v.ID] = text
-		fmt.Fprintf(w.a.err, "%s  %s\n", fullName(v), visible(text))
+		fmt.Fprintf(w.a.err, "%s  %s\n", fullName(v), output.Visible(text))
 	}
 }
 

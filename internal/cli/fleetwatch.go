@@ -13,6 +13,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/output"
 )
 
 // watchCommands are the commands that print changes as they happen.
@@ -65,11 +66,11 @@ func watchedKinds() []string {
 
 func (a watchCommands) printChange(change fleet.Change) error {
 	if a.json {
-		return newJSON(a.out).Encode(change)
+		return output.NewJSON(a.out).Encode(change)
 	}
 	what, err := changed(change)
 	if err == nil {
-		_, err = fmt.Fprintf(a.out, "%d  %s %s\n", change.Revision, change.Kind, visible(what))
+		_, err = fmt.Fprintf(a.out, "%d  %s %s\n", change.Revision, change.Kind, output.Visible(what))
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/output"
 )
 
 // whyCommands are the commands that explain where a VM is, or why it is nowhere.
@@ -60,12 +61,12 @@ func (a whyCommands) printWhy(w fleet.Why, each bool) error {
 		return a.printJSON(w)
 	}
 	fmt.Fprintf(a.out, "%d of %d hosts would take it\n", w.Fits, w.Hosts)
-	t := newColumns(a.out)
+	t := output.NewColumns(a.out)
 	if len(w.Sums) > 0 {
 		fmt.Fprintln(t, "\nHOSTS\tCONSTRAINT\tFOR EXAMPLE")
 	}
 	for _, s := range w.Sums {
-		fmt.Fprintf(t, "%d\t%s\t%s\n", s.Hosts, s.Constraint, visible(s.Example))
+		fmt.Fprintf(t, "%d\t%s\t%s\n", s.Hosts, s.Constraint, output.Visible(s.Example))
 	}
 	if each {
 		fmt.Fprintln(t, "\nHOST\tCELL\tFITS\tWHY NOT")
@@ -74,7 +75,7 @@ func (a whyCommands) printWhy(w fleet.Why, each bool) error {
 			if h.Fits {
 				fits = "yes"
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", h.Host, h.Cell, fits, dash(visible(h.Message)))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", h.Host, h.Cell, fits, dash(output.Visible(h.Message)))
 		}
 	}
 	if err := t.Flush(); err != nil {
@@ -84,7 +85,7 @@ func (a whyCommands) printWhy(w fleet.Why, each bool) error {
 		if i == 0 {
 			fmt.Fprint(a.out, "\nany of these would admit it, the least first:\n")
 		}
-		fmt.Fprintf(a.out, "  %s\n", visible(change))
+		fmt.Fprintf(a.out, "  %s\n", output.Visible(change))
 	}
 	return nil
 }

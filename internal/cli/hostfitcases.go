@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/flavor"
 )
 
@@ -32,8 +33,8 @@ func (a fitCommands) fitCases(path string) error {
 		return err
 	}
 	bad := 0
-	lines := newJSON(a.out)
-	table := newColumns(a.out)
+	lines := output.NewJSON(a.out)
+	table := output.NewColumns(a.out)
 	for _, text := range cases {
 		c, err := flavor.Parse(text)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/numa"
 )
@@ -118,7 +119,7 @@ func (a fitCommands) printFit(r fitReport, room numa.Room) error {
 func (a fitCommands) printFitVM(n int, host string, vm fitVM) error {
 	fmt.Fprintf(a.out, "VM %d fits %s; the guest sees %d × %d × %d (sockets × cores × threads)\n", n, host,
 		vm.Guest.Sockets, vm.Guest.Cores, vm.Guest.Threads)
-	t := newColumns(a.out)
+	t := output.NewColumns(a.out)
 	fmt.Fprintln(t, "  CELL\tVCPUS\tHOST CPUS\tNODE\tMEMORY\tPAGES")
 	for i, c := range vm.Cells {
 		pages := "ordinary"

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hostfacts"
 )
@@ -69,7 +70,7 @@ func (a hostCommands) recordHost(ctx context.Context, from, file string, anonymo
 	}
 	name := file
 	if file == "" || file == "-" {
-		name, err = "standard output", write(rawOf(a.out))
+		name, err = "standard output", write(output.RawOf(a.out))
 	} else {
 		zip := strings.HasSuffix(file, ".gz") || strings.HasSuffix(file, ".tgz")
 		err = writeFile(file, func(w io.Writer) error { return compressed(w, zip, write) })

@@ -11,6 +11,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -38,7 +39,7 @@ func (a imageCommands) imageList() *cobra.Command {
 			if a.json {
 				return a.printJSON(images)
 			}
-			t := newColumns(a.out)
+			t := output.NewColumns(a.out)
 			fmt.Fprintln(t, "NAME\tKIND\tSIZE\tCREATED\tDIGEST\tSITE")
 			for _, i := range images {
 				site := "-"
@@ -158,5 +159,5 @@ func (a imageCommands) fleetImages(ctx context.Context, c *fleet.Client, _ []str
 		return err
 	}
 	return table[fleet.Image]{"no host has an image", "IMAGE\tHOSTS",
-		func(i fleet.Image) []any { return []any{visible(i.Name), i.Hosts} }}.print(a.app, images)
+		func(i fleet.Image) []any { return []any{output.Visible(i.Name), i.Hosts} }}.print(a.app, images)
 }

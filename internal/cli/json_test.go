@@ -83,12 +83,12 @@ func TestPrintsJSON(t *testing.T) {
 				case *ast.SelectorExpr:
 					name := n.Sel.Name
 					prints[f.Name.Name] = prints[f.Name.Name] || name == "out"
-					looks[f.Name.Name] = looks[f.Name.Name] || name == "json" || name == "printJSON"
+					looks[f.Name.Name] = looks[f.Name.Name] || name == "json" || name == "printJSON" ||
+						name == "NewJSON"
 					callers[name] = append(callers[name], f.Name.Name)
 				case *ast.CallExpr:
 					if function, ok := n.Fun.(*ast.Ident); ok {
 						callers[function.Name] = append(callers[function.Name], f.Name.Name)
-						looks[f.Name.Name] = looks[f.Name.Name] || function.Name == "newJSON"
 					}
 				}
 				return true

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hosttree"
 	"github.com/grange-project/grange/internal/hyper/libvirt"
@@ -92,7 +93,7 @@ func (a selftestCommands) listChecks() error {
 	if a.json {
 		return a.printJSON(checkNames())
 	}
-	t := newColumns(a.out)
+	t := output.NewColumns(a.out)
 	for _, c := range verdict.Checks {
 		fmt.Fprintf(t, "%s\t%s\n", c.Name, c.Title)
 	}
@@ -152,7 +153,7 @@ func (a selftestCommands) writeSelftest(file string, r report.Report) error {
 		}
 	}
 	if a.json {
-		return report.JSON(rawOf(a.out), r)
+		return report.JSON(output.RawOf(a.out), r)
 	}
 	return report.Text(a.out, r)
 }

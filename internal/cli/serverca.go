@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -128,7 +129,7 @@ func (a serverCommands) printCA(ca fleet.CA) error {
 	if a.json {
 		return a.printJSON(ca)
 	}
-	w := newColumns(a.out)
+	w := output.NewColumns(a.out)
 	fmt.Fprintln(w, "FINGERPRINT\tSINCE\tUNTIL\tSIGNS\tHOSTS\tTRUSTED BY")
 	for _, one := range ca.Authorities {
 		signs := "-"
@@ -136,7 +137,7 @@ func (a serverCommands) printCA(ca fleet.CA) error {
 			signs = "hosts"
 		}
 		since, until := one.Since.Local().Format(time.DateOnly), one.Until.Local().Format(time.DateOnly)
-		w.row(fmt.Sprintf("%.16s", one.Fingerprint), since, until, signs, one.Hosts, one.Trusting)
+		w.Row(fmt.Sprintf("%.16s", one.Fingerprint), since, until, signs, one.Hosts, one.Trusting)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -159,7 +160,7 @@ func (a serverCommands) printCA(ca fleet.CA) error {
 
 // printWaits prints who still needs the older authority.
 func (a serverCommands) printWaits(to io.Writer, waits []fleet.CAWait) error {
-	w := newColumns(to)
+	w := output.NewColumns(to)
 	fmt.Fprintln(w, "WHO\tLAST HEARD OF\tWHY")
 	for _, one := range waits {
 		who, seen := "host "+one.Host, "never"
@@ -172,7 +173,7 @@ func (a serverCommands) printWaits(to io.Writer, waits []fleet.CAWait) error {
 		if one.Away {
 			seen += " (left behind)"
 		}
-		w.row(who, seen, one.Why)
+		w.Row(who, seen, one.Why)
 	}
 	return w.Flush()
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/batch/slurm"
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -142,7 +143,7 @@ func ociCommand(use, short string, run func(id string) error) *cobra.Command {
 
 // ociState prints a state of the OCI's runtime specification: Slurm wants to read "stopped" there.
 func (a ociCommands) ociState(id string) error {
-	return newJSON(a.out).Encode(struct {
+	return output.NewJSON(a.out).Encode(struct {
 		OCIVersion string `json:"ociVersion"`
 		ID         string `json:"id"`
 		Status     string `json:"status"`

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/output"
 )
 
 // table is how things of one kind are listed: each a line under a head, or all as JSON.
@@ -25,10 +26,10 @@ func (t table[T]) print(a *app, all []T) error {
 		_, err := fmt.Fprintln(a.out, t.none)
 		return err
 	}
-	w := newColumns(a.out)
+	w := output.NewColumns(a.out)
 	fmt.Fprintln(w, t.head)
 	for _, v := range all {
-		w.row(t.line(v)...)
+		w.Row(t.line(v)...)
 	}
 	return w.Flush()
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hostfacts"
 	"github.com/grange-project/grange/internal/hosttree"
@@ -214,7 +215,7 @@ func (a applyCommands) plan(ctx context.Context, f applyFlags) error {
 		return err
 	}
 	if a.json {
-		return unsaid("the plan could not be printed", a.printJSON(planJSON(p, blocked)))
+		return output.Unsaid("the plan could not be printed", a.printJSON(planJSON(p, blocked)))
 	}
 	text := p.Text(tuning.Rules(), style(a.app).Width)
 	if blocked != nil {
@@ -222,7 +223,7 @@ func (a applyCommands) plan(ctx context.Context, f applyFlags) error {
 		text += "\n" + a.fold("not now: ", message) + "  try: " + hint + "\n" // a command in it is for copying
 	}
 	_, err = io.WriteString(a.out, text)
-	return unsaid("the plan could not be printed", err)
+	return output.Unsaid("the plan could not be printed", err)
 }
 
 func (a applyCommands) fold(label, text string) string {
@@ -271,9 +272,9 @@ func (a applyCommands) make(ctx context.Context, system apply.System, p apply.Pl
 		_, err = io.WriteString(a.out, a.appliedText(p, result, f.root))
 	}
 	if result.ID != "" {
-		return unsaid("applied as "+result.ID+", and that could not be printed", err)
+		return output.Unsaid("applied as "+result.ID+", and that could not be printed", err)
 	}
-	return unsaid("what the audit still finds could not be printed", err)
+	return output.Unsaid("what the audit still finds could not be printed", err)
 }
 
 // appliedText returns what became of a plan. What a person has to do was in the plan; it is said again only after
@@ -337,7 +338,7 @@ func (a applyCommands) agree(ctx context.Context, system apply.System, f applyFl
 	}
 	if !a.json {
 		if _, err := fmt.Fprintln(a.out, text); err != nil {
-			return p, text, unsaid("nothing was changed: the plan could not be shown", err)
+			return p, text, output.Unsaid("nothing was changed: the plan could not be shown", err)
 		}
 	}
 	if err := a.ready(p, system, f); err != nil && system.Live() {
@@ -406,10 +407,10 @@ func (a applyCommands) undo(ctx context.Context, dir, id string, force bool) err
 
 func (a applyCommands) printUndone(run *apply.Run) error {
 	if a.json {
-		return unsaid(run.ID+" is undone, and that could not be printed", a.printJSON(runJSON(run)))
+		return output.Unsaid(run.ID+" is undone, and that could not be printed", a.printJSON(runJSON(run)))
 	}
 	_, err := fmt.Fprintf(a.out, "%s is undone: everything is as it was found\n", run.ID)
-	return unsaid(run.ID+" is undone, and that could not be printed", err)
+	return output.Unsaid(run.ID+" is undone, and that could not be printed", err)
 }
 
 func (a applyCommands) history(dir string) error {
@@ -427,7 +428,7 @@ func (a applyCommands) history(dir string) error {
 		for _, r := range runs {
 			out = append(out, runJSON(r))
 		}
-		return unsaid("the history could not be printed", a.printJSON(out))
+		return output.Unsaid("the history could not be printed", a.printJSON(out))
 	}
 	var b strings.Builder
 	if len(runs) == 0 {
@@ -445,7 +446,7 @@ func (a applyCommands) history(dir string) error {
 		}
 	}
 	_, err = io.WriteString(a.out, b.String())
-	return unsaid("the history could not be printed", err)
+	return output.Unsaid("the history could not be printed", err)
 }
 
 func (a applyCommands) drift(ctx context.Context, dir string) error {
@@ -477,5 +478,5 @@ func (a applyCommands) drift(ctx context.Context, dir string) error {
 	if err == nil && len(drifted) > 0 {
 		return exitError{exitDrift}
 	}
-	return unsaid("the drift could not be printed", err)
+	return output.Unsaid("the drift could not be printed", err)
 }

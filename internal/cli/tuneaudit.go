@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/tuning"
 	"github.com/grange-project/grange/internal/tuning/report"
@@ -167,7 +168,7 @@ func profileOf(name string) (tuning.Profile, error) {
 
 func (a tuneCommands) writeAudit(f auditFlags, r tuning.Report, about report.About) error {
 	if f.output == "" {
-		return auditTo(rawOf(a.out), f.format, r, about, style(a.app))
+		return auditTo(output.RawOf(a.out), f.format, r, about, style(a.app))
 	}
 	err := writeFile(f.output, func(w io.Writer) error { return auditTo(w, f.format, r, about, report.Style{}) })
 	if err != nil {
@@ -197,7 +198,7 @@ func auditTo(w io.Writer, format string, r tuning.Report, about report.About, st
 // style is what standard output can show: colours on a terminal only, and never where the reader said not to
 // (no-color.org).
 func style(a *app) report.Style {
-	out, ok := fileOf(a.out)
+	out, ok := output.FileOf(a.out)
 	if !ok || !term.IsTerminal(int(out.Fd())) {
 		return report.Style{}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/tuning"
 	"github.com/grange-project/grange/internal/tuning/report"
@@ -156,7 +157,7 @@ func TestAuditErrors(t *testing.T) {
 		{"audit --skip elephants", farm.CodeNoRule, "grange tune rules"},
 		{"explain ept", farm.CodeNoRule, "did you mean ept-off?"},
 		{"profiles fast", farm.CodeNoProfile, "generic-compute"},
-		{"audit -o /nowhere/at/all --fail-on never", CodeLostOutput, "name another file"},
+		{"audit -o /nowhere/at/all --fail-on never", output.CodeLostOutput, "name another file"},
 		{"audit --profile /dev/null", farm.CodeBadProfile, "docs/guide/tuning.md"},
 		{"audit --profile /dev/zero", farm.CodeBadProfile, "grange tune profiles NAME"},
 	} {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -56,7 +57,8 @@ func TestAuditKeepsTheOldReport(t *testing.T) {
 		t.Errorf("left behind: %v", entries)
 	}
 	_, err = runCommand(t, "tune", "audit", "--from", wellMade, "-o", "/dev/full")
-	if own := new(farm.Error); !errors.As(err, &own) || own.Code != CodeLostOutput || statusOf(err) != exitFailed {
+	if own := new(farm.Error); !errors.As(err, &own) || own.Code != output.CodeLostOutput ||
+		statusOf(err) != exitFailed {
 		t.Errorf("full device: %v", err)
 	}
 }

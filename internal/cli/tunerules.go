@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/tuning"
 	"github.com/grange-project/grange/internal/tuning/report"
 )
@@ -16,7 +17,7 @@ func (a tuneCommands) tuneRules() *cobra.Command {
 have.`,
 		RunE: func(*cobra.Command, []string) error {
 			if !a.json {
-				return report.Rules(rawOf(a.out), tuning.Rules(), style(a.app))
+				return report.Rules(output.RawOf(a.out), tuning.Rules(), style(a.app))
 			}
 			list := []report.Rule{}
 			for _, r := range tuning.Rules() {
@@ -40,7 +41,7 @@ func (a tuneCommands) tuneExplain() *cobra.Command {
 			if a.json {
 				return a.printJSON(report.RuleOf(r))
 			}
-			return report.Explain(rawOf(a.out), r, style(a.app))
+			return report.Explain(output.RawOf(a.out), r, style(a.app))
 		},
 	}
 }

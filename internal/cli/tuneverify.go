@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hostfacts"
 	"github.com/grange-project/grange/internal/hosttree"
@@ -154,7 +155,7 @@ func proofTable(w io.Writer, r verify.Report) error {
 		_, err := fmt.Fprintln(w, "no virtual machine runs")
 		return err
 	}
-	t := newColumns(w)
+	t := output.NewColumns(w)
 	fmt.Fprintln(t, "VM\tTHREAD\tPLANNED\tLIBVIRT\tKERNEL\tMEMORY\tVERDICT")
 	for _, vm := range r.VMs {
 		name, memory, verdict := farm.Printable(vm.Name), nodeMemory(guestMemory(vm)), string(vm.Verdict)

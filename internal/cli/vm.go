@@ -11,6 +11,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -124,7 +125,7 @@ func (a vmCommands) consoleCommand() *cobra.Command {
 			return a.fleetConsole(cmd.Context(), ref, project)
 		}
 		if !a.json {
-			return a.client().Console(cmd.Context(), ref, follow, rawOf(a.out))
+			return a.client().Console(cmd.Context(), ref, follow, output.RawOf(a.out))
 		}
 		var text strings.Builder
 		if err := a.client().Console(cmd.Context(), ref, false, &text); err != nil {
@@ -156,10 +157,10 @@ func printVMs(w io.Writer, vms []api.VM) error {
 		_, err := fmt.Fprintln(w, "no virtual machines")
 		return err
 	}
-	t := newColumns(w)
+	t := output.NewColumns(w)
 	fmt.Fprintln(t, "NAME\tSTATE\tUSER\tCOMMAND\tIMAGE\tCPUS\tMEMORY\tON CPUS\tAGE\tBATCH JOB")
 	for _, vm := range vms {
-		t.row(vm.Name, vm.State, vm.User, vm.Command, vm.Image, vm.CPUs,
+		t.Row(vm.Name, vm.State, vm.User, vm.Command, vm.Image, vm.CPUs,
 			farm.Bytes(vm.Memory).Rounded(), strings.Join(vm.Plan.VCPUs, ","), age(vm.Created), batchOf(vm))
 	}
 	return t.Flush()
@@ -180,16 +181,16 @@ func (a vmCommands) showVM(vm api.VM) error {
 	if a.json {
 		return a.printJSON(vm)
 	}
-	t := newColumns(a.out)
+	t := output.NewColumns(a.out)
 	p := vm.Plan
 	fmt.Fprintf(t, "name\t%s\nid\t%s\njob\t%s\nstate\t%s\nuser\t%s "+
-		"(%d)\ncommand\t%s\nimage\t%s\ndigest\t%s\ncreated\t%s\n", vm.Name, vm.ID, vm.Job, vm.State, oneLine(vm.User),
-		vm.UID, oneLine(vm.Command), vm.Image, vm.Digest, vm.Created.Format(time.RFC3339))
+		"(%d)\ncommand\t%s\nimage\t%s\ndigest\t%s\ncreated\t%s\n", vm.Name, vm.ID, vm.Job, vm.State,
+		output.OneLine(vm.User), vm.UID, output.OneLine(vm.Command), vm.Image, vm.Digest, vm.Created.Format(time.RFC3339))
 	if c := vm.Cloud; c != nil {
 		fmt.Fprintf(t, "of the server\t%s of project %s, wanted %s, ready %v\naddress\t%s %s\n", c.Name, c.Project,
 			c.Wanted, c.Ready, c.Address, c.Hostname)
 		if c.Reason != "" {
-			t.row("reason", c.Reason)
+			t.Row("reason", c.Reason)
 		}
 	}
 	if vm.Heard != nil {

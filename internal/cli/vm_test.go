@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/cli/output"
 )
 
 // hostile is a name that does more to a terminal than be printed.
@@ -23,7 +24,7 @@ func TestVMListOfHostileNames(t *testing.T) {
 		Image: hostile, Batch: hostile, Created: time.Now(),
 		Cloud: &api.CloudVM{Reason: "it ended:\n  " + hostile}}
 	var b bytes.Buffer
-	a := &app{out: text{&b}}
+	a := &app{out: output.Text{To: &b}}
 	if err := printVMs(a.out, []api.VM{vm}); err != nil {
 		t.Fatal(err)
 	}

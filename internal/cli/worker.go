@@ -14,6 +14,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/batch/slurm/worker"
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -175,7 +176,7 @@ func (a workerCommands) workerList() *cobra.Command {
 				_, err := fmt.Fprintln(a.out, "no workers")
 				return err
 			}
-			t := newColumns(a.out)
+			t := output.NewColumns(a.out)
 			fmt.Fprintln(t, "NODE\tSTATE\tVM\tADDRESS\tIMAGE\tCPUS\tMEMORY\tAGE")
 			for _, w := range workers {
 				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.19s\t%d\t%v\t%v\n", w.Name, w.State, w.VM, w.Address, w.Image, w.CPUs,

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -73,6 +74,6 @@ func cannotWrite(name string, err error) error {
 	if own := new(farm.Error); errors.As(err, &own) {
 		return err
 	}
-	return &farm.Error{Kind: farm.Unavailable, Code: CodeLostOutput,
+	return &farm.Error{Kind: farm.Unavailable, Code: output.CodeLostOutput,
 		Message: fmt.Sprintf("%s could not be written", name), Hint: "make room there, or name another file", Err: err}
 }

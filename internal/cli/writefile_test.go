@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/grange-project/grange/internal/cli/output"
 )
 
 func TestWriteFile(t *testing.T) {
@@ -67,12 +69,12 @@ func TestLostOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer full.Close()
-	o := &output{to: full}
-	if o.lost() != nil {
+	o := &output.Stream{To: full}
+	if o.Lost() != nil {
 		t.Error("lost before anything was written")
 	}
 	io.WriteString(o, "x")
-	if !errors.Is(o.lost(), unix.ENOSPC) {
-		t.Error(o.lost())
+	if !errors.Is(o.Lost(), unix.ENOSPC) {
+		t.Error(o.Lost())
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package output
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ func TestTextIsVisible(t *testing.T) {
 		"back\rspace\b":      `back\rspace\b`,
 	} {
 		var b bytes.Buffer
-		if n, err := (text{&b}).Write([]byte(in)); err != nil || n != len(in) || b.String() != want {
+		if n, err := (Text{&b}).Write([]byte(in)); err != nil || n != len(in) || b.String() != want {
 			t.Errorf("%q: %q, %d, %v", in, b.String(), n, err)
 		}
 	}
@@ -30,10 +30,10 @@ func TestTextIsVisible(t *testing.T) {
 // TestCellsStayCells: a name with a line break makes no line of a table, and one with a tab no column.
 func TestCellsStayCells(t *testing.T) {
 	var b bytes.Buffer
-	w := newColumns(text{&b})
+	w := NewColumns(Text{&b})
 	fmt.Fprintln(w, "NAME\tSTATE")
-	w.row(hostileName+"\nroot\trunning", 1)
-	w.row("other", 2)
+	w.Row(hostileName+"\nroot\trunning", 1)
+	w.Row("other", 2)
 	w.Flush()
 	if lines := strings.Split(b.String(), "\n"); len(lines) != 4 || strings.ContainsFunc(b.String(), unprinted) ||
 		!strings.HasPrefix(lines[2], "other  ") {
@@ -45,7 +45,7 @@ func TestCellsStayCells(t *testing.T) {
 func TestJSONIsExact(t *testing.T) {
 	name := strings.ToValidUTF8(hostileName, "\ufffd") + "\U000e0001 größe"
 	var b bytes.Buffer
-	if err := newJSON(text{&b}).Encode(map[string]string{"name": name}); err != nil {
+	if err := NewJSON(Text{&b}).Encode(map[string]string{"name": name}); err != nil {
 		t.Fatal(err)
 	}
 	var got map[string]string

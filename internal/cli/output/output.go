@@ -1,4 +1,5 @@
-package cli
+// Package output is where commands print: text that does nothing to a terminal, tables, and JSON.
+package output
 
 import (
 	"bytes"
@@ -17,17 +18,20 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// output is standard output that remembers what went wrong: a command that could not say what it found has not done its
+// CodeLostOutput is of what a command printed that could not be written; see docs/errors.md.
+const CodeLostOutput farm.Code = "lost-output"
+
+// Stream is standard output that remembers what went wrong: a command that could not say what it found has not done its
 // work, and few look at each line they print.
-type output struct {
-	to  io.Writer
+type Stream struct {
+	To  io.Writer
 	mu  sync.Mutex
 	err error
 }
 
 // Write writes, and remembers the first error.
-func (o *output) Write(p []byte) (int, error) {
-	n, err := o.to.Write(p)
+func (o *Stream) Write(p []byte) (int, error) {
+	n, err := o.To.Write(p)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err != nil && o.err == nil {
@@ -36,15 +40,15 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// lost is the error of output that did not arrive; nil when all did.
-func (o *output) lost() error {
+// Lost is the error of output that did not arrive; nil when all did.
+func (o *Stream) Lost() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return unsaid("what was to be printed could not be written", o.err)
+	return Unsaid("what was to be printed could not be written", o.err)
 }
 
-// unsaid is the error of output that was lost: what it was to say, in a sentence, and why it could not.
-func unsaid(what string, err error) error {
+// Unsaid is the error of output that was lost: what it was to say, in a sentence, and why it could not.
+func Unsaid(what string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -52,34 +56,34 @@ func unsaid(what string, err error) error {
 		Hint: "send the output to a place that takes it", Err: err}
 }
 
-// fileOf is the file that output goes to, where it goes to one: it may be a terminal.
-func fileOf(w io.Writer) (*os.File, bool) {
-	w = rawOf(w)
-	if o, ok := w.(*output); ok {
-		w = o.to
+// FileOf is the file that output goes to, where it goes to one: it may be a terminal.
+func FileOf(w io.Writer) (*os.File, bool) {
+	w = RawOf(w)
+	if o, ok := w.(*Stream); ok {
+		w = o.To
 	}
 	f, ok := w.(*os.File)
 	return f, ok
 }
 
-// text is where text for people goes: whatever it is made of, nothing in it moves the cursor, starts a terminal's
+// Text is where text for people goes: whatever it is made of, nothing in it moves the cursor, starts a terminal's
 // command or reorders what is read. What is raw by nature (JSON, recordings, a console) goes to rawOf it.
-type text struct{ to io.Writer }
+type Text struct{ To io.Writer }
 
 // Write writes p with all that is not printed as Go writes it in a string.
-func (w text) Write(p []byte) (int, error) {
+func (w Text) Write(p []byte) (int, error) {
 	if !bytes.ContainsFunc(p, unprinted) {
-		return w.to.Write(p)
+		return w.To.Write(p)
 	}
-	if _, err := io.WriteString(w.to, visible(string(p))); err != nil {
+	if _, err := io.WriteString(w.To, Visible(string(p))); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
-func rawOf(w io.Writer) io.Writer {
-	if t, ok := w.(text); ok {
-		return t.to
+func RawOf(w io.Writer) io.Writer {
+	if t, ok := w.(Text); ok {
+		return t.To
 	}
 	return w
 }
@@ -88,8 +92,8 @@ func unprinted(r rune) bool {
 	return r == utf8.RuneError || !unicode.IsPrint(r) && r != '\n' && r != '\t'
 }
 
-// visible writes characters that could move the cursor or reorder text as Go does: paths come from anywhere.
-func visible(s string) string {
+// Visible writes characters that could move the cursor or reorder text as Go does: paths come from anywhere.
+func Visible(s string) string {
 	var b strings.Builder
 	for len(s) > 0 {
 		r, size := utf8.DecodeRuneInString(s)
@@ -104,14 +108,14 @@ func visible(s string) string {
 	return b.String()
 }
 
-// oneLine is visible for text that must stay a line, or a cell of a table.
-func oneLine(s string) string {
-	return strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(visible(s))
+// OneLine is visible for text that must stay a line, or a cell of a table.
+func OneLine(s string) string {
+	return strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(Visible(s))
 }
 
-// newJSON writes values as JSON to where text goes. Characters that are not printed are escaped, which is the same
+// NewJSON writes values as JSON to where text goes. Characters that are not printed are escaped, which is the same
 // JSON.
-func newJSON(w io.Writer) *json.Encoder { return json.NewEncoder(printedJSON{rawOf(w)}) }
+func NewJSON(w io.Writer) *json.Encoder { return json.NewEncoder(printedJSON{RawOf(w)}) }
 
 // printedJSON takes whole JSON values: there, all beyond ASCII is within strings.
 type printedJSON struct{ to io.Writer }
@@ -141,19 +145,19 @@ func (w printedJSON) Write(p []byte) (int, error) {
 // columns is a table for people.
 type columns struct{ *tabwriter.Writer }
 
-func newColumns(w io.Writer) columns { return columns{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)} }
+func NewColumns(w io.Writer) columns { return columns{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)} }
 
 // Write writes cells and lines: tabs and line breaks in them are the table's. (Other characters mean something to
 // tabwriter, too.)
-func (c columns) Write(p []byte) (int, error) { return text{c.Writer}.Write(p) }
+func (c columns) Write(p []byte) (int, error) { return Text{c.Writer}.Write(p) }
 
-// row writes a line of the table, of cells that may hold anything.
-func (c columns) row(cells ...any) {
+// Row writes a line of the table, of cells that may hold anything.
+func (c columns) Row(cells ...any) {
 	for i, cell := range cells {
 		if i > 0 {
 			io.WriteString(c.Writer, "\t")
 		}
-		io.WriteString(c.Writer, oneLine(fmt.Sprint(cell)))
+		io.WriteString(c.Writer, OneLine(fmt.Sprint(cell)))
 	}
 	io.WriteString(c.Writer, "\n")
 }
