@@ -1,9 +1,13 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/internal/cli/app"
+)
 
 // commandsOfAccess are the commands of who may do what in the fleet, and who did.
-func commandsOfAccess(a *app) []*cobra.Command {
+func commandsOfAccess(a *app.App) []*cobra.Command {
 	return []*cobra.Command{
 		userCommands{a}.userCommand(), tokenCommands{a}.tokenCommand(), authCommands{a}.authCommand(),
 		auditCommands{a}.auditCommand(),

@@ -16,6 +16,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/sdnotify"
@@ -24,7 +25,7 @@ import (
 )
 
 // agentCommands are the commands of a host's agent.
-type agentCommands struct{ *app }
+type agentCommands struct{ *app.App }
 
 func (a agentCommands) agentCommand() *cobra.Command {
 	var path string
@@ -37,7 +38,7 @@ creates VMs through libvirt, and manages images and disks. It must run as root.
 SIGHUP makes the agent read its configuration again. SIGTERM stops it; VMs continue to run.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			named := cmd.Flags().Changed("config")
-			c, err := readConfig(path, named)
+			c, err := app.ReadConfig(path, named)
 			if err != nil {
 				return err
 			}
@@ -45,13 +46,13 @@ SIGHUP makes the agent read its configuration again. SIGTERM stops it; VMs conti
 				return a.checkAgent(cmd.Context(), c, path)
 			}
 			if cmd.Flags().Changed("socket") {
-				c.Socket = a.socket
+				c.Socket = a.Socket
 			}
 			return a.runAgent(cmd.Context(), c, path, named)
 		},
 	}
-	cmd.Flags().StringVar(&path, "config", DefaultConfig,
-		"configuration `FILE`; a file given here must exist; if "+DefaultConfig+" does not exist, defaults apply")
+	cmd.Flags().StringVar(&path, "config", app.DefaultConfig,
+		"configuration `FILE`; a file given here must exist; if "+app.DefaultConfig+" does not exist, defaults apply")
 	cmd.Flags().BoolVar(&check, "check", false,
 		"check the configuration, print what confines QEMU on this host, and exit")
 	return cmd
@@ -76,17 +77,17 @@ func (a agentCommands) printChecked(path string) error {
 	if _, err := os.Stat(path); err != nil {
 		text = "no file " + path + ": all defaults hold"
 	}
-	_, err := fmt.Fprintln(a.out, text)
+	_, err := fmt.Fprintln(a.Out, text)
 	return err
 }
 
 func (a agentCommands) runAgent(ctx context.Context, c config.Agent, path string, named bool) error {
-	log := a.serviceLog("grange-agent")
+	log := a.ServiceLog("grange-agent")
 	for _, text := range c.Renamed {
 		log.Warn("an old key of the configuration", "what", text)
 	}
 	if c.GuestFile == "" {
-		own, err := ownPath()
+		own, err := app.OwnPath()
 		if err != nil {
 			return err
 		}
@@ -107,7 +108,7 @@ func (a agentCommands) runAgent(ctx context.Context, c config.Agent, path string
 	if err != nil {
 		return err
 	}
-	identity, err := openIdentityDir(c)
+	identity, err := app.OpenIdentityDir(c)
 	if err != nil {
 		return err
 	}
@@ -151,7 +152,7 @@ func reloadOnHangUp(path string, named bool, ag *agent.Agent, log *slog.Logger) 
 			select {
 			case <-hangUps:
 				notify(log, sdnotify.Reloading())
-				if c, err := readConfig(path, named); err != nil {
+				if c, err := app.ReadConfig(path, named); err != nil {
 					log.Error("configuration not reloaded", "error", err)
 				} else {
 					ag.Reload(c)

@@ -8,19 +8,21 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/grange-project/grange/internal/cli/app"
 )
 
 func TestAgentCheck(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "agent.toml")
 	check := func(flags ...string) (string, error) {
 		var out bytes.Buffer
-		a := &app{out: &out, err: &out}
-		root := a.tree(commandGroup{"Hosts", commandsOfAgent(a)})
+		a := &app.App{Out: &out, Err: &out}
+		root := a.Tree(app.Group{Title: "Hosts", Commands: commandsOfAgent(a)})
 		root.SetArgs(append([]string{"agent", "--check", "--config", file}, flags...))
 		err := root.ExecuteContext(t.Context())
 		return out.String(), err
 	}
-	if out, err := check(); codeOf(err) != "bad-config" || out != "" {
+	if out, err := check(); app.CodeOf(err) != "bad-config" || out != "" {
 		t.Errorf("a file that is not there: %v %q", err, out)
 	}
 	sound := fmt.Sprintf("attempts = 2\nlibvirt = %q\nsocket = %q\n", file+".libvirt", file+".sock")
@@ -40,7 +42,7 @@ func TestAgentCheck(t *testing.T) {
 	if err := os.WriteFile(file, []byte("nonsense = 2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := check(); codeOf(err) != "bad-config" || !strings.Contains(err.Error(), "nonsense") {
+	if _, err := check(); app.CodeOf(err) != "bad-config" || !strings.Contains(err.Error(), "nonsense") {
 		t.Errorf("an unknown key: %v", err)
 	}
 	worker := "[worker]\ncontroller = \"a:6817\"\nmunge_key = \"" + file +
@@ -48,7 +50,7 @@ func TestAgentCheck(t *testing.T) {
 	if err := os.WriteFile(file, []byte(worker), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := check(); codeOf(err) != "bad-config" || !strings.Contains(err.Error(), "munge_key") {
+	if _, err := check(); app.CodeOf(err) != "bad-config" || !strings.Contains(err.Error(), "munge_key") {
 		t.Errorf("a key that is not there: %v", err)
 	}
 	if err := os.WriteFile(file+".key", nil, 0o600); err != nil {

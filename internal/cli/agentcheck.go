@@ -40,9 +40,9 @@ func (a agentCommands) checkAgent(ctx context.Context, c config.Agent, path stri
 		return err
 	}
 	for _, text := range c.Renamed {
-		fmt.Fprintln(a.err, "grange: note:", text)
+		fmt.Fprintln(a.Err, "grange: note:", text)
 	}
-	if !a.json {
+	if !a.JSON {
 		if err := a.printChecked(path); err != nil { // also where what follows finds a fault
 			return err
 		}
@@ -70,14 +70,14 @@ func (a agentCommands) checkAgent(ctx context.Context, c config.Agent, path stri
 }
 
 func (a agentCommands) printAgentCheck(r agentCheck) error {
-	if a.json {
-		return a.printJSON(r)
+	if a.JSON {
+		return a.PrintJSON(r)
 	}
 	for _, line := range [][2]string{{"QEMU", r.QEMU}, {"sVirt", r.SVirt}, {"seccomp", r.Seccomp}, {"agent", r.Agent}} {
 		if line[1] == "" {
 			continue
 		}
-		if _, err := fmt.Fprintf(a.out, "%-7s %s\n", line[0], line[1]); err != nil {
+		if _, err := fmt.Fprintf(a.Out, "%-7s %s\n", line[0], line[1]); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/agent"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/uplink"
@@ -23,7 +24,7 @@ func keepLink(ctx context.Context, c config.Agent, ag *agent.Agent, log *slog.Lo
 		return nil
 	case <-ag.Recovered():
 	}
-	dir, err := openIdentityDir(c)
+	dir, err := app.OpenIdentityDir(c)
 	if err != nil {
 		return err
 	}

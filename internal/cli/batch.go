@@ -12,12 +12,13 @@ import (
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/limits"
 	"github.com/grange-project/grange/internal/batch/systems"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
 
 // batchCommands are the commands for every batch system.
-type batchCommands struct{ *app }
+type batchCommands struct{ *app.App }
 
 func (a batchCommands) batchCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "batch",
@@ -62,22 +63,23 @@ will refuse nodes or jobs.`,
 	flags.IntVar(&f.fleet.VMs, "vms", 0, "number of VMs that join as nodes at the same time")
 	flags.IntVar(&f.fleet.Jobs, "jobs", 10000, "number of jobs, running and pending")
 	flags.BoolVar(&f.all, "all", false, "print sufficient limits as well")
-	cmd.RegisterFlagCompletionFunc("system", cobra.FixedCompletions(batchWords(), cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("system", cobra.FixedCompletions(app.BatchWords(),
+		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 func (a batchCommands) batchCheck(f batchCheckFlags) error {
 	if f.fleet.Hosts < 0 || f.fleet.VMs < 0 || f.fleet.Jobs < 0 {
-		return usage("", "a fleet of %d hosts, %d VMs and %d jobs", f.fleet.Hosts, f.fleet.VMs, f.fleet.Jobs)
+		return app.Usage("", "a fleet of %d hosts, %d VMs and %d jobs", f.fleet.Hosts, f.fleet.VMs, f.fleet.Jobs)
 	}
 	files := os.DirFS(f.root)
 	system := farm.BatchSystem(f.system)
 	if f.system == "" {
 		if system = masterOn(files); system == "" {
-			return usage("--system "+strings.Join(batchWords(), "|"), "no batch system's master runs here")
+			return app.Usage("--system "+strings.Join(app.BatchWords(), "|"), "no batch system's master runs here")
 		}
 	} else if !slices.Contains(systems.WithJobs(), system) {
-		return usage("--system "+strings.Join(batchWords(), "|"), "no batch system %q", f.system)
+		return app.Usage("--system "+strings.Join(app.BatchWords(), "|"), "no batch system %q", f.system)
 	}
 	var conf []string
 	for _, name := range f.conf {
@@ -99,9 +101,9 @@ func (a batchCommands) batchCheck(f batchCheckFlags) error {
 	}
 	switch limits.Worst(results) {
 	case limits.Fails:
-		return exitError{exitFails}
+		return app.ExitError{Status: app.ExitFails}
 	case limits.Slow:
-		return exitError{exitSlow}
+		return app.ExitError{Status: app.ExitSlow}
 	}
 	return nil
 }
@@ -139,7 +141,7 @@ func verdictOf(r limits.Result) string {
 
 func (a batchCommands) printLimits(system farm.BatchSystem, m limits.Master, f batchCheckFlags,
 	results []limits.Result) error {
-	if a.json {
+	if a.JSON {
 		checks := []limitJSON{}
 		for _, r := range results {
 			j := limitJSON{ID: r.ID, What: r.What, Verdict: verdictOf(r), Found: r.Found, Needed: r.Needed,
@@ -149,16 +151,16 @@ func (a batchCommands) printLimits(system farm.BatchSystem, m limits.Master, f b
 			}
 			checks = append(checks, j)
 		}
-		return a.printJSON(map[string]any{"system": system, "process": m.Process, "hosts": f.fleet.Hosts,
+		return a.PrintJSON(map[string]any{"system": system, "process": m.Process, "hosts": f.fleet.Hosts,
 			"vms": f.fleet.VMs, "jobs": f.fleet.Jobs, "checks": checks})
 	}
 	looked := m.Process
 	if looked == "" {
 		looked = "no process of it runs here"
 	}
-	fmt.Fprintf(a.out, "%s for %d hosts, %d VMs as nodes, %d jobs: %s\n", system, f.fleet.Hosts, f.fleet.VMs,
+	fmt.Fprintf(a.Out, "%s for %d hosts, %d VMs as nodes, %d jobs: %s\n", system, f.fleet.Hosts, f.fleet.VMs,
 		f.fleet.Jobs, looked)
-	w := output.NewColumns(a.out)
+	w := output.NewColumns(a.Out)
 	enough, unknown := 0, 0
 	fmt.Fprintln(w, "VERDICT\tCHECK\tFOUND\tNEEDED\tWHAT")
 	for _, r := range results {
@@ -169,7 +171,7 @@ func (a batchCommands) printLimits(system farm.BatchSystem, m limits.Master, f b
 			unknown++
 		}
 		if !r.OK || f.all {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", verdictOf(r), r.ID, orNone(r.Found), r.Needed, r.What)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", verdictOf(r), r.ID, app.OrNone(r.Found), r.Needed, r.What)
 		}
 	}
 	if err := w.Flush(); err != nil {
@@ -177,10 +179,10 @@ func (a batchCommands) printLimits(system farm.BatchSystem, m limits.Master, f b
 	}
 	for _, r := range results {
 		if !r.OK && !r.Unknown {
-			fmt.Fprintf(a.out, "\n%s: %s\n  because: %s (%s)\n", r.ID, r.Fix, r.Formula, r.Source)
+			fmt.Fprintf(a.Out, "\n%s: %s\n  because: %s (%s)\n", r.ID, r.Fix, r.Formula, r.Source)
 		}
 	}
-	fmt.Fprintf(a.out, "%d of %d are enough; %d are not to be seen\n", enough, len(results), unknown)
+	fmt.Fprintf(a.Out, "%d of %d are enough; %d are not to be seen\n", enough, len(results), unknown)
 	return nil
 }
 
@@ -192,22 +194,22 @@ memory and binds. Run the command in a job's script on the host, or by hand. The
 identifies the job by the ancestors and control groups of the process. The reasons printed
 are the rules of the site's policy that apply to the job.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			g, err := a.client().Grant(cmd.Context())
+			g, err := a.Client().Grant(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(g)
+			if a.JSON {
+				return a.PrintJSON(g)
 			}
 			job := "no batch job"
 			if g.Batch != "" {
 				job = g.Batch + " job " + g.BatchJob
 			}
-			fmt.Fprintf(a.out, "caller   %s\nimage    %s\nshape    %s\nCPUs     %d of %s\nmemory   %v\nbinds    %s\n",
-				job, orNone(g.Image), orNone(g.Shape), g.Slots, orNone(g.CPUs), farm.Bytes(g.Memory).Rounded(),
-				orNone(strings.Join(g.Binds, " ")))
+			fmt.Fprintf(a.Out, "caller   %s\nimage    %s\nshape    %s\nCPUs     %d of %s\nmemory   %v\nbinds    %s\n",
+				job, app.OrNone(g.Image), app.OrNone(g.Shape), g.Slots, app.OrNone(g.CPUs),
+				farm.Bytes(g.Memory).Rounded(), app.OrNone(strings.Join(g.Binds, " ")))
 			for _, r := range g.Reasons {
-				fmt.Fprintf(a.out, "because  %s\n", r)
+				fmt.Fprintf(a.Out, "because  %s\n", r)
 			}
 			return nil
 		},

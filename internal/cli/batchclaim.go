@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -30,15 +31,15 @@ regardless, because the batch system has already allocated the resources.`,
 				}
 				c.Memory = uint64(b)
 			}
-			made, err := a.client().Claim(cmd.Context(), c)
+			made, err := a.Client().Claim(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(made)
+			if a.JSON {
+				return a.PrintJSON(made)
 			}
 			for _, text := range made.Conflicts {
-				fmt.Fprintf(a.out, "note: %s\n", text)
+				fmt.Fprintf(a.Out, "note: %s\n", text)
 			}
 			return nil
 		},
@@ -60,13 +61,13 @@ func (a batchCommands) batchReleaseCommand() *cobra.Command {
 		Example: "  grange batch release gridengine/17",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usage("grange batch release SYSTEM/JOB", "one claim at a time")
+				return app.Usage("grange batch release SYSTEM/JOB", "one claim at a time")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command,
 			args []string) error {
-			return a.client().Release(cmd.Context(), args[0])
+			return a.Client().Release(cmd.Context(), args[0])
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}

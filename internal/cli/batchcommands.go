@@ -1,9 +1,13 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/internal/cli/app"
+)
 
 // commandsOfBatchSystems are the commands of batch systems.
-func commandsOfBatchSystems(a *app) []*cobra.Command {
+func commandsOfBatchSystems(a *app.App) []*cobra.Command {
 	return []*cobra.Command{
 		slurmCommands{a}.slurmCommand(), gridEngineCommands{a}.gridEngineCommand(),
 		condorCommands{a}.htcondorCommand(), pbsCommands{a}.pbsCommand(), lsfCommands{a}.lsfCommand(),

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/runner"
 )
@@ -20,43 +21,43 @@ import (
 // Main runs the command line and returns the exit status.
 func Main(args []string) int {
 	out := &output.Stream{To: os.Stdout}
-	a := &app{out: output.Text{To: out}, err: output.Text{To: os.Stderr}}
+	a := &app.App{Out: output.Text{To: out}, Err: output.Text{To: os.Stderr}}
 	root := grange(a)
 	root.SetArgs(args)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	cmd, err := root.ExecuteContextC(ctx)
-	if lost := out.Lost(); err == nil || errors.As(err, new(exitError)) && lost != nil {
+	if lost := out.Lost(); err == nil || errors.As(err, new(app.ExitError)) && lost != nil {
 		err = lost
 	}
-	var death deathError
+	var death app.DeathError
 	if errors.As(err, &death) {
-		return runner.Die(death.signal)
+		return runner.Die(death.Signal)
 	}
-	var exit exitError
+	var exit app.ExitError
 	if errors.As(err, &exit) {
-		return exit.status
+		return exit.Status
 	}
 	if err != nil {
-		printError(a.err, err)
+		app.PrintError(a.Err, err)
 		if inPlaceOfJob(cmd) { // its batch system would take any other status for the job's own
 			return batch.ExitNever
 		}
-		return statusOf(err)
+		return app.StatusOf(err)
 	}
 	return 0
 }
 
 // grange is the whole command line.
-func grange(a *app) *cobra.Command {
-	return a.tree(
-		commandGroup{"Jobs", append(commandsOfJobs(a), hookCommand(a))},
-		commandGroup{"Virtual machines", commandsOfVMs(a)},
-		commandGroup{"Hosts", slices.Concat(commandsOfAgent(a), commandsOfHosts(a), commandsOfTuning(a))},
-		commandGroup{"Batch systems", commandsOfBatchSystems(a)},
-		commandGroup{"Fleet", slices.Concat(commandsOfServer(a), commandsOfFleet(a))},
-		commandGroup{"Access", commandsOfAccess(a)},
-		commandGroup{"", []*cobra.Command{manCommand()}})
+func grange(a *app.App) *cobra.Command {
+	return a.Tree(
+		app.Group{Title: "Jobs", Commands: append(commandsOfJobs(a), hookCommand(a))},
+		app.Group{Title: "Virtual machines", Commands: commandsOfVMs(a)},
+		app.Group{Title: "Hosts", Commands: slices.Concat(commandsOfAgent(a), commandsOfHosts(a), commandsOfTuning(a))},
+		app.Group{Title: "Batch systems", Commands: commandsOfBatchSystems(a)},
+		app.Group{Title: "Fleet", Commands: slices.Concat(commandsOfServer(a), commandsOfFleet(a))},
+		app.Group{Title: "Access", Commands: commandsOfAccess(a)},
+		app.Group{Title: "", Commands: []*cobra.Command{manCommand()}})
 }
 
 // inPlaceOfJob reports whether a command line, as far as it makes sense, is that of a wrapper.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -37,7 +38,7 @@ func TestSenselessCommandLines(t *testing.T) {
 	} {
 		text, err := run(t, strings.Fields(c.args)...)
 		own := new(farm.Error)
-		if !errors.As(err, &own) || statusOf(err) != exitUsage || text != "" {
+		if !errors.As(err, &own) || app.StatusOf(err) != app.ExitUsage || text != "" {
 			t.Errorf("%s: %v, printed %q", c.args, err, text)
 			continue
 		}
@@ -48,7 +49,7 @@ func TestSenselessCommandLines(t *testing.T) {
 }
 
 func TestCommandsThatHoldOthersShowHelp(t *testing.T) {
-	a := &app{}
+	a := &app.App{}
 	for _, c := range append(grange(a).Commands(), grange(a)) {
 		// which is a command itself: it would serve
 		if !c.HasSubCommands() || c.Name() == "help" || c.Name() == "server" {
@@ -77,18 +78,18 @@ func TestCommandsCheckArguments(t *testing.T) {
 			t.Errorf("%s takes any word", c.CommandPath())
 		}
 	}
-	walk(grange(&app{}))
+	walk(grange(&app.App{}))
 }
 
 func TestNoAgent(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "agent.sock")
 	_, err := run(t, "vm", "list", "--socket", socket)
 	var b bytes.Buffer
-	printError(&b, err)
+	app.PrintError(&b, err)
 	want := "grange: no agent answers on " + socket +
 		": no such file or directory [no-agent]\n  try: start it with `grange agent`, or name its socket with " +
 		"--socket\n"
-	if b.String() != want || statusOf(err) != exitFailed {
+	if b.String() != want || app.StatusOf(err) != app.ExitFailed {
 		t.Errorf("%q\nwant %q", b.String(), want)
 	}
 }
@@ -104,12 +105,12 @@ func TestErrorsMoveNoCursor(t *testing.T) {
 			"grange: open a\\xffb\\u202ec: file does not exist\n"},
 		{&fs.PathError{Op: "open", Path: "a\ngrange: fine", Err: fs.ErrNotExist},
 			"grange: open a\n    grange: fine: file does not exist\n"},
-		{usage("write \x07", "größer 中\x00"), "grange: größer 中\\x00 [usage]\n  try: write \\a\n"},
+		{app.Usage("write \x07", "größer 中\x00"), "grange: größer 中\\x00 [usage]\n  try: write \\a\n"},
 		{&url.Error{Op: "Get", URL: "http://agent/v1/vms", Err: errors.New("EOF")},
 			"grange: the agent did not answer: EOF [no-agent]\n"},
 	} {
 		var b bytes.Buffer
-		if printError(&b, c.err); !strings.HasPrefix(b.String(), c.want) {
+		if app.PrintError(&b, c.err); !strings.HasPrefix(b.String(), c.want) {
 			t.Errorf("%q, want %q", b.String(), c.want)
 		}
 	}
@@ -130,7 +131,7 @@ func TestRenamedFlags(t *testing.T) {
 func run(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	a := &app{out: &out, err: &out}
+	a := &app.App{Out: &out, Err: &out}
 	root := grange(a)
 	root.SetArgs(args)
 	root.SetOut(&out)

@@ -1,13 +1,17 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/internal/cli/app"
+)
 
 // commandsOfAgent are the commands of a host's agent.
-func commandsOfAgent(a *app) []*cobra.Command {
+func commandsOfAgent(a *app.App) []*cobra.Command {
 	return []*cobra.Command{agentCommands{a}.agentCommand()}
 }
 
 // commandsOfServer are the commands of a fleet's servers and their database.
-func commandsOfServer(a *app) []*cobra.Command {
+func commandsOfServer(a *app.App) []*cobra.Command {
 	return []*cobra.Command{serverCommands{a}.serverCommand(), serverCommands{a}.storeCommand()}
 }

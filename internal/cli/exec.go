@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/runner"
@@ -27,7 +28,7 @@ type execFlags struct {
 }
 
 // execCommands are the commands that run jobs.
-type execCommands struct{ *app }
+type execCommands struct{ *app.App }
 
 func (a execCommands) execCommand() *cobra.Command {
 	var f execFlags
@@ -57,13 +58,13 @@ signal. Exit status 197: no VM was started, and a retry would not help.`,
   grange exec --cpus 4 --memory 8G --scratch 20G --bind /data:/data:ro --bind . -- ./analyse /data/run7`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage("grange exec -- COMMAND", "no command")
+				return app.Usage("grange exec -- COMMAND", "no command")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.batch != "" {
-				a.siteSocket(cmd)
+				a.SiteSocket(cmd)
 			}
 			return a.exec(cmd.Context(), &f, args)
 		},
@@ -76,7 +77,7 @@ signal. Exit status 197: no VM was started, and a retry would not help.`,
 	cmd.Flags().SetInterspersed(false)
 	cmd.SetUsageFunc(func(c *cobra.Command) error { return printGroups(c, groups) })
 	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
-	cmd.RegisterFlagCompletionFunc("image", a.completeImages)
+	cmd.RegisterFlagCompletionFunc("image", a.CompleteImages)
 	for flag, words := range map[string][]string{
 		"network": {"none", "user"}, "purpose": {"compute", "service"},
 		"cpu-model":     {"host-passthrough", "host-model", "maximum"},
@@ -84,7 +85,7 @@ signal. Exit status 197: no VM was started, and a retry would not help.`,
 		"numa":      {"auto", "none", "2"},
 		"cache":     {"writeback", "none", "writethrough", "directsync", "unsafe"},
 		"page-size": {"any", "2M", "1G", "1G,2M", "0"},
-		"batch":     batchWords(),
+		"batch":     app.BatchWords(),
 	} {
 		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -92,7 +93,8 @@ signal. Exit status 197: no VM was started, and a retry would not help.`,
 }
 
 // execInPlace runs a command in the place of a job of the batch system, as `grange exec --batch` does.
-func execInPlace(ctx context.Context, a *app, system farm.BatchSystem, image, shape string, command []string) error {
+func execInPlace(ctx context.Context, a *app.App, system farm.BatchSystem, image, shape string,
+	command []string) error {
 	return execCommands{a}.exec(ctx, &execFlags{batch: string(system), image: image, shape: shape, wait: true}, command)
 }
 
@@ -102,23 +104,23 @@ func (a execCommands) exec(ctx context.Context, f *execFlags, args []string) err
 	if err != nil {
 		return err
 	}
-	job, err := f.job(a.app, inBatch, args)
+	job, err := f.job(a.App, inBatch, args)
 	if err != nil {
-		printError(a.err, err)
+		app.PrintError(a.Err, err)
 		if inBatch != nil { // its batch system would take any other status for the job's own
-			return exitError{batch.ExitNever}
+			return app.ExitError{Status: batch.ExitNever}
 		}
-		return exitError{exitUsage}
+		return app.ExitError{Status: app.ExitUsage}
 	}
 	result := job.Run(context.WithoutCancel(ctx))
 	a.printResult(result)
 	if result.Signal != 0 {
-		return deathError{result.Signal}
+		return app.DeathError{Signal: result.Signal}
 	}
-	return exitError{result.Status}
+	return app.ExitError{Status: result.Status}
 }
 
-func (f *execFlags) job(a *app, inBatch *runner.Batch, args []string) (*runner.Job, error) {
+func (f *execFlags) job(a *app.App, inBatch *runner.Batch, args []string) (*runner.Job, error) {
 	request, err := f.request(args)
 	if err != nil {
 		return nil, err
@@ -134,19 +136,19 @@ func (f *execFlags) job(a *app, inBatch *runner.Batch, args []string) (*runner.J
 // printResult reports how a job ended.
 func (a execCommands) printResult(r runner.Result) {
 	switch {
-	case a.json:
+	case a.JSON:
 		message, hint, code := "", "", ""
 		if r.Err != nil {
-			message, hint = explain(r.Err)
-			code = codeOf(r.Err)
+			message, hint = app.Explain(r.Err)
+			code = app.CodeOf(r.Err)
 		}
-		output.NewJSON(a.err).Encode(map[string]any{"event": "result", "status": r.Status, "exit": r.Exit,
+		output.NewJSON(a.Err).Encode(map[string]any{"event": "result", "status": r.Status, "exit": r.Exit,
 			"error": message, "hint": hint, "code": code, "phases": r.Phases})
 	case r.Err != nil:
-		printError(a.err, r.Err)
+		app.PrintError(a.Err, r.Err)
 	}
 	if r.Note != nil {
-		printError(a.err, r.Note)
+		app.PrintError(a.Err, r.Note)
 	}
 }
 
@@ -205,7 +207,7 @@ func (f *execFlags) groups() []flagGroup {
 	flags.DurationVar(&f.waitTimeout, "wait-timeout", 0,
 		"time to wait for an agent that does not answer before the batch system may requeue the job (default: 10s, "+
 			"or the time announced by an agent that stopped)")
-	oldFlag(flags, "patience", "wait-timeout") // a notice would be a line of each job's errors
+	app.OldFlag(flags, "patience", "wait-timeout") // a notice would be a line of each job's errors
 	flags.StringArrayVar(&f.prologs, "task-prolog", nil,
 		"run `SCRIPT` in the VM before the job, as Slurm runs a TaskProlog (repeatable)")
 	return []flagGroup{size, tuning, files, run, batch}

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/grange-project/grange/internal/batch/systems"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/runner"
@@ -16,7 +17,7 @@ func (f *execFlags) batchOptions() (*runner.Batch, error) {
 	}
 	kind, _ := systems.Find(farm.BatchSystem(f.batch))
 	if kind.Wrapper == nil {
-		return nil, usage("--batch "+strings.Join(batchWords(), "|"), "no batch system %q", f.batch)
+		return nil, app.Usage("--batch "+strings.Join(app.BatchWords(), "|"), "no batch system %q", f.batch)
 	}
 	return &runner.Batch{Kind: kind, Requeues: config.DefaultRequeues, WaitTimeout: f.waitTimeout,
 		Prologs: f.prologs}, nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/runner/runnertest"
 )
 
@@ -20,12 +21,12 @@ import (
 func runExec(t *testing.T, socket string, flags execFlags, argv ...string) (status int, errs string) {
 	t.Helper()
 	var b bytes.Buffer
-	a := &app{socket: socket, out: io.Discard, err: &b}
-	var exit exitError
+	a := &app.App{Socket: socket, Out: io.Discard, Err: &b}
+	var exit app.ExitError
 	if err := (execCommands{a}).exec(t.Context(), &flags, argv); !errors.As(err, &exit) {
 		t.Fatalf("%v", err)
 	}
-	return exit.status, b.String()
+	return exit.Status, b.String()
 }
 
 // TestBatchWithoutAgent must not start anything, and has the job tried again.

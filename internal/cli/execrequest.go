@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/runner"
@@ -17,7 +18,7 @@ func (f *execFlags) request(args []string) (api.JobRequest, error) {
 		CPUModel: f.cpuModel, ThreadPolicy: f.threadPolicy, Emulator: f.emulator, NUMA: f.numa, Cache: f.cache,
 		Argv: args, Env: f.env, Dir: f.workdir, NoWait: f.noWait || !f.wait, Keep: f.keep}
 	if f.cpus < 0 {
-		return r, usage("", "%d CPUs", f.cpus)
+		return r, app.Usage("", "%d CPUs", f.cpus)
 	}
 	memory, err := f.size(f.memory)
 	if err != nil {
@@ -34,25 +35,25 @@ func (f *execFlags) request(args []string) (api.JobRequest, error) {
 	}
 	for _, kv := range f.env {
 		if key, _, ok := strings.Cut(kv, "="); !ok || key == "" {
-			return r, usage("--env NAME=VALUE", "--env %q", kv)
+			return r, app.Usage("--env NAME=VALUE", "--env %q", kv)
 		}
 	}
 	return r, nil
 }
 
 // options turns the flags into what the job needs here.
-func (f *execFlags) options(a *app) (runner.Options, error) {
-	o := runner.Options{Socket: a.socket, Terminal: f.tty, Limit: f.limit, Stdin: os.Stdin, Stdout: os.Stdout,
-		Stderr: os.Stderr, Notes: a.err, Quiet: f.quiet, Verbose: f.verbose}
-	if a.json {
-		o.Events = func(e api.JobEvent) { output.NewJSON(a.err).Encode(e) }
+func (f *execFlags) options(a *app.App) (runner.Options, error) {
+	o := runner.Options{Socket: a.Socket, Terminal: f.tty, Limit: f.limit, Stdin: os.Stdin, Stdout: os.Stdout,
+		Stderr: os.Stderr, Notes: a.Err, Quiet: f.quiet, Verbose: f.verbose}
+	if a.JSON {
+		o.Events = func(e api.JobEvent) { output.NewJSON(a.Err).Encode(e) }
 	}
 	var err error
 	if o.Binds, err = parseBinds(f.binds); err != nil {
 		return o, err
 	}
 	if f.workdir != "" && !filepath.IsAbs(f.workdir) {
-		return o, usage("", "--workdir %q is not an absolute path", f.workdir)
+		return o, app.Usage("", "--workdir %q is not an absolute path", f.workdir)
 	}
 	return o, nil
 }
@@ -76,9 +77,10 @@ func parseBinds(texts []string) ([]farm.Bind, error) {
 		info, err := os.Stat(b.Source)
 		switch {
 		case err != nil:
-			return nil, usage("", "--bind %s: %v", text, err)
+			return nil, app.Usage("", "--bind %s: %v", text, err)
 		case !info.IsDir():
-			return nil, usage("bind the directory that holds it", "--bind %s: %s is not a directory", text, b.Source)
+			return nil, app.Usage("bind the directory that holds it", "--bind %s: %s is not a directory", text,
+				b.Source)
 		}
 		binds = append(binds, b)
 	}

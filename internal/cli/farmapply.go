@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/farmfile"
@@ -34,7 +35,7 @@ func (f *farmFlags) register(cmd *cobra.Command) {
 }
 
 // farmCommands are the commands of the farm's file, and of nova's.
-type farmCommands struct{ *app }
+type farmCommands struct{ *app.App }
 
 func (a farmCommands) diffCommand() *cobra.Command {
 	var f farmFlags
@@ -52,13 +53,13 @@ func (a farmCommands) diffCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
-				err = a.printJSON(done)
+			if a.JSON {
+				err = a.PrintJSON(done)
 			} else {
 				a.printApplied(done, f)
 			}
 			if err == nil && status && len(done.Changes) > 0 {
-				return exitError{exitDiffers}
+				return app.ExitError{Status: app.ExitDiffers}
 			}
 			return err
 		}}
@@ -82,8 +83,8 @@ they are.`,
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(done)
+			if a.JSON {
+				return a.PrintJSON(done)
 			}
 			a.printApplied(done, f)
 			return nil
@@ -101,7 +102,7 @@ func (a farmCommands) bring(cmd *cobra.Command, f farmFlags, dry bool) (fleet.Ap
 	if err != nil {
 		return fleet.Applied{}, err
 	}
-	c, err := a.fleet()
+	c, err := a.Fleet()
 	if err != nil {
 		return fleet.Applied{}, err
 	}
@@ -135,29 +136,29 @@ func (a farmCommands) printApplied(done fleet.Applied, f farmFlags) {
 	count := map[string]int{}
 	for _, c := range done.Changes {
 		count[c.Op]++
-		fmt.Fprintf(a.out, "%s %s\n", signs[c.Op], strings.TrimSpace(c.Kind+" "+c.Name))
+		fmt.Fprintf(a.Out, "%s %s\n", signs[c.Op], strings.TrimSpace(c.Kind+" "+c.Name))
 		for _, d := range c.Details {
-			fmt.Fprintf(a.out, "    %s\n", farm.Printable(d))
+			fmt.Fprintf(a.Out, "    %s\n", farm.Printable(d))
 		}
 	}
 	if len(done.Effects) > 0 && done.DryRun {
-		fmt.Fprintln(a.out, "\nFor whom:")
+		fmt.Fprintln(a.Out, "\nFor whom:")
 		for _, e := range done.Effects {
-			fmt.Fprintf(a.out, "  %s\n", farm.Printable(e))
+			fmt.Fprintf(a.Out, "  %s\n", farm.Printable(e))
 		}
 	}
 	switch {
 	case len(done.Changes) == 0:
-		fmt.Fprintln(a.out, "no changes: the farm is as the file says")
+		fmt.Fprintln(a.Out, "no changes: the farm is as the file says")
 	case done.DryRun:
 		again := "grange apply -f " + f.file
 		if f.prune {
 			again += " --prune"
 		}
-		fmt.Fprintf(a.out, "\n%d to make, %d to change, %d to delete. Exactly this: %s --plan %s\n", count["create"],
+		fmt.Fprintf(a.Out, "\n%d to make, %d to change, %d to delete. Exactly this: %s --plan %s\n", count["create"],
 			count["change"], count["delete"], again, done.Plan)
 	default:
-		fmt.Fprintf(a.out, "%d made, %d changed, %d deleted\n", count["create"], count["change"], count["delete"])
+		fmt.Fprintf(a.Out, "%d made, %d changed, %d deleted\n", count["create"], count["change"], count["delete"])
 	}
 }
 
@@ -166,13 +167,13 @@ func (a farmCommands) exportCommand() *cobra.Command {
 		Long: "Write the farm's cells, projects, shapes, networks, groups, users, grants and settings to\n" +
 			"standard output, as a file for `grange apply`. Hosts, VMs and tokens are not included.",
 		Example: "  grange export > cells.toml",
-		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
+		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
 			all, err := c.Export(ctx)
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(all)
+			if a.JSON {
+				return a.PrintJSON(all)
 			}
 			read, err := wire.ParseFarm(all)
 			if err != nil {
@@ -182,7 +183,7 @@ func (a farmCommands) exportCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = output.RawOf(a.out).Write(text)
+			_, err = output.RawOf(a.Out).Write(text)
 			return err
 		})}
 }
@@ -215,16 +216,16 @@ func (a farmCommands) cellImport() *cobra.Command {
 				return err
 			}
 			for _, w := range append(warnings, more...) {
-				fmt.Fprintf(a.err, "grange: note: %s\n", output.Visible(w))
+				fmt.Fprintf(a.Err, "grange: note: %s\n", output.Visible(w))
 			}
-			if a.json {
-				return a.printJSON(wire.Farm(made))
+			if a.JSON {
+				return a.PrintJSON(wire.Farm(made))
 			}
 			text, err := farmfile.Format(made)
 			if err != nil {
 				return err
 			}
-			_, err = output.RawOf(a.out).Write(text)
+			_, err = output.RawOf(a.Out).Write(text)
 			return err
 		}}
 	cmd.Flags().StringVar(&f.nova, "nova", "", "`FILE` with the two options, for example /etc/nova/nova.conf")
@@ -241,18 +242,18 @@ func (a farmCommands) cellImport() *cobra.Command {
 func (f cellImportFlags) read() (farmfile.CellMap, []string, error) {
 	if f.nova == "" {
 		if f.usual == "" && f.projects == "" {
-			return farmfile.CellMap{}, nil, usage("--nova /etc/nova/nova.conf, or --cells-default and --cells-projects",
+			return farmfile.CellMap{}, nil, app.Usage("--nova /etc/nova/nova.conf, or --cells-default and --cells-projects",
 				"there is nothing to import")
 		}
 		return farmfile.CellMap{Default: f.usual, Projects: f.projects}, nil, nil
 	}
 	if f.usual != "" || f.projects != "" {
 		return farmfile.CellMap{}, nil,
-			usage("leave --cells-default and --cells-projects out", "--nova says both already")
+			app.Usage("leave --cells-default and --cells-projects out", "--nova says both already")
 	}
 	text, err := os.ReadFile(f.nova)
 	if err != nil {
-		return farmfile.CellMap{}, nil, usage("name a file with --nova", "%v", err)
+		return farmfile.CellMap{}, nil, app.Usage("name a file with --nova", "%v", err)
 	}
 	return farmfile.ReadNova(text)
 }

@@ -9,13 +9,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
 )
 
 // authCommands are the commands that print what one may do.
-type authCommands struct{ *app }
+type authCommands struct{ *app.App }
 
 func (a authCommands) authCommand() *cobra.Command {
 	auth := &cobra.Command{Use: "auth", Short: "Print your identity and permissions"}
@@ -25,15 +26,15 @@ func (a authCommands) authCommand() *cobra.Command {
 
 func (a authCommands) authWhoami() *cobra.Command {
 	return &cobra.Command{Use: "whoami", Short: "Print your user name and roles on the server", Args: cobra.NoArgs,
-		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
+		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
 			who, err := c.Whoami(ctx)
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(who)
+			if a.JSON {
+				return a.PrintJSON(who)
 			}
-			t := output.NewColumns(a.out)
+			t := output.NewColumns(a.Out)
 			fmt.Fprintf(t, "user\t%s\nby\t%s %s\n", who.User, who.Means, farm.Printable(who.Source))
 			if who.Root {
 				fmt.Fprintf(t, "roles\tall: root on the server's own socket\n")
@@ -59,14 +60,14 @@ used in the audit log: vm.create, host.drain, farm.apply. TARGET is project:NAME
 host:NAME, vm:PROJECT/NAME or user:NAME; without TARGET it is the whole farm.`,
 		Example: "  grange auth explain vm.create project:atlas\n" +
 			"  grange auth explain vm.delete vm:atlas/web-1 --user bob",
-		ValidArgsFunction: completeFirst(func() []string {
+		ValidArgsFunction: app.CompleteFirst(func() []string {
 			var words []string
 			for _, action := range policy.Actions() {
 				words = append(words, string(action))
 			}
 			return words
 		}),
-		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			target := ""
 			if len(args) > 1 {
 				target = args[1]
@@ -75,16 +76,16 @@ host:NAME, vm:PROJECT/NAME or user:NAME; without TARGET it is the whole farm.`,
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(said)
+			if a.JSON {
+				return a.PrintJSON(said)
 			}
 			word := "may not"
 			if said.Allowed {
 				word = "may"
 			}
-			fmt.Fprintf(a.out, "%s %s %s on %s\n", said.User, word, said.Action, farm.Printable(orFarm(said.Target)))
+			fmt.Fprintf(a.Out, "%s %s %s on %s\n", said.User, word, said.Action, farm.Printable(orFarm(said.Target)))
 			for _, line := range said.Why {
-				fmt.Fprintf(a.out, "  %s\n", farm.Printable(line))
+				fmt.Fprintf(a.Out, "  %s\n", farm.Printable(line))
 			}
 			return nil
 		})}
@@ -100,7 +101,7 @@ func orFarm(target string) string {
 }
 
 // auditCommands are the commands of the log of actions.
-type auditCommands struct{ *app }
+type auditCommands struct{ *app.App }
 
 func (a auditCommands) auditCommand() *cobra.Command {
 	audit := &cobra.Command{Use: "audit", Short: "Read the server's audit log"}
@@ -112,8 +113,8 @@ func (a auditCommands) auditList() *cobra.Command {
 	var project, who string
 	var before int64
 	var limit int
-	entries := table[fleet.Entry]{"no entries", "ID\tTIME\tWHO\tACTION\tTARGET\tOUTCOME\tREASON",
-		func(e fleet.Entry) []any {
+	entries := app.Table[fleet.Entry]{None: "no entries", Head: "ID\tTIME\tWHO\tACTION\tTARGET\tOUTCOME\tREASON",
+		Line: func(e fleet.Entry) []any {
 			return []any{e.ID, e.Time.Local().Format(time.DateTime), farm.Printable(e.Who), e.Action,
 				farm.Printable(e.Target), e.Outcome, farm.Printable(e.Reason)}
 		}}
@@ -122,12 +123,12 @@ func (a auditCommands) auditList() *cobra.Command {
 with the reason, and that failed. Operators can read the entries of their projects; with
 --who, every user can read their own.`,
 		Example: "  grange audit list --project atlas\n  grange audit list --who ann --limit 20",
-		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
+		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
 			all, err := c.Audit(ctx, project, who, before, limit)
 			if err != nil {
 				return err
 			}
-			return entries.print(a.app, all)
+			return entries.Print(a.App, all)
 		})}
 	cmd.Flags().StringVarP(&project, "project", "p", "", "list only entries of this `PROJECT`")
 	cmd.Flags().StringVar(&who, "who", "", "list only entries of this `USER`")

@@ -8,22 +8,23 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 )
 
 // catalogueCommands are the commands of what VMs are made of.
-type catalogueCommands struct{ *app }
+type catalogueCommands struct{ *app.App }
 
 func (a catalogueCommands) shapeCommand() *cobra.Command {
 	shape := &cobra.Command{Use: "shape", Short: "List the shapes of VMs in the fleet",
 		Long: "A shape is a named size and tuning for VMs of the fleet. Shapes are created with\n" +
 			"`grange apply`."}
-	t := table[fleet.Shape]{"no shapes; `grange apply` makes them",
-		"SHAPE\tCPUS\tMEMORY\tSCRATCH\tPAGES\tNUMA\tPURPOSE\tCPU MODEL", func(s fleet.Shape) []any {
-			return []any{s.Name, s.CPUs, farm.Bytes(s.Memory), farm.Bytes(s.Scratch), dash(s.Pages), dash(s.NUMA),
-				dash(s.Purpose), dash(s.CPUModel)}
+	t := app.Table[fleet.Shape]{None: "no shapes; `grange apply` makes them",
+		Head: "SHAPE\tCPUS\tMEMORY\tSCRATCH\tPAGES\tNUMA\tPURPOSE\tCPU MODEL", Line: func(s fleet.Shape) []any {
+			return []any{s.Name, s.CPUs, farm.Bytes(s.Memory), farm.Bytes(s.Scratch), app.Dash(s.Pages),
+				app.Dash(s.NUMA), app.Dash(s.Purpose), app.Dash(s.CPUModel)}
 		}}
-	shape.AddCommand(t.command(a.app, "List the shapes",
+	shape.AddCommand(t.Command(a.App, "List the shapes",
 		func(ctx context.Context, c *fleet.Client) ([]fleet.Shape, error) { return c.Shapes(ctx) }))
 	return shape
 }
@@ -32,8 +33,8 @@ func (a catalogueCommands) networkCommand() *cobra.Command {
 	network := &cobra.Command{Use: "network", Short: "List the networks of the fleet",
 		Long: "A network provides addresses and host names for VMs of the fleet. Networks are created with\n" +
 			"`grange apply`."}
-	t := table[fleet.Network]{"no networks; `grange apply` makes them",
-		"NETWORK\tBRIDGE\tVLAN\tADDRESSES\tDOMAIN\tHOSTS", func(n fleet.Network) []any {
+	t := app.Table[fleet.Network]{None: "no networks; `grange apply` makes them",
+		Head: "NETWORK\tBRIDGE\tVLAN\tADDRESSES\tDOMAIN\tHOSTS", Line: func(n fleet.Network) []any {
 			vlan := "-"
 			if n.VLAN != 0 {
 				vlan = fmt.Sprint(n.VLAN)
@@ -42,9 +43,10 @@ func (a catalogueCommands) networkCommand() *cobra.Command {
 			if hosts == "" {
 				hosts = "all with the bridge"
 			}
-			return []any{n.Name, dash(n.Bridge), vlan, dash(strings.Join(n.Addresses, " ")), dash(n.Domain), hosts}
+			return []any{n.Name, app.Dash(n.Bridge), vlan, app.Dash(strings.Join(n.Addresses, " ")), app.Dash(n.Domain),
+				hosts}
 		}}
-	network.AddCommand(t.command(a.app, "List the networks",
+	network.AddCommand(t.Command(a.App, "List the networks",
 		func(ctx context.Context, c *fleet.Client) ([]fleet.Network, error) { return c.Networks(ctx) }))
 	return network
 }

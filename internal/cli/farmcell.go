@@ -10,28 +10,29 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
 
 // cellCommands are the commands of cells.
-type cellCommands struct{ *app }
+type cellCommands struct{ *app.App }
 
 func (a cellCommands) cellCommand() *cobra.Command {
 	cell := &cobra.Command{Use: "cell", Short: "Show, open, close and drain cells",
 		Long: "A cell is a group of hosts with one broker. Cells are created with `grange apply`; these\n" +
 			"commands list, show, open, close and drain them."}
 	cell.AddCommand(a.cellList(), a.cellShow(), a.cellOpen(), a.cellClose(), a.cellDrain(),
-		farmCommands{a.app}.cellImport())
+		farmCommands{a.App}.cellImport())
 	return cell
 }
 
 func (a cellCommands) cellList() *cobra.Command {
-	t := table[fleet.Cell]{"no cells; `grange apply` makes them", "CELL\tNEW VMS\tFOR\tBROKER\tHOSTS\tVMS\tWHY",
-		func(v fleet.Cell) []any {
-			return []any{v.Name, cellState(v), cellFor(v), v.Broker, v.Hosts, v.VMs, farm.Printable(cellReason(v))}
+	t := app.Table[fleet.Cell]{None: "no cells; `grange apply` makes them", Head: "CELL\tNEW VMS\tFOR\tBROKER\tHOSTS\tVMS\tWHY",
+		Line: func(v fleet.Cell) []any {
+			return []any{v.Name, app.CellState(v), cellFor(v), v.Broker, v.Hosts, v.VMs, farm.Printable(cellReason(v))}
 		}}
-	return t.command(a.app, "List the cells", func(ctx context.Context, c *fleet.Client) ([]fleet.Cell, error) {
+	return t.Command(a.App, "List the cells", func(ctx context.Context, c *fleet.Client) ([]fleet.Cell, error) {
 		cells, _, err := c.Cells(ctx)
 		return cells, err
 	})
@@ -64,13 +65,13 @@ func cellFor(v fleet.Cell) string {
 func (a cellCommands) oneCell(use, short string,
 	run func(context.Context, *fleet.Client, string) (fleet.Cell, error)) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
-		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			v, err := run(ctx, c, args[0])
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(v)
+			if a.JSON {
+				return a.PrintJSON(v)
 			}
 			return a.showCell(v)
 		})}
@@ -107,7 +108,7 @@ func (a cellCommands) cellDrain() *cobra.Command {
 	var reason, deadline string
 	cmd := a.oneCell("drain CELL", "Drain a cell: no new VMs, and existing VMs end",
 		func(ctx context.Context, c *fleet.Client, name string) (fleet.Cell, error) {
-			at, err := parseExpiry(deadline, time.Now())
+			at, err := app.ParseExpiry(deadline, time.Now())
 			if err != nil {
 				return fleet.Cell{}, err
 			}
@@ -123,7 +124,7 @@ func (a cellCommands) cellDrain() *cobra.Command {
 
 func (a cellCommands) completeCells(cmd *cobra.Command, args []string, typed string) ([]string,
 	cobra.ShellCompDirective) {
-	return a.completeNames(cmd, args, typed, func(ctx context.Context, c *fleet.Client) (names []string, err error) {
+	return a.CompleteNames(cmd, args, typed, func(ctx context.Context, c *fleet.Client) (names []string, err error) {
 		cells, _, err := c.Cells(ctx)
 		for _, v := range cells {
 			names = append(names, v.Name)
@@ -133,14 +134,14 @@ func (a cellCommands) completeCells(cmd *cobra.Command, args []string, typed str
 }
 
 func (a cellCommands) showCell(v fleet.Cell) error {
-	t := output.NewColumns(a.out)
+	t := output.NewColumns(a.Out)
 	row := func(key, value string) {
 		if value != "" && value != "0" {
 			fmt.Fprintf(t, "%s\t%s\n", key, farm.Printable(value))
 		}
 	}
 	row("cell", v.Name)
-	row("new VMs", cellState(v))
+	row("new VMs", app.CellState(v))
 	row("why", cellReason(v))
 	if d := v.Drain; d != nil {
 		row("draining since", d.Since.Format(time.RFC3339)+" by "+d.By)

@@ -7,11 +7,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 )
 
 // groupCommands are the commands of groups of VMs.
-type groupCommands struct{ *app }
+type groupCommands struct{ *app.App }
 
 func (a groupCommands) groupCommand() *cobra.Command {
 	group := &cobra.Command{Use: "group", Short: "Manage server groups, which place VMs together or apart",
@@ -22,14 +23,15 @@ func (a groupCommands) groupCommand() *cobra.Command {
 	return group
 }
 
-func (a groupCommands) groupTable() table[fleet.Group] {
-	return table[fleet.Group]{"no server groups", "GROUP\tAFFINITY\tVMS", func(g fleet.Group) []any {
-		return []any{g.Project + "/" + g.Name, g.Affinity, dash(strings.Join(g.VMs, " "))}
-	}}
+func (a groupCommands) groupTable() app.Table[fleet.Group] {
+	return app.Table[fleet.Group]{None: "no server groups", Head: "GROUP\tAFFINITY\tVMS",
+		Line: func(g fleet.Group) []any {
+			return []any{g.Project + "/" + g.Name, g.Affinity, app.Dash(strings.Join(g.VMs, " "))}
+		}}
 }
 
 func (a groupCommands) groupList() *cobra.Command {
-	return a.groupTable().command(a.app, "List server groups and their VMs",
+	return a.groupTable().Command(a.App, "List server groups and their VMs",
 		func(ctx context.Context, c *fleet.Client) ([]fleet.Group, error) { return c.Groups(ctx) })
 }
 
@@ -39,7 +41,7 @@ func (a groupCommands) groupCreate() *cobra.Command {
 		Short: "Create a server group, or change its rule",
 		Args:  cobra.ExactArgs(1), Example: "  grange group create atlas/db --affinity anti-affinity\n  grange vm " +
 			"create -p atlas -i sl9 -s medium --name db --count 3 --group db",
-		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			g, err := groupNamed(args[0])
 			if err != nil {
 				return err
@@ -48,15 +50,15 @@ func (a groupCommands) groupCreate() *cobra.Command {
 			if g, err = c.PutGroup(ctx, g); err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(g)
+			if a.JSON {
+				return a.PrintJSON(g)
 			}
-			return a.groupTable().print(a.app, []fleet.Group{g})
+			return a.groupTable().Print(a.App, []fleet.Group{g})
 		})}
 	cmd.Flags().StringVar(&affinity, "affinity", "",
 		"`RULE`: affinity, anti-affinity, soft-affinity, soft-anti-affinity")
 	cmd.MarkFlagRequired("affinity")
-	complete(cmd, "affinity", func() []string {
+	app.Complete(cmd, "affinity", func() []string {
 		return []string{string(farm.Together), string(farm.Apart), string(farm.SoftTogether), string(farm.SoftApart)}
 	})
 	return cmd
@@ -66,15 +68,15 @@ func (a groupCommands) groupCreate() *cobra.Command {
 func groupNamed(text string) (fleet.Group, error) {
 	project, name, ok := strings.Cut(text, "/")
 	if !ok || project == "" || name == "" {
-		return fleet.Group{}, usage("write PROJECT/NAME", "%q names no server group", text)
+		return fleet.Group{}, app.Usage("write PROJECT/NAME", "%q names no server group", text)
 	}
 	return fleet.Group{Project: project, Name: name}, nil
 }
 
 func (a groupCommands) groupDelete() *cobra.Command {
 	return &cobra.Command{Use: "delete PROJECT/NAME...", Short: "Delete server groups that have no VMs",
-		Args: cobra.MinimumNArgs(1), RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
-			return a.each(args, "deleted", func(name string) error {
+		Args: cobra.MinimumNArgs(1), RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+			return a.Each(args, "deleted", func(name string) error {
 				g, err := groupNamed(name)
 				if err != nil {
 					return err

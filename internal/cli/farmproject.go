@@ -9,12 +9,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
 
 // projectCommands are the commands of projects.
-type projectCommands struct{ *app }
+type projectCommands struct{ *app.App }
 
 func (a projectCommands) projectCommand() *cobra.Command {
 	project := &cobra.Command{Use: "project", Short: "Show projects, their quotas and their usage",
@@ -24,13 +25,13 @@ func (a projectCommands) projectCommand() *cobra.Command {
 }
 
 func (a projectCommands) projectList() *cobra.Command {
-	t := table[fleet.Project]{"no projects that you may see", "PROJECT\tVMS\tCPUS\tMEMORY\tSCRATCH\tNEW VMS GO TO",
-		func(p fleet.Project) []any {
+	t := app.Table[fleet.Project]{None: "no projects that you may see", Head: "PROJECT\tVMS\tCPUS\tMEMORY\tSCRATCH\tNEW VMS GO TO",
+		Line: func(p fleet.Project) []any {
 			return []any{p.Name, ofQuota(p.Used.VMs, p.Quota.VMs), ofQuota(p.Used.CPUs, p.Quota.CPUs),
 				ofQuota(farm.Bytes(p.Used.Memory), farm.Bytes(p.Quota.Memory)),
 				ofQuota(farm.Bytes(p.Used.Scratch), farm.Bytes(p.Quota.Scratch)), projectCells(p)}
 		}}
-	return t.command(a.app, "List the projects that you can see",
+	return t.Command(a.App, "List the projects that you can see",
 		func(ctx context.Context, c *fleet.Client) ([]fleet.Project, error) { return c.Projects(ctx) })
 }
 
@@ -52,13 +53,13 @@ func projectCells(p fleet.Project) string {
 func (a projectCommands) projectShow() *cobra.Command {
 	return &cobra.Command{Use: "show PROJECT", Short: "Show a project", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeProjects,
-		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			p, err := c.Project(ctx, args[0])
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(p)
+			if a.JSON {
+				return a.PrintJSON(p)
 			}
 			return a.showProject(p)
 		})}
@@ -66,7 +67,7 @@ func (a projectCommands) projectShow() *cobra.Command {
 
 func (a projectCommands) completeProjects(cmd *cobra.Command, args []string, typed string) ([]string,
 	cobra.ShellCompDirective) {
-	return a.completeNames(cmd, args, typed, func(ctx context.Context, c *fleet.Client) (names []string, err error) {
+	return a.CompleteNames(cmd, args, typed, func(ctx context.Context, c *fleet.Client) (names []string, err error) {
 		projects, err := c.Projects(ctx)
 		for _, p := range projects {
 			names = append(names, p.Name)
@@ -76,7 +77,7 @@ func (a projectCommands) completeProjects(cmd *cobra.Command, args []string, typ
 }
 
 func (a projectCommands) showProject(p fleet.Project) error {
-	t := output.NewColumns(a.out)
+	t := output.NewColumns(a.Out)
 	any := func(list []string) string {
 		if len(list) == 0 {
 			return "any"

@@ -11,11 +11,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 )
 
 // userCommands are the commands of users and their roles.
-type userCommands struct{ *app }
+type userCommands struct{ *app.App }
 
 func (a userCommands) userCommand() *cobra.Command {
 	user := &cobra.Command{Use: "user", Short: "Manage users of the server",
@@ -32,14 +33,14 @@ type userLine struct {
 }
 
 func (a userCommands) userList() *cobra.Command {
-	t := table[userLine]{"", "USER\tROLES\tCERTIFICATES", func(l userLine) []any {
+	t := app.Table[userLine]{None: "", Head: "USER\tROLES\tCERTIFICATES", Line: func(l userLine) []any {
 		name := l.Name
 		if l.Disabled {
 			name += " (disabled)"
 		}
 		return []any{name, grantsText(l.Grants), farm.Printable(strings.Join(l.Subjects, " | "))}
 	}}
-	return t.command(a.app, "List users with their roles", userLines)
+	return t.Command(a.App, "List users with their roles", userLines)
 }
 
 func userLines(ctx context.Context, c *fleet.Client) (lines []userLine, err error) {
@@ -75,7 +76,7 @@ func grantsText(grants []fleet.Grant) string {
 }
 
 // tokenCommands are the commands of users' tokens.
-type tokenCommands struct{ *app }
+type tokenCommands struct{ *app.App }
 
 func (a tokenCommands) tokenCommand() *cobra.Command {
 	token := &cobra.Command{Use: "token", Short: "Manage API tokens",
@@ -96,10 +97,10 @@ projects, and in time.`,
 			"  grange token create --user robot --role reader --expires 1d",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
-			if r.Expires, err = parseExpiry(expires, time.Now()); err != nil {
+			if r.Expires, err = app.ParseExpiry(expires, time.Now()); err != nil {
 				return err
 			}
-			c, err := a.fleet()
+			c, err := a.Fleet()
 			if err != nil {
 				return err
 			}
@@ -107,12 +108,12 @@ projects, and in time.`,
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(k)
+			if a.JSON {
+				return a.PrintJSON(k)
 			}
-			fmt.Fprintf(a.err, "grange: note: token %s of user %s, %s; this is the only time that it is shown\n", k.ID,
+			fmt.Fprintf(a.Err, "grange: note: token %s of user %s, %s; this is the only time that it is shown\n", k.ID,
 				k.User, tokenEnd(k))
-			fmt.Fprintln(a.out, k.Secret)
+			fmt.Fprintln(a.Out, k.Secret)
 			return nil
 		}}
 	cmd.Flags().StringVar(&r.User, "user", "", "`USER` that the token is for (default: yourself)")
@@ -122,7 +123,7 @@ projects, and in time.`,
 	cmd.Flags().StringSliceVar(&r.Projects, "project", nil, "limit the token to these `PROJECTS`")
 	cmd.Flags().StringVar(&expires, "expires", "",
 		"`TIME` at which the token expires: 12h, 90d or 2027-01-31T18:00:00Z (default: never)")
-	complete(cmd, "role", roleWords)
+	app.Complete(cmd, "role", roleWords)
 	return cmd
 }
 
@@ -143,16 +144,16 @@ func tokenEnd(k fleet.Token) string {
 
 func (a tokenCommands) tokenList() *cobra.Command {
 	var user string
-	t := table[fleet.Token]{"no tokens", "ID\tUSER\tAT MOST\tPROJECTS\tCREATED\tEXPIRES\tNOTE",
-		func(k fleet.Token) []any {
+	t := app.Table[fleet.Token]{None: "no tokens", Head: "ID\tUSER\tAT MOST\tPROJECTS\tCREATED\tEXPIRES\tNOTE",
+		Line: func(k fleet.Token) []any {
 			expires := "never"
 			if k.Expires != nil {
 				expires = k.Expires.Format(time.DateOnly)
 			}
-			return []any{k.ID, k.User, dash(k.Role), cmp.Or(strings.Join(k.Projects, " "), "all"),
+			return []any{k.ID, k.User, app.Dash(k.Role), cmp.Or(strings.Join(k.Projects, " "), "all"),
 				k.Created.Format(time.DateOnly), expires, farm.Printable(k.Note)}
 		}}
-	cmd := t.command(a.app, "List tokens, without their secrets",
+	cmd := t.Command(a.App, "List tokens, without their secrets",
 		func(ctx context.Context, c *fleet.Client) ([]fleet.Token, error) { return c.Tokens(ctx, user) })
 	cmd.Flags().StringVar(&user, "user", "", "list the tokens of this `USER` (default: your own)")
 	return cmd
@@ -160,7 +161,7 @@ func (a tokenCommands) tokenList() *cobra.Command {
 
 func (a tokenCommands) tokenRevoke() *cobra.Command {
 	return &cobra.Command{Use: "revoke ID...", Short: "Revoke tokens", Args: cobra.MinimumNArgs(1),
-		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
-			return a.each(args, "revoked", func(id string) error { return c.DeleteToken(ctx, id) })
+		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+			return a.Each(args, "revoked", func(id string) error { return c.DeleteToken(ctx, id) })
 		})}
 }

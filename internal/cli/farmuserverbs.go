@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -26,7 +27,7 @@ func (a userCommands) userSet() *cobra.Command {
 		Long: "Create a user, or change an existing one. Properties without a flag on the command line are\n" +
 			"not changed. A new user has no role; assign one with `grange user grant`.",
 		Example: "  grange user set ann --subject 'CN=Ann Smith,O=Grid,C=CH'\n  grange user set ann --disable",
-		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			users, err := c.Users(ctx)
 			if err != nil {
 				return err
@@ -38,14 +39,14 @@ func (a userCommands) userSet() *cobra.Command {
 			if u, err = c.PutUser(ctx, f.apply(u)); err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(u)
+			if a.JSON {
+				return a.PrintJSON(u)
 			}
 			state := ""
 			if u.Disabled {
 				state = ", disabled"
 			}
-			_, err = fmt.Fprintf(a.out, "user %s: %s%s\n", u.Name, farm.Count(len(u.Subjects), "certificate"), state)
+			_, err = fmt.Fprintf(a.Out, "user %s: %s%s\n", u.Name, farm.Count(len(u.Subjects), "certificate"), state)
 			return err
 		})}
 	cmd.Flags().StringArrayVar(&f.add, "subject", nil,
@@ -70,8 +71,8 @@ func (f userFlags) apply(u fleet.User) fleet.User {
 func (a userCommands) userDelete() *cobra.Command {
 	return &cobra.Command{Use: "delete USER...", Short: "Delete users without VMs, with their roles and tokens",
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeUsers,
-		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
-			return a.each(args, "deleted", func(name string) error { return c.DeleteUser(ctx, name) })
+		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+			return a.Each(args, "deleted", func(name string) error { return c.DeleteUser(ctx, name) })
 		})}
 }
 
@@ -97,11 +98,11 @@ func (a userCommands) grantVerb(name, short, example string,
 			"to\nthe whole farm.",
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 1 {
-				return beginning(typed, "", roleWords()), cobra.ShellCompDirectiveNoFileComp
+				return app.Beginning(typed, "", roleWords()), cobra.ShellCompDirectiveNoFileComp
 			}
 			return a.completeUsers(cmd, args, typed)
 		},
-		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			g.User, g.Role = args[0], args[1]
 			if err := do(c, ctx, g); err != nil {
 				return err
@@ -110,10 +111,10 @@ func (a userCommands) grantVerb(name, short, example string,
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(append([]fleet.Grant{}, left...))
+			if a.JSON {
+				return a.PrintJSON(append([]fleet.Grant{}, left...))
 			}
-			_, err = fmt.Fprintf(a.out, "user %s: %s\n", output.Visible(g.User), grantsText(left))
+			_, err = fmt.Fprintf(a.Out, "user %s: %s\n", output.Visible(g.User), grantsText(left))
 			return err
 		})}
 	cmd.Flags().StringVarP(&g.Project, "project", "p", "", "`PROJECT` that the role applies to")
@@ -124,8 +125,8 @@ func (a userCommands) grantVerb(name, short, example string,
 
 func (a userCommands) completeUsers(cmd *cobra.Command, args []string, typed string) ([]string,
 	cobra.ShellCompDirective) {
-	return a.completeNames(cmd, args, typed, func(ctx context.Context, c *fleet.Client) ([]string, error) {
+	return a.CompleteNames(cmd, args, typed, func(ctx context.Context, c *fleet.Client) ([]string, error) {
 		users, err := c.Users(ctx)
-		return namesOf(users, func(u fleet.User) string { return u.Name }), err
+		return app.NamesOf(users, func(u fleet.User) string { return u.Name }), err
 	})
 }

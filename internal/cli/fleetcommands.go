@@ -1,9 +1,13 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/internal/cli/app"
+)
 
 // commandsOfFleet are the commands of what a fleet consists of.
-func commandsOfFleet(a *app) []*cobra.Command {
+func commandsOfFleet(a *app.App) []*cobra.Command {
 	return []*cobra.Command{
 		cellCommands{a}.cellCommand(), projectCommands{a}.projectCommand(), catalogueCommands{a}.shapeCommand(),
 		catalogueCommands{a}.networkCommand(), farmCommands{a}.applyCommand(), farmCommands{a}.diffCommand(),

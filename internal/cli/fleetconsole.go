@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -33,16 +34,16 @@ func (a vmCommands) fleetConsole(ctx context.Context, ref, project string) error
 	defer stream.Close()
 	var in io.Reader = os.Stdin
 	if fd := int(os.Stdin.Fd()); term.IsTerminal(fd) {
-		fmt.Fprintf(a.err, "Connected to the console of %s. Ctrl-] leaves it.\n", fullName(v))
+		fmt.Fprintf(a.Err, "Connected to the console of %s. Ctrl-] leaves it.\n", fullName(v))
 		old, err := term.MakeRaw(fd)
 		if err != nil {
 			return err
 		}
-		defer fmt.Fprintln(a.err)
+		defer fmt.Fprintln(a.Err)
 		defer term.Restore(fd, old)
 		in = &untilEscape{r: os.Stdin}
 	}
-	return bothWays(ctx, stream, in, output.RawOf(a.out))
+	return bothWays(ctx, stream, in, output.RawOf(a.Out))
 }
 
 // untilEscape ends at the escape key.
@@ -89,7 +90,7 @@ func bothWays(ctx context.Context, stream io.ReadWriteCloser, in io.Reader, out 
 	case <-left:
 		return nil
 	case <-ctx.Done(): // by a signal: nothing need be said
-		return exitError{exitFailed}
+		return app.ExitError{Status: app.ExitFailed}
 	}
 }
 
@@ -107,9 +108,9 @@ func (a vmCommands) vmConnect() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			port, err := strconv.ParseUint(args[1], 10, 16)
 			if err != nil || port == 0 {
-				return usage("a number from 1 to 65535", "invalid port %q", args[1])
+				return app.Usage("a number from 1 to 65535", "invalid port %q", args[1])
 			}
-			c, err := a.fleet()
+			c, err := a.Fleet()
 			if err != nil {
 				return err
 			}
@@ -126,7 +127,7 @@ func (a vmCommands) vmConnect() *cobra.Command {
 				return err
 			}
 			defer stream.Close()
-			return bothWays(cmd.Context(), stream, os.Stdin, output.RawOf(a.out))
+			return bothWays(cmd.Context(), stream, os.Stdin, output.RawOf(a.Out))
 		},
 	}
 	projectFlag(cmd, &project)
@@ -140,12 +141,12 @@ func (a vmCommands) awaitPort(ctx context.Context, c *fleet.Client, vm string, p
 	const pause = time.Second
 	for told, end := false, time.Now().Add(timeout); ; {
 		stream, err := c.Stream(ctx, vm, fleet.StreamTCP, port)
-		if err == nil || codeOf(err) != string(farm.CodeVMPort) || time.Now().Add(pause).After(end) {
+		if err == nil || app.CodeOf(err) != string(farm.CodeVMPort) || time.Now().Add(pause).After(end) {
 			return stream, err
 		}
 		if !told {
 			told = true
-			fmt.Fprintf(a.err, "grange: port %d does not answer yet; waiting up to %v\n", port, timeout)
+			fmt.Fprintf(a.Err, "grange: port %d does not answer yet; waiting up to %v\n", port, timeout)
 		}
 		select {
 		case <-time.After(pause):

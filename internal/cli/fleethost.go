@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -18,7 +19,7 @@ import (
 // fleetHostCommands are about hosts as the server knows them.
 func (a hostCommands) fleetHostCommands() []*cobra.Command {
 	return []*cobra.Command{a.hostList(), a.hostOpen(), a.hostClose(), a.hostDrain(), a.hostLabel(), a.hostFence(),
-		a.hostRemoveOrphans(), a.hostEvict(), a.hostForget(), hostTokenCommands{a.app}.hostToken(), a.hostJoinCommand()}
+		a.hostRemoveOrphans(), a.hostEvict(), a.hostForget(), hostTokenCommands{a.App}.hostToken(), a.hostJoinCommand()}
 }
 
 const whichHosts = "HOST is a name, an ID, a pattern such as 'wn-*', or cell:NAME."
@@ -26,7 +27,7 @@ const whichHosts = "HOST is a name, an ID, a pattern such as 'wn-*', or cell:NAM
 func (a hostCommands) hostList() *cobra.Command {
 	var cell string
 	cmd := &cobra.Command{Use: "list [PATTERN...]", Short: "List the hosts of the fleet",
-		ValidArgsFunction: a.completeHosts,
+		ValidArgsFunction: a.CompleteHosts,
 		Long: `List the hosts of the fleet, with their state, free resources, VMs, and conditions that need
 an operator.`, RunE: func(cmd *cobra.Command,
 			args []string) error {
@@ -37,13 +38,13 @@ an operator.`, RunE: func(cmd *cobra.Command,
 }
 
 func (a hostCommands) listHosts(ctx context.Context, cell string, patterns []string) error {
-	c, err := a.fleet()
+	c, err := a.Fleet()
 	if err != nil {
 		return err
 	}
 	for _, p := range patterns {
 		if _, err := path.Match(p, ""); err != nil {
-			return usage("write it as wn-*", "invalid pattern %q", p)
+			return app.Usage("write it as wn-*", "invalid pattern %q", p)
 		}
 	}
 	hosts, _, err := c.Hosts(ctx, cell)
@@ -65,18 +66,18 @@ func isHost(h fleet.Host, word string) bool {
 }
 
 func (a hostCommands) printHosts(hosts []fleet.Host) error {
-	return table[fleet.Host]{"no hosts", "NAME\tCELL\tSTATE\tVMS\tCPUS\tFREE\tMEMORY\tFREE\tKIND\tSEEN\tNOTE",
-		func(h fleet.Host) []any {
+	return app.Table[fleet.Host]{None: "no hosts", Head: "NAME\tCELL\tSTATE\tVMS\tCPUS\tFREE\tMEMORY\tFREE\tKIND\tSEEN\tNOTE",
+		Line: func(h fleet.Host) []any {
 			return []any{h.Name, h.Cell, h.State, h.VMs, h.CPUs, h.FreeCPUs, farm.Bytes(h.Memory).Rounded(),
-				farm.Bytes(h.FreeMemory).Rounded(), dash(h.Kind), seenText(h), dash(hostNote(h))}
-		}}.print(a.app, hosts)
+				farm.Bytes(h.FreeMemory).Rounded(), app.Dash(h.Kind), seenText(h), app.Dash(hostNote(h))}
+		}}.Print(a.App, hosts)
 }
 
 func seenText(h fleet.Host) string {
 	if h.Seen == nil {
 		return "never"
 	}
-	return age(*h.Seen).String() + " ago"
+	return app.Age(*h.Seen).String() + " ago"
 }
 
 // hostNote is the one thing that matters most of a host.
@@ -109,7 +110,7 @@ func drainText(d fleet.Drain) string {
 
 // showFleetHost prints one host as the server knows it.
 func (a hostCommands) showFleetHost(ctx context.Context, ref string) error {
-	c, err := a.fleet()
+	c, err := a.Fleet()
 	if err != nil {
 		return err
 	}
@@ -117,10 +118,10 @@ func (a hostCommands) showFleetHost(ctx context.Context, ref string) error {
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.printJSON(h)
+	if a.JSON {
+		return a.PrintJSON(h)
 	}
-	t := output.NewColumns(a.out)
+	t := output.NewColumns(a.Out)
 	line := func(name, value string) {
 		if value != "" {
 			t.Row(name, value)
@@ -141,7 +142,7 @@ func (a hostCommands) showFleetHost(ctx context.Context, ref string) error {
 		line("orphan", orphanText(h, s))
 	}
 	line("kind", h.Kind)
-	line("labels", tagText(h.Labels))
+	line("labels", app.TagText(h.Labels))
 	line("CPUs", fmt.Sprintf("%d, %d free", h.CPUs, h.FreeCPUs))
 	line("memory", fmt.Sprintf("%v, %v free", farm.Bytes(h.Memory).Rounded(), farm.Bytes(h.FreeMemory).Rounded()))
 	line("VMs", fmt.Sprint(h.VMs))

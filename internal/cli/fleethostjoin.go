@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/uplink"
@@ -34,7 +35,7 @@ func (a hostCommands) hostJoinCommand() *cobra.Command {
 			"  ssh server grange host token create --cell main | grange host join --server " +
 			"https://server.example.org:7480 --token-file -",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := readConfig(f.config, cmd.Flags().Changed("config"))
+			c, err := app.ReadConfig(f.config, cmd.Flags().Changed("config"))
 			if err != nil {
 				return err
 			}
@@ -42,7 +43,7 @@ func (a hostCommands) hostJoinCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.config, "config", DefaultConfig, "`FILE` with the agent's configuration")
+	flags.StringVar(&f.config, "config", app.DefaultConfig, "`FILE` with the agent's configuration")
 	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` with the join token; - reads standard input")
 	flags.StringVar(&f.name, "name", "", "`NAME` of the host in the fleet (default: its host name)")
 	flags.BoolVar(&f.replace, "replace", false, "replace the earlier installation of this host")
@@ -55,15 +56,15 @@ func (a hostCommands) hostJoinCommand() *cobra.Command {
 }
 
 func (a hostCommands) joinHost(ctx context.Context, c config.Agent, f joinFlags) error {
-	server := a.server
+	server := a.Server
 	if server == "" && len(c.Server.URLs) > 0 {
 		server = c.Server.URLs[0]
 	}
 	if server == "" || f.tokenFile == "" {
-		return usage("grange host join --server https://HOST:PORT --token-file FILE",
+		return app.Usage("grange host join --server https://HOST:PORT --token-file FILE",
 			"a server and a join token are needed")
 	}
-	token, err := joinToken(f.tokenFile)
+	token, err := app.JoinToken(f.tokenFile)
 	if err != nil {
 		return err
 	}
@@ -75,7 +76,7 @@ func (a hostCommands) joinHost(ctx context.Context, c config.Agent, f joinFlags)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	dir, err := openIdentityDir(c)
+	dir, err := app.OpenIdentityDir(c)
 	if errors.Is(err, fs.ErrPermission) {
 		return &farm.Error{Kind: farm.Denied, Code: farm.CodeUsage, Message: "only root can join this host", Err: err,
 			Hint: "run it as root"}
@@ -90,10 +91,10 @@ func (a hostCommands) joinHost(ctx context.Context, c config.Agent, f joinFlags)
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.printJSON(map[string]any{"host": id.Host, "name": id.Name, "servers": id.Servers})
+	if a.JSON {
+		return a.PrintJSON(map[string]any{"host": id.Host, "name": id.Name, "servers": id.Servers})
 	}
-	fmt.Fprintf(a.out, "joined as %s (%s); the agent links itself to %s\n", id.Name, id.Host,
+	fmt.Fprintf(a.Out, "joined as %s (%s); the agent links itself to %s\n", id.Name, id.Host,
 		strings.Join(id.Servers, ", "))
 	return nil
 }

@@ -10,10 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 )
 
 // hostTokenCommands are the commands of tokens by which hosts join.
-type hostTokenCommands struct{ *app }
+type hostTokenCommands struct{ *app.App }
 
 func (a hostTokenCommands) hostToken() *cobra.Command {
 	cmd := &cobra.Command{Use: "token", Short: "Manage the tokens with which hosts join"}
@@ -34,7 +35,7 @@ a host, and hosts receive users' VMs.`,
 			"for a host installed anew: join --replace",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
-			if r.Labels, err = parseTags(labels); err != nil {
+			if r.Labels, err = app.ParseTags(labels); err != nil {
 				return err
 			}
 			r.Valid = valid.Seconds()
@@ -51,7 +52,7 @@ a host, and hosts receive users' VMs.`,
 }
 
 func (a hostTokenCommands) createJoinToken(ctx context.Context, r fleet.JoinTokenRequest) error {
-	c, err := a.fleet()
+	c, err := a.Fleet()
 	if err != nil {
 		return err
 	}
@@ -59,20 +60,20 @@ func (a hostTokenCommands) createJoinToken(ctx context.Context, r fleet.JoinToke
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.printJSON(k)
+	if a.JSON {
+		return a.PrintJSON(k)
 	}
-	_, err = fmt.Fprintln(a.out, k.Secret)
+	_, err = fmt.Fprintln(a.Out, k.Secret)
 	return err
 }
 
 func (a hostTokenCommands) hostTokenList() *cobra.Command {
-	t := table[fleet.JoinToken]{"no join tokens", "ID\tCELL\tNAME\tUSED\tVALID UNTIL\tBY",
-		func(k fleet.JoinToken) []any {
-			return []any{k.ID, k.Cell, dash(k.Name), fmt.Sprintf("%d of %d", k.Uses, max(k.Count, 1)),
+	t := app.Table[fleet.JoinToken]{None: "no join tokens", Head: "ID\tCELL\tNAME\tUSED\tVALID UNTIL\tBY",
+		Line: func(k fleet.JoinToken) []any {
+			return []any{k.ID, k.Cell, app.Dash(k.Name), fmt.Sprintf("%d of %d", k.Uses, max(k.Count, 1)),
 				k.Expires.Local().Format(time.DateTime), k.By}
 		}}
-	return t.command(a.app, "List join tokens, without their secrets",
+	return t.Command(a.App, "List join tokens, without their secrets",
 		func(ctx context.Context, c *fleet.Client) ([]fleet.JoinToken, error) {
 			tokens, err := c.JoinTokens(ctx)
 			slices.SortFunc(tokens, func(x, y fleet.JoinToken) int {
@@ -87,7 +88,7 @@ func (a hostTokenCommands) hostTokenRevoke() *cobra.Command {
 	return &cobra.Command{Use: "revoke ID...", Short: "Revoke join tokens", Args: cobra.MinimumNArgs(1),
 		Long: "Revoke join tokens, so that no more hosts can join with them. Hosts that have joined stay in\n" +
 			"the fleet; `grange host forget` removes a host.",
-		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
-			return a.each(args, "revoked", func(id string) error { return c.DeleteJoinToken(ctx, id) })
+		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+			return a.Each(args, "revoked", func(id string) error { return c.DeleteJoinToken(ctx, id) })
 		})}
 }

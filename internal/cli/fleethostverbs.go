@@ -7,14 +7,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 )
 
 // hostVerb is a command on any number of hosts, which the server does all at once.
 func (a hostCommands) hostVerb(name, short, long string,
 	do func(context.Context, *fleet.Client, []string) ([]fleet.Host, error)) *cobra.Command {
 	return &cobra.Command{Use: name + " HOST...", Short: short, Long: long + "\n\n" + whichHosts,
-		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeHosts,
-		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.CompleteHosts,
+		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			hosts, err := do(ctx, c, args)
 			if err != nil {
 				return err
@@ -65,7 +66,7 @@ func (a hostCommands) hostDrain() *cobra.Command {
 
 // drainRequest reads the flags of a drain.
 func drainRequest(deadline, reason string, now time.Time) (fleet.DrainRequest, error) {
-	at, err := parseExpiry(deadline, now)
+	at, err := app.ParseExpiry(deadline, now)
 	return fleet.DrainRequest{Deadline: at, Reason: reason}, err
 }
 
@@ -78,9 +79,9 @@ func (a hostCommands) hostLabel() *cobra.Command {
 	cmd := a.hostVerb("label", "Set labels of hosts",
 		"Set labels of hosts. VMs select hosts by label. An empty value removes a label.",
 		func(ctx context.Context, c *fleet.Client, hosts []string) ([]fleet.Host, error) {
-			labels, err := parseTags(set)
+			labels, err := app.ParseTags(set)
 			if err != nil || len(labels) == 0 {
-				return nil, usage("--set rack=b3, or --set rack= to take it away", "no label is named")
+				return nil, app.Usage("--set rack=b3, or --set rack= to take it away", "no label is named")
 			}
 			return c.LabelHosts(ctx, hosts, fleet.HostUpdate{Labels: labels})
 		})
@@ -91,13 +92,13 @@ func (a hostCommands) hostLabel() *cobra.Command {
 func (a hostCommands) hostFence() *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{Use: "fence HOST", Short: "Declare that nothing runs on a host any more",
-		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeHosts,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: a.CompleteHosts,
 		Long: `Declare that nothing runs on a host any more, because the host is powered off or
 disconnected from disks and networks. The server counts the host's VMs as lost, and
 re-creates them on other hosts if their cell is configured for that.
 
 Do not fence a host that is running: its VMs would run twice.`,
-		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			h, err := c.FenceHost(ctx, args[0], reason)
 			if err != nil {
 				return err
@@ -110,10 +111,10 @@ Do not fence a host that is running: its VMs would run twice.`,
 
 func (a hostCommands) hostForget() *cobra.Command {
 	return &cobra.Command{Use: "forget HOST...", Short: "Remove hosts without VMs from the fleet",
-		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeHosts,
+		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.CompleteHosts,
 		Long: `Remove hosts that have no VMs of the server from the fleet. Their certificates are no longer
 accepted.`,
-		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
-			return a.each(args, "forgotten", func(host string) error { return c.ForgetHost(ctx, host) })
+		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+			return a.Each(args, "forgotten", func(host string) error { return c.ForgetHost(ctx, host) })
 		})}
 }

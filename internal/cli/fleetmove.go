@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -26,7 +27,7 @@ which are replaced and not moved.`,
 			"--cancel",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cancel && to != "" {
-				return usage("--to or --cancel", "a move is either ordered or cancelled")
+				return app.Usage("--to or --cancel", "a move is either ordered or cancelled")
 			}
 			return a.moveVM(cmd.Context(), args[0], project, to, cancel, w)
 		}}
@@ -34,14 +35,14 @@ which are replaced and not moved.`,
 	cmd.Flags().StringVar(&to, "to", "", "target `HOST` (default: the best host of the cell that accepts the VM)")
 	cmd.Flags().BoolVar(&cancel, "cancel", false, "cancel the move in progress; the VM stays on its host")
 	w.register(cmd, "the move has ended")
-	if err := cmd.RegisterFlagCompletionFunc("to", a.completeHosts); err != nil {
+	if err := cmd.RegisterFlagCompletionFunc("to", a.CompleteHosts); err != nil {
 		panic(err)
 	}
 	return cmd
 }
 
 func (a vmCommands) moveVM(ctx context.Context, ref, project, to string, cancel bool, w waitFlags) error {
-	c, err := a.fleet()
+	c, err := a.Fleet()
 	if err != nil {
 		return err
 	}
@@ -58,16 +59,16 @@ func (a vmCommands) moveVM(ctx context.Context, ref, project, to string, cancel 
 	if err != nil {
 		return err
 	}
-	if !a.json && cancel {
-		fmt.Fprintf(a.out, "the move of %s from host %s to host %s is to end\n", fullName(vm), m.From, m.To)
-	} else if !a.json {
-		fmt.Fprintf(a.out, "%s is to move from host %s to host %s\n", fullName(vm), m.From, m.To)
+	if !a.JSON && cancel {
+		fmt.Fprintf(a.Out, "the move of %s from host %s to host %s is to end\n", fullName(vm), m.From, m.To)
+	} else if !a.JSON {
+		fmt.Fprintf(a.Out, "%s is to move from host %s to host %s\n", fullName(vm), m.From, m.To)
 	}
 	if w.wait {
 		m, err = a.awaitMove(ctx, c, vm, m, w.timeout)
 	}
-	if a.json && m.ID != "" {
-		if err := a.printJSON(m); err != nil {
+	if a.JSON && m.ID != "" {
+		if err := a.PrintJSON(m); err != nil {
 			return err
 		}
 	}
@@ -82,8 +83,8 @@ func (a vmCommands) moveVM(ctx context.Context, ref, project, to string, cancel 
 			Message: fmt.Sprintf("%s runs on, on host %s: %s", fullName(vm), m.From, m.Failure),
 			Hint:    "mend that, and order the move again"}
 	}
-	if w.wait && !a.json && !cancel {
-		fmt.Fprintf(a.out, "%s runs on host %s\n", fullName(vm), m.To)
+	if w.wait && !a.JSON && !cancel {
+		fmt.Fprintf(a.Out, "%s runs on host %s\n", fullName(vm), m.To)
 	}
 	return nil
 }
@@ -98,9 +99,9 @@ func (a vmCommands) awaitMove(ctx context.Context, c *fleet.Client, vm fleet.VM,
 	defer cancel()
 	told := ""
 	for m.Ended == nil {
-		if text := moveText(m); text != told && !a.json {
+		if text := moveText(m); text != told && !a.JSON {
 			told = text
-			fmt.Fprintf(a.err, "%s: %s\n", fullName(vm), text)
+			fmt.Fprintf(a.Err, "%s: %s\n", fullName(vm), text)
 		}
 		select {
 		case <-time.After(moveLook):

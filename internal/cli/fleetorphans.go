@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -53,10 +54,10 @@ func (a hostCommands) hostEvict() *cobra.Command {
 
 func (a hostCommands) removeOrphans(ctx context.Context, host string, vms []string, f orphansFlags) error {
 	if f.all == (len(vms) > 0) {
-		return usage("grange host remove-orphans HOST VM..., or grange host remove-orphans HOST --all",
+		return app.Usage("grange host remove-orphans HOST VM..., or grange host remove-orphans HOST --all",
 			"which VMs is not said, or twice")
 	}
-	c, err := a.fleet()
+	c, err := a.Fleet()
 	if err != nil {
 		return err
 	}
@@ -69,7 +70,7 @@ func (a hostCommands) removeOrphans(ctx context.Context, host string, vms []stri
 		return err
 	}
 	if len(orphans) == 0 {
-		_, err := fmt.Fprintf(a.err, "the server knows all VMs of host %s\n", host)
+		_, err := fmt.Fprintf(a.Err, "the server knows all VMs of host %s\n", host)
 		return err
 	}
 	if err := a.askForOrphans(ctx, orphans, f); err != nil {
@@ -82,11 +83,11 @@ func (a hostCommands) removeOrphans(ctx context.Context, host string, vms []stri
 	if h, err = c.EvictVMs(ctx, host, ids); err != nil {
 		return err
 	}
-	if a.json {
-		return a.printJSON(h)
+	if a.JSON {
+		return a.PrintJSON(h)
 	}
 	for _, s := range h.Orphans {
-		fmt.Fprintln(a.out, orphanText(h, s))
+		fmt.Fprintln(a.Out, orphanText(h, s))
 	}
 	return nil
 }
@@ -120,17 +121,17 @@ func (a hostCommands) askForOrphans(ctx context.Context, orphans []fleet.Orphan,
 		return nil
 	}
 	for _, o := range orphans {
-		fmt.Fprintf(a.err, "%s %s, %s\n", output.Visible(o.Name), output.Visible(o.ID), o.State)
+		fmt.Fprintf(a.Err, "%s %s, %s\n", output.Visible(o.Name), output.Visible(o.ID), o.State)
 	}
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return &farm.Error{Kind: farm.Invalid, Code: CodeNeedsYes,
+		return &farm.Error{Kind: farm.Invalid, Code: app.CodeNeedsYes,
 			Message: "nothing was deleted: no terminal to ask on", Hint: "see what is listed, then say --yes"}
 	}
-	fmt.Fprintf(a.err, "delete %d VMs and their disks, which are nowhere else? [y/N] ", len(orphans))
-	if saidYes(ctx, os.Stdin) {
+	fmt.Fprintf(a.Err, "delete %d VMs and their disks, which are nowhere else? [y/N] ", len(orphans))
+	if app.SaidYes(ctx, os.Stdin) {
 		return nil
 	}
-	return &farm.Error{Kind: farm.Invalid, Code: CodeNeedsYes, Message: "nothing was deleted"}
+	return &farm.Error{Kind: farm.Invalid, Code: app.CodeNeedsYes, Message: "nothing was deleted"}
 }
 
 // orphanText is an orphan, and what may be done.
@@ -146,9 +147,9 @@ func orphanText(h fleet.Host, s fleet.Orphan) string {
 func (a hostCommands) completeOrphans(cmd *cobra.Command, args []string, typed string) ([]string,
 	cobra.ShellCompDirective) {
 	if len(args) == 0 {
-		return a.completeHosts(cmd, args, typed)
+		return a.CompleteHosts(cmd, args, typed)
 	}
-	c, err := a.fleet()
+	c, err := a.Fleet()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

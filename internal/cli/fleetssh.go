@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -20,7 +21,7 @@ const CodeNoSSH farm.Code = "no-ssh"
 var sshPrograms = []string{"/usr/bin/ssh", "/usr/local/bin/ssh", "/bin/ssh"}
 
 // sshCommands are the commands that log into VMs.
-type sshCommands struct{ *app }
+type sshCommands struct{ *app.App }
 
 func (a sshCommands) sshCommand() *cobra.Command {
 	var project, login string
@@ -41,7 +42,7 @@ created for the VM, it is used automatically.`,
 			if user, vm, ok := strings.Cut(ref, "@"); ok {
 				login, ref = user, vm
 			}
-			_, v, err := vmCommands{a.app}.fleetVM(cmd.Context(), ref, project)
+			_, v, err := vmCommands{a.App}.fleetVM(cmd.Context(), ref, project)
 			if err != nil {
 				return err
 			}
@@ -50,7 +51,7 @@ created for the VM, it is used automatically.`,
 					Message: fullName(v) + " is " + v.State + reasonText(v),
 					Hint:    "`grange vm start` it, or wait: `grange vm show` tells how it is"}
 			}
-			own, err := ownPath()
+			own, err := app.OwnPath()
 			if err != nil {
 				return err
 			}
@@ -99,8 +100,8 @@ func escaped(path string) string {
 // sshEnvironment takes a server that a flag names along to the program that ssh starts.
 func (a sshCommands) sshEnvironment() []string {
 	env := os.Environ()
-	if a.server != "" {
-		env = append(env, fmt.Sprintf("GRANGE_SERVER=%s", a.server))
+	if a.Server != "" {
+		env = append(env, fmt.Sprintf("GRANGE_SERVER=%s", a.Server))
 	}
 	return env
 }
@@ -112,9 +113,9 @@ func (a sshCommands) completeSSH(cmd *cobra.Command, args []string, typed string
 	}
 	user, vm, ok := strings.Cut(typed, "@")
 	if !ok {
-		return vmCommands{a.app}.completeFleetVMs(cmd, args, typed)
+		return vmCommands{a.App}.completeFleetVMs(cmd, args, typed)
 	}
-	names, directive := vmCommands{a.app}.completeFleetVMs(cmd, args, vm)
+	names, directive := vmCommands{a.App}.completeFleetVMs(cmd, args, vm)
 	for i := range names {
 		names[i] = user + "@" + names[i]
 	}

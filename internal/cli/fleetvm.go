@@ -15,6 +15,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -25,10 +26,10 @@ func (a vmCommands) here(cmd *cobra.Command) bool {
 	if local, err := cmd.Flags().GetBool("local"); err == nil && local {
 		return true
 	}
-	if a.server == "" && (cmd.Flags().Changed("socket") || os.Getenv("GRANGE_SOCKET") != "") {
+	if a.Server == "" && (cmd.Flags().Changed("socket") || os.Getenv("GRANGE_SOCKET") != "") {
 		return true
 	}
-	return !a.hasServer()
+	return !a.HasServer()
 }
 
 // localFlag is for commands that both the server and the agent have.
@@ -54,7 +55,7 @@ func findVM(ctx context.Context, c *fleet.Client, ref, project string) (fleet.VM
 		return fleet.VM{}, err
 	}
 	if len(vms) > 1 {
-		return fleet.VM{}, usage("name it "+fullName(vms[0])+", or give --project", "%d VMs are called %q",
+		return fleet.VM{}, app.Usage("name it "+fullName(vms[0])+", or give --project", "%d VMs are called %q",
 			len(vms), ref)
 	}
 	return vms[0], nil
@@ -62,7 +63,7 @@ func findVM(ctx context.Context, c *fleet.Client, ref, project string) (fleet.VM
 
 // fleetVM is findVM for commands that need nothing of the server before.
 func (a vmCommands) fleetVM(ctx context.Context, ref, project string) (*fleet.Client, fleet.VM, error) {
-	c, err := a.fleet()
+	c, err := a.Fleet()
 	if err != nil {
 		return nil, fleet.VM{}, err
 	}
@@ -99,7 +100,7 @@ func lookUp(ctx context.Context, c *fleet.Client, ref, project string) ([]fleet.
 		return []fleet.VM{v}, err
 	}
 	if _, err := path.Match(project+ref, ""); err != nil {
-		return nil, usage("write it as web-*", "invalid pattern %q", ref)
+		return nil, app.Usage("write it as web-*", "invalid pattern %q", ref)
 	}
 	filter := fleet.VMFilter{Name: ref}
 	if !strings.ContainsAny(project, "*?[") {
@@ -123,7 +124,7 @@ func lookUp(ctx context.Context, c *fleet.Client, ref, project string) ([]fleet.
 // completeFleetVMs offers names of VMs.
 func (a vmCommands) completeFleetVMs(cmd *cobra.Command, args []string, typed string) ([]string,
 	cobra.ShellCompDirective) {
-	c, err := a.fleet()
+	c, err := a.Fleet()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -160,7 +161,7 @@ func (f *listFlags) register(cmd *cobra.Command) {
 }
 
 func (a vmCommands) listFleetVMs(ctx context.Context, f listFlags) error {
-	c, err := a.fleet()
+	c, err := a.Fleet()
 	if err != nil {
 		return err
 	}
@@ -177,11 +178,11 @@ func (a vmCommands) listFleetVMs(ctx context.Context, f listFlags) error {
 }
 
 func (a vmCommands) printFleetVMs(vms []fleet.VM) error {
-	return table[fleet.VM]{"no virtual machines", "NAME\tSTATE\tOWNER\tIMAGE\tCPUS\tMEMORY\tCELL\tHOST\tADDRESS\tAGE",
-		func(v fleet.VM) []any {
+	return app.Table[fleet.VM]{None: "no virtual machines", Head: "NAME\tSTATE\tOWNER\tIMAGE\tCPUS\tMEMORY\tCELL\tHOST\tADDRESS\tAGE",
+		Line: func(v fleet.VM) []any {
 			return []any{fullName(v), stateOf(v), v.Owner, v.Image, v.Shape.CPUs, farm.Bytes(v.Shape.Memory),
-				dash(v.Cell), dash(v.Host), dash(v.Address), age(v.Created)}
-		}}.print(a.app, vms)
+				app.Dash(v.Cell), app.Dash(v.Host), app.Dash(v.Address), app.Age(v.Created)}
+		}}.Print(a.App, vms)
 }
 
 // stateOf is a VM's state, marked where more was asked for.
@@ -197,10 +198,10 @@ func (a vmCommands) showFleetVM(ctx context.Context, ref, project string) error 
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.printJSON(v)
+	if a.JSON {
+		return a.PrintJSON(v)
 	}
-	t := output.NewColumns(a.out)
+	t := output.NewColumns(a.Out)
 	line := func(name, value string) {
 		if value != "" {
 			t.Row(name, value)
@@ -228,7 +229,7 @@ func (a vmCommands) showFleetVM(ctx context.Context, ref, project string) error 
 	line("host name", v.Hostname)
 	line("group", v.Group)
 	line("needs", strings.Join(v.Needs, ", "))
-	line("tags", tagText(v.Tags))
+	line("tags", app.TagText(v.Tags))
 	line("created", v.Created.Format(time.RFC3339))
 	if v.Expires != nil {
 		line("expires", v.Expires.Format(time.RFC3339))

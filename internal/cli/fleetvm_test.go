@@ -17,6 +17,7 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/apiserver"
 	"github.com/grange-project/grange/internal/authn"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/server"
 	"github.com/grange-project/grange/internal/store"
@@ -73,14 +74,14 @@ func newFleetLab(t *testing.T) *fleetLab {
 func (l *fleetLab) run(args ...string) (out, code string) {
 	l.t.Helper()
 	var b bytes.Buffer
-	a := &app{out: &b, err: l.t.Output()}
-	root := a.tree(commandGroup{"Virtual machines", commandsOfVMs(a)})
+	a := &app.App{Out: &b, Err: l.t.Output()}
+	root := a.Tree(app.Group{Title: "Virtual machines", Commands: commandsOfVMs(a)})
 	root.SetOut(&b)
 	root.SetArgs(append([]string{"--server", l.socket}, args...))
 	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
 	defer cancel()
 	_, err := root.ExecuteContextC(ctx)
-	return b.String(), codeOf(err)
+	return b.String(), app.CodeOf(err)
 }
 
 // names are those of the VMs that are listed.
@@ -157,17 +158,17 @@ func TestWhereVMsAre(t *testing.T) {
 		t.Errorf("--local: %q", code)
 	}
 	t.Setenv("GRANGE_SOCKET", "/nonexistent")
-	a := &app{out: l.t.Output(), err: l.t.Output()}
-	root := a.tree(commandGroup{"Virtual machines", commandsOfVMs(a)})
+	a := &app.App{Out: l.t.Output(), Err: l.t.Output()}
+	root := a.Tree(app.Group{Title: "Virtual machines", Commands: commandsOfVMs(a)})
 	root.SetArgs([]string{"vm", "list"})
-	if _, err := root.ExecuteContextC(t.Context()); codeOf(err) != "no-agent" {
+	if _, err := root.ExecuteContextC(t.Context()); app.CodeOf(err) != "no-agent" {
 		t.Errorf("$GRANGE_SOCKET: %v", err)
 	}
 	t.Setenv("GRANGE_SERVER", "/nonexistent/server.sock")
-	a = &app{out: l.t.Output(), err: l.t.Output()}
-	root = a.tree(commandGroup{"Virtual machines", commandsOfVMs(a)})
+	a = &app.App{Out: l.t.Output(), Err: l.t.Output()}
+	root = a.Tree(app.Group{Title: "Virtual machines", Commands: commandsOfVMs(a)})
 	root.SetArgs([]string{"vm", "list"})
-	if _, err := root.ExecuteContextC(t.Context()); codeOf(err) != "no-server" {
+	if _, err := root.ExecuteContextC(t.Context()); app.CodeOf(err) != "no-server" {
 		t.Errorf("$GRANGE_SERVER: %v", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -111,21 +112,21 @@ func (a vmCommands) vmCreate() *cobra.Command {
 // complete reads what the flags name.
 func (f *createFlags) complete(now time.Time) error {
 	if f.request.Project == "" {
-		return usage("--project PROJECT, or GRANGE_PROJECT", "no project is named")
+		return app.Usage("--project PROJECT, or GRANGE_PROJECT", "no project is named")
 	}
 	if err := f.size(); err != nil {
 		return err
 	}
 	var err error
-	if f.request.Tags, err = parseTags(f.tags); err != nil {
+	if f.request.Tags, err = app.ParseTags(f.tags); err != nil {
 		return err
 	}
-	if f.request.Expires, err = parseExpiry(f.expires, now); err != nil {
+	if f.request.Expires, err = app.ParseExpiry(f.expires, now); err != nil {
 		return err
 	}
 	if f.userData != "" {
 		if f.request.UserData, err = readInput(f.userData); err != nil {
-			return usage("--user-data FILE", "user data: %v", err)
+			return app.Usage("--user-data FILE", "user data: %v", err)
 		}
 	}
 	return f.readKeys()
@@ -162,10 +163,10 @@ func (f *createFlags) readKeys() error {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			return usage("--key FILE, a file that ends with .pub", "SSH key: %v", err)
+			return app.Usage("--key FILE, a file that ends with .pub", "SSH key: %v", err)
 		}
 		if strings.Contains(string(text), "PRIVATE KEY") {
-			return usage("name the .pub file beside it", "%s is a private key", file)
+			return app.Usage("name the .pub file beside it", "%s is a private key", file)
 		}
 		for line := range strings.Lines(string(text)) {
 			if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
@@ -196,7 +197,7 @@ func isFile(path string) bool {
 }
 
 func (a vmCommands) createVMs(ctx context.Context, f *createFlags) error {
-	c, err := a.fleet()
+	c, err := a.Fleet()
 	if err != nil {
 		return err
 	}
@@ -208,16 +209,16 @@ func (a vmCommands) createVMs(ctx context.Context, f *createFlags) error {
 		return err
 	}
 	for _, v := range made {
-		if !a.json {
-			fmt.Fprintf(a.out, "%s  %s\n", fullName(v), v.ID)
+		if !a.JSON {
+			fmt.Fprintf(a.Out, "%s  %s\n", fullName(v), v.ID)
 		}
 	}
-	made, err = f.wait.until(ctx, a.app, c, made)
-	if a.json {
+	made, err = f.wait.until(ctx, a.App, c, made)
+	if a.JSON {
 		for i := range made { // it is in its file, and need not be in a log
 			made[i].PrivateKey = ""
 		}
-		if printed := a.printJSON(made); err == nil {
+		if printed := a.PrintJSON(made); err == nil {
 			err = printed
 		}
 	}
@@ -229,7 +230,7 @@ func createAgain(ctx context.Context, c *fleet.Client, r fleet.VMRequest) ([]fle
 	key := api.NewID()
 	made, err := c.CreateVMs(ctx, key, r)
 	for range 2 {
-		if err == nil || codeOf(err) != "no-agent" { // it was answered, or nobody was there at all
+		if err == nil || app.CodeOf(err) != "no-agent" { // it was answered, or nobody was there at all
 			break
 		}
 		made, err = c.CreateVMs(ctx, key, r)
@@ -255,7 +256,7 @@ func (a vmCommands) keepKeys(made []fleet.VM) error {
 			return fmt.Errorf("the VM is made, but its private key could not be kept: %w", err)
 		}
 	}
-	fmt.Fprintf(a.err, "private key: %s\n", keyFile(made[0].ID))
+	fmt.Fprintf(a.Err, "private key: %s\n", keyFile(made[0].ID))
 	return nil
 }
 
@@ -279,8 +280,8 @@ func (a vmCommands) completeCatalogue(cmd *cobra.Command) {
 		if cmd.Flags().Lookup(flag) == nil {
 			return
 		}
-		complete(cmd, flag, func() []string {
-			c, err := a.fleet()
+		app.Complete(cmd, flag, func() []string {
+			c, err := a.Fleet()
 			if err != nil {
 				return nil
 			}
@@ -292,24 +293,25 @@ func (a vmCommands) completeCatalogue(cmd *cobra.Command) {
 	}
 	offer("project", func(ctx context.Context, c *fleet.Client) ([]string, error) {
 		all, err := c.Projects(ctx)
-		return namesOf(all, func(p fleet.Project) string { return p.Name }), err
+		return app.NamesOf(all, func(p fleet.Project) string { return p.Name }), err
 	})
 	offer("shape", func(ctx context.Context, c *fleet.Client) ([]string, error) {
 		all, err := c.Shapes(ctx)
-		return namesOf(all, func(s fleet.Shape) string {
+		return app.NamesOf(all, func(s fleet.Shape) string {
 			return fmt.Sprintf("%s\t%d CPUs, %v", s.Name, s.CPUs, farm.Bytes(s.Memory))
 		}), err
 	})
 	offer("image", func(ctx context.Context, c *fleet.Client) ([]string, error) {
 		all, err := c.Images(ctx)
-		return namesOf(all, func(i fleet.Image) string { return fmt.Sprintf("%s\ton %d hosts", i.Name, i.Hosts) }), err
+		return app.NamesOf(all, func(i fleet.Image) string { return fmt.Sprintf("%s\ton %d hosts", i.Name, i.Hosts) }),
+			err
 	})
 	offer("network", func(ctx context.Context, c *fleet.Client) ([]string, error) {
 		all, err := c.Networks(ctx)
-		return namesOf(all, func(n fleet.Network) string { return n.Name }), err
+		return app.NamesOf(all, func(n fleet.Network) string { return n.Name }), err
 	})
 	offer("cell", func(ctx context.Context, c *fleet.Client) ([]string, error) {
 		all, _, err := c.Cells(ctx)
-		return namesOf(all, func(n fleet.Cell) string { return n.Name }), err
+		return app.NamesOf(all, func(n fleet.Cell) string { return n.Name }), err
 	})
 }

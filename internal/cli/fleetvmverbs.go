@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -41,7 +42,7 @@ func (a vmCommands) manyVMs(v verb) *cobra.Command {
 }
 
 func (a vmCommands) doVMs(ctx context.Context, v verb, refs []string, project string, w waitFlags) error {
-	c, err := a.fleet()
+	c, err := a.Fleet()
 	if err != nil {
 		return err
 	}
@@ -55,24 +56,24 @@ func (a vmCommands) doVMs(ctx context.Context, v verb, refs []string, project st
 		after, err := v.do(ctx, c, vm)
 		if err != nil {
 			if last != nil {
-				printError(a.err, last)
+				app.PrintError(a.Err, last)
 			}
 			last = fmt.Errorf("%s: %w", fullName(vm), err)
 			continue
 		}
-		if !a.json {
-			fmt.Fprintf(a.out, "%s %s\n", fullName(vm), v.done)
+		if !a.JSON {
+			fmt.Fprintf(a.Out, "%s %s\n", fullName(vm), v.done)
 		}
 		done = append(done, after)
 	}
-	done, err = w.until(ctx, a.app, c, done)
+	done, err = w.until(ctx, a.App, c, done)
 	if w.wait && v.came != nil {
 		for _, vm := range done {
 			err = errors.Join(err, v.came(vm))
 		}
 	}
-	if a.json {
-		last = errors.Join(last, a.printJSON(append([]fleet.VM{}, done...)))
+	if a.JSON {
+		last = errors.Join(last, a.PrintJSON(append([]fleet.VM{}, done...)))
 	}
 	if last == nil {
 		last = err
@@ -139,7 +140,7 @@ func (a vmCommands) vmResize() *cobra.Command {
 			r.Memory = uint64(n)
 		}
 		if r == (fleet.VMResize{}) {
-			return usage("--shape, --cpus or --memory", "no size is named")
+			return app.Usage("--shape, --cpus or --memory", "no size is named")
 		}
 		return run(cmd, args)
 	}
@@ -168,16 +169,16 @@ func (a vmCommands) vmUpdate() *cobra.Command {
 		}, nil})
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		if set, err = parseTags(tags); err != nil {
+		if set, err = app.ParseTags(tags); err != nil {
 			return err
 		}
 		if until = new(time.Time); expires != "never" {
-			if until, err = parseExpiry(expires, time.Now()); err != nil {
+			if until, err = app.ParseExpiry(expires, time.Now()); err != nil {
 				return err
 			}
 		}
 		if len(set) == 0 && until == nil {
-			return usage("--tag KEY=VALUE, or --expires 30d", "nothing is to be changed")
+			return app.Usage("--tag KEY=VALUE, or --expires 30d", "nothing is to be changed")
 		}
 		return run(cmd, args)
 	}

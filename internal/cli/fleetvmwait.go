@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -32,7 +33,7 @@ func (f *waitFlags) register(cmd *cobra.Command, until string) {
 
 // waiting is some VMs that are to get where they are wanted.
 type waiting struct {
-	a     *app
+	a     *app.App
 	c     *fleet.Client
 	now   map[string]fleet.VM // by ID
 	said  map[string]string   // the state that was told last
@@ -45,7 +46,7 @@ type waiting struct {
 const doubtful = 2 * time.Second
 
 // until waits for VMs to be as they are wanted, and returns them as they are then. Those that are deleted are gone.
-func (f waitFlags) until(ctx context.Context, a *app, c *fleet.Client, vms []fleet.VM) ([]fleet.VM, error) {
+func (f waitFlags) until(ctx context.Context, a *app.App, c *fleet.Client, vms []fleet.VM) ([]fleet.VM, error) {
 	if !f.wait || len(vms) == 0 {
 		return vms, nil
 	}
@@ -194,7 +195,7 @@ func (w *waiting) say(v fleet.VM) {
 	}
 	if w.said[v.ID] != text {
 		w.said[v.ID] = text
-		fmt.Fprintf(w.a.err, "%s  %s\n", fullName(v), output.Visible(text))
+		fmt.Fprintf(w.a.Err, "%s  %s\n", fullName(v), output.Visible(text))
 	}
 }
 

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 )
 
 // A VM that a host would not have is failed until the server has placed it elsewhere. One that stays so has failed.
 func TestWaitDoubtsFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &waiting{a: &app{err: io.Discard}, now: map[string]fleet.VM{}, said: map[string]string{},
+		w := &waiting{a: &app.App{Err: io.Discard}, now: map[string]fleet.VM{}, said: map[string]string{},
 			left: map[string]bool{"v": true}, doubt: map[string]time.Time{}}
 		vm := func(state string) fleet.VM { return fleet.VM{ID: "v", State: state, Power: "on", Pending: true} }
 		for i, state := range []string{"placing", "failed", "placing", "failed", "failed"} {

@@ -13,11 +13,12 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 )
 
 // watchCommands are the commands that print changes as they happen.
-type watchCommands struct{ *app }
+type watchCommands struct{ *app.App }
 
 func (a watchCommands) watchCommand() *cobra.Command {
 	var kinds []string
@@ -27,10 +28,10 @@ interrupted. VMs, hosts and cells are printed with their current state, other ob
 name. With --json, each line is a change as the API returns it. If the server becomes
 unavailable, the command waits for it and then continues; no change is lost.`,
 		Example: "  grange watch --kind vm,host",
-		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
+		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
 			for _, kind := range kinds {
 				if !slices.Contains(watchedKinds(), kind) {
-					return usage("there are "+strings.Join(watchedKinds(), ", "),
+					return app.Usage("there are "+strings.Join(watchedKinds(), ", "),
 						"invalid kind of object %q", kind)
 				}
 			}
@@ -50,13 +51,13 @@ unavailable, the command waits for it and then continues; no change is lost.`,
 				select { // the server may be another one in a moment
 				case <-time.After(time.Second):
 				case <-ctx.Done():
-					return exitError{exitFailed} // by a signal: nothing need be said
+					return app.ExitError{Status: app.ExitFailed} // by a signal: nothing need be said
 				}
 			}
 		})}
 	cmd.Flags().StringSliceVar(&kinds, "kind", nil,
 		"print only changes of these `KINDS`: "+strings.Join(watchedKinds(), ", "))
-	complete(cmd, "kind", watchedKinds)
+	app.Complete(cmd, "kind", watchedKinds)
 	return cmd
 }
 
@@ -65,12 +66,12 @@ func watchedKinds() []string {
 }
 
 func (a watchCommands) printChange(change fleet.Change) error {
-	if a.json {
-		return output.NewJSON(a.out).Encode(change)
+	if a.JSON {
+		return output.NewJSON(a.Out).Encode(change)
 	}
 	what, err := changed(change)
 	if err == nil {
-		_, err = fmt.Fprintf(a.out, "%d  %s %s\n", change.Revision, change.Kind, output.Visible(what))
+		_, err = fmt.Fprintf(a.Out, "%d  %s %s\n", change.Revision, change.Kind, output.Visible(what))
 	}
 	return err
 }
@@ -99,7 +100,7 @@ func changed(change fleet.Change) (string, error) {
 	case change.Kind == "cell":
 		var v fleet.Cell
 		err := json.Unmarshal(change.Object, &v)
-		return v.Name + " " + cellState(v), err
+		return v.Name + " " + app.CellState(v), err
 	}
 	return change.ID, nil
 }

@@ -7,23 +7,24 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 )
 
 // whyCommands are the commands that explain where a VM is, or why it is nowhere.
-type whyCommands struct{ *app }
+type whyCommands struct{ *app.App }
 
 func (a whyCommands) whyCommand() *cobra.Command {
 	f := &createFlags{}
 	var each bool
 	cmd := &cobra.Command{
 		Use: "why [VM]", Short: "Explain, host by host, why a virtual machine cannot be placed",
-		Args: cobra.MaximumNArgs(1), ValidArgsFunction: vmCommands{a.app}.completeFleetVMs,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: vmCommands{a.App}.completeFleetVMs,
 		Long: `Explain on which hosts of the fleet a virtual machine could be placed, and which constraint
 excludes each of the others. The VM is an existing one, or one described by flags. Nothing
 is created. The last lines list changes, each of which would be enough to place the VM.`,
 		Example: "  grange why atlas/web-1\n  grange why -p atlas --shape large --need gpu",
-		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			if len(args) == 1 {
 				v, err := findVM(ctx, c, args[0], f.request.Project)
 				if err != nil {
@@ -36,7 +37,7 @@ is created. The last lines list changes, each of which would be enough to place 
 				return a.printWhy(why, each)
 			}
 			if f.request.Project == "" {
-				return usage("grange why VM, or --project PROJECT and what it should be",
+				return app.Usage("grange why VM, or --project PROJECT and what it should be",
 					"neither a VM nor a project is named")
 			}
 			if err := f.size(); err != nil {
@@ -52,16 +53,16 @@ is created. The last lines list changes, each of which would be enough to place 
 	}
 	f.registerSize(cmd)
 	cmd.Flags().BoolVar(&each, "each", false, "print the result for every host")
-	vmCommands{a.app}.completeCatalogue(cmd)
+	vmCommands{a.App}.completeCatalogue(cmd)
 	return cmd
 }
 
 func (a whyCommands) printWhy(w fleet.Why, each bool) error {
-	if a.json {
-		return a.printJSON(w)
+	if a.JSON {
+		return a.PrintJSON(w)
 	}
-	fmt.Fprintf(a.out, "%d of %d hosts would take it\n", w.Fits, w.Hosts)
-	t := output.NewColumns(a.out)
+	fmt.Fprintf(a.Out, "%d of %d hosts would take it\n", w.Fits, w.Hosts)
+	t := output.NewColumns(a.Out)
 	if len(w.Sums) > 0 {
 		fmt.Fprintln(t, "\nHOSTS\tCONSTRAINT\tFOR EXAMPLE")
 	}
@@ -75,7 +76,7 @@ func (a whyCommands) printWhy(w fleet.Why, each bool) error {
 			if h.Fits {
 				fits = "yes"
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", h.Host, h.Cell, fits, dash(output.Visible(h.Message)))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", h.Host, h.Cell, fits, app.Dash(output.Visible(h.Message)))
 		}
 	}
 	if err := t.Flush(); err != nil {
@@ -83,9 +84,9 @@ func (a whyCommands) printWhy(w fleet.Why, each bool) error {
 	}
 	for i, change := range w.Changes {
 		if i == 0 {
-			fmt.Fprint(a.out, "\nany of these would admit it, the least first:\n")
+			fmt.Fprint(a.Out, "\nany of these would admit it, the least first:\n")
 		}
-		fmt.Fprintf(a.out, "  %s\n", output.Visible(change))
+		fmt.Fprintf(a.Out, "  %s\n", output.Visible(change))
 	}
 	return nil
 }

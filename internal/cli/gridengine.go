@@ -14,11 +14,12 @@ import (
 
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/gridengine"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 )
 
 // gridEngineCommands are the commands for Grid Engine.
-type gridEngineCommands struct{ *app }
+type gridEngineCommands struct{ *app.App }
 
 func (a gridEngineCommands) gridEngineCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "gridengine", Short: "Set up and check Grid Engine for jobs in virtual machines"}
@@ -36,7 +37,7 @@ func gridEngineCell() *gridengine.Cell { return gridengine.FromEnvironment(os.En
 // setupFlags are what install and check ask for both.
 func setupFlags(cmd *cobra.Command) *gridengine.Setup {
 	s := &gridengine.Setup{}
-	self, err := ownPath()
+	self, err := app.OwnPath()
 	if err != nil {
 		self = "/usr/local/bin/grange"
 	}
@@ -47,7 +48,7 @@ func setupFlags(cmd *cobra.Command) *gridengine.Setup {
 		"`DIR` of the links that Grid Engine starts; the path is the same on every host")
 	cmd.Flags().StringVar(&s.Program, "grange", self, "`PATH` of grange on the hosts (default: this program)")
 	cmd.Flags().Lookup("grange").DefValue = ""
-	renamedFlag(cmd.Flags(), "program", "grange")
+	app.RenamedFlag(cmd.Flags(), "program", "grange")
 	cmd.Flags().BoolVar(&s.Shepherd, "small-jobs", false,
 		"support jobs with less than 1.5G of h_vmem: root runs a link to grange before each job")
 	cmd.Flags().BoolVar(&s.Logins, "logins", false,
@@ -74,7 +75,7 @@ created.`,
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print what would be changed, and change nothing")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !filepath.IsAbs(s.Links) || !filepath.IsAbs(s.Program) {
-			return usage("", "--links and --grange are absolute paths")
+			return app.Usage("", "--links and --grange are absolute paths")
 		}
 		plan, err := gridEngineCell().Plan(cmd.Context(), *s)
 		if err != nil {
@@ -83,22 +84,22 @@ created.`,
 		done := []string{}
 		tell := func(what string) {
 			done = append(done, what)
-			if !a.json {
-				fmt.Fprintln(a.out, what)
+			if !a.JSON {
+				fmt.Fprintln(a.Out, what)
 			}
 		}
 		if dryRun {
 			for _, change := range plan {
 				done = append(done, change.What)
-				if !a.json {
-					fmt.Fprintln(a.out, "would", change.What)
+				if !a.JSON {
+					fmt.Fprintln(a.Out, "would", change.What)
 				}
 			}
 		} else {
 			err = gridengine.Install(cmd.Context(), plan, tell)
 		}
-		if a.json { // also of what was done before it failed
-			err = errors.Join(err, a.printJSON(map[string]any{"dry_run": dryRun, "changes": done}))
+		if a.JSON { // also of what was done before it failed
+			err = errors.Join(err, a.PrintJSON(map[string]any{"dry_run": dryRun, "changes": done}))
 		}
 		return err
 	}
@@ -123,7 +124,7 @@ Exit status 1: jobs cannot run, or could run outside of a VM.`}
 			found = append(found, batch.Finding{ID: "queue", Level: batch.Good, Where: s.Queue,
 				Found: "its jobs run in virtual machines"})
 		}
-		return tellFindings(a.app, found)
+		return tellFindings(a.App, found)
 	}
 	return cmd
 }
@@ -139,7 +140,7 @@ func (a gridEngineCommands) gridEngineSensor() *cobra.Command {
 				}
 				host = name
 			}
-			return gridengine.Sensor(os.Stdin, a.out, host,
+			return gridengine.Sensor(os.Stdin, a.Out, host,
 				func() (gridengine.Load, error) { return a.gridEngineLoad(cmd.Context()) })
 		}}
 	cmd.Flags().StringVar(&host, "host", "", "name of this `HOST` in Grid Engine")
@@ -153,11 +154,11 @@ func (a gridEngineCommands) gridEngineLoad(ctx context.Context) (gridengine.Load
 	ctx, cancel := context.WithTimeout(ctx, sensorTimeout)
 	defer cancel()
 	var l gridengine.Load
-	host, err := a.client().Host(ctx)
+	host, err := a.Client().Host(ctx)
 	if err != nil {
 		return l, err
 	}
-	images, err := a.client().Images(ctx)
+	images, err := a.Client().Images(ctx)
 	if err != nil {
 		return l, err
 	}
@@ -177,7 +178,7 @@ func (a gridEngineCommands) gridEngineSignal(use, short string, do func(pid int)
 		RunE: func(_ *cobra.Command, args []string) error {
 			pid, err := strconv.Atoi(args[0])
 			if err != nil {
-				return usage("grange gridengine "+use+" $job_pid", "invalid process ID %q", args[0])
+				return app.Usage("grange gridengine "+use+" $job_pid", "invalid process ID %q", args[0])
 			}
 			return do(pid)
 		}}
@@ -189,7 +190,7 @@ func (a gridEngineCommands) gridEngineTerminate() *cobra.Command {
 		Args: cobra.ExactArgs(1), RunE: func(_ *cobra.Command, args []string) error {
 			pid, err := strconv.Atoi(args[0])
 			if err != nil {
-				return usage("grange gridengine terminate $job_pid", "invalid process ID %q", args[0])
+				return app.Usage("grange gridengine terminate $job_pid", "invalid process ID %q", args[0])
 			}
 			return gridengine.Terminate(pid, grace)
 		}}

@@ -13,17 +13,18 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/chart"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/wire"
 )
 
 // hostCommands are the commands of hosts: this one, recorded ones, and those of the fleet.
-type hostCommands struct{ *app }
+type hostCommands struct{ *app.App }
 
 func (a hostCommands) hostCommand() *cobra.Command {
 	host := &cobra.Command{Use: "host", Short: "Show, record and compare hosts; manage the hosts of a fleet"}
 	host.AddCommand(a.hostShowCommand(), a.hostRecordCommand(), a.hostCompareCommand())
-	host.AddCommand(fitCommands{a.app}.hostFitCommand())
+	host.AddCommand(fitCommands{a.App}.hostFitCommand())
 	host.AddCommand(a.fleetHostCommands()...)
 	return host
 }
@@ -44,7 +45,7 @@ func (a hostCommands) hostShowCommand() *cobra.Command {
 		Args: cobra.MaximumNArgs(1),
 		Example: "  grange host show\n  grange host show --from host.tar.gz\n  ssh node17 grange host " +
 			"record -o - | grange host show --from - --json",
-		ValidArgsFunction: a.completeHosts,
+		ValidArgsFunction: a.CompleteHosts,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return a.showFleetHost(cmd.Context(), args[0])
@@ -52,30 +53,30 @@ func (a hostCommands) hostShowCommand() *cobra.Command {
 			return a.showHost(cmd.Context(), from)
 		},
 	}
-	fromFlag(cmd, &from)
+	app.FromFlag(cmd, &from)
 	return cmd
 }
 
 func (a hostCommands) showHost(ctx context.Context, from string) error {
 	var agent *api.Host
 	if from == "" {
-		answer, err := a.client().Host(ctx)
+		answer, err := a.Client().Host(ctx)
 		switch {
 		case err == nil:
 			agent = &answer
 		case errors.Is(err, api.ErrNoAgent):
-			fmt.Fprintln(a.err, "no agent runs here: this is the host as it is, without VMs of grange")
+			fmt.Fprintln(a.Err, "no agent runs here: this is the host as it is, without VMs of grange")
 		default:
 			return err
 		}
 	}
-	h, tree, err := hostFacts(ctx, from)
+	h, tree, err := app.HostFacts(ctx, from)
 	if err != nil {
 		return err
 	}
 	defer tree.Close()
-	if a.json {
-		return a.printJSON(hostToJSON(h, tree.Name, agent))
+	if a.JSON {
+		return a.PrintJSON(hostToJSON(h, tree.Name, agent))
 	}
 	return a.drawHost(h, agent)
 }
@@ -97,39 +98,39 @@ func (a hostCommands) drawHost(h farm.HostFacts, agent *api.Host) error {
 	if err != nil {
 		width = 0 // not known
 	}
-	fmt.Fprint(a.out, chart.Text(t, holders, width))
+	fmt.Fprint(a.Out, chart.Text(t, holders, width))
 	if agent != nil {
-		fmt.Fprintf(a.out, "free CPUs %s, reserved %s; %d VMs, %d waiting; accelerator %s\n", orNone(agent.Free),
-			orNone(agent.Reserved), agent.VMs, agent.Waiting, agent.Accelerator)
+		fmt.Fprintf(a.Out, "free CPUs %s, reserved %s; %d VMs, %d waiting; accelerator %s\n", app.OrNone(agent.Free),
+			app.OrNone(agent.Reserved), agent.VMs, agent.Waiting, agent.Accelerator)
 		if agent.DiskTotal > 0 {
-			fmt.Fprintf(a.out, "disks of VMs: %v of %v neither taken nor promised\n",
+			fmt.Fprintf(a.Out, "disks of VMs: %v of %v neither taken nor promised\n",
 				farm.Bytes(agent.DiskFree).Rounded(), farm.Bytes(agent.DiskTotal).Rounded())
 		}
 		if agent.Unresponsive > 0 {
-			fmt.Fprintf(a.out, "note: the guests of %d VMs do not answer any more; `grange vm list` shows which\n",
+			fmt.Fprintf(a.Out, "note: the guests of %d VMs do not answer any more; `grange vm list` shows which\n",
 				agent.Unresponsive)
 		}
 		if agent.Differing > 0 {
-			fmt.Fprintf(a.out, "note: the guests of %d VMs see other CPUs or memory than were planned; `grange vm "+
+			fmt.Fprintf(a.Out, "note: the guests of %d VMs see other CPUs or memory than were planned; `grange vm "+
 				"show` says which\n",
 				agent.Differing)
 		}
 		if agent.Flooding > 0 {
-			fmt.Fprintf(a.out, "note: the guests of %d VMs send more to the agent than is read of them; `grange vm "+
+			fmt.Fprintf(a.Out, "note: the guests of %d VMs send more to the agent than is read of them; `grange vm "+
 				"show` says since when\n", agent.Flooding)
 		}
 		for _, note := range hypervisorNotes(*agent) {
-			fmt.Fprintf(a.out, "note: %s\n", note)
+			fmt.Fprintf(a.Out, "note: %s\n", note)
 		}
 		for _, b := range agent.BackOffs {
-			fmt.Fprintf(a.out, "note: %s\n", backOff(b))
+			fmt.Fprintf(a.Out, "note: %s\n", backOff(b))
 		}
 		for _, w := range agent.Warnings {
-			fmt.Fprintf(a.out, "note: %s\n", w)
+			fmt.Fprintf(a.Out, "note: %s\n", w)
 		}
 	}
-	fmt.Fprintln(a.out)
-	fmt.Fprint(a.out, hostSettings(h))
+	fmt.Fprintln(a.Out)
+	fmt.Fprint(a.Out, hostSettings(h))
 	return nil
 }
 

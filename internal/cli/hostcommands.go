@@ -1,8 +1,12 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/internal/cli/app"
+)
 
 // commandsOfHosts are the commands of hosts.
-func commandsOfHosts(a *app) []*cobra.Command {
+func commandsOfHosts(a *app.App) []*cobra.Command {
 	return []*cobra.Command{hostCommands{a}.hostCommand(), selftestCommands{a}.selftestCommand()}
 }

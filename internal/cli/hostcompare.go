@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/tuning"
 )
@@ -26,7 +27,7 @@ func (a hostCommands) hostCompareCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			hosts := [2]farm.HostFacts{}
 			for i, from := range append(args, "")[:2] {
-				h, tree, err := hostFacts(cmd.Context(), from)
+				h, tree, err := app.HostFacts(cmd.Context(), from)
 				if err != nil {
 					return err
 				}
@@ -39,15 +40,15 @@ func (a hostCommands) hostCompareCommand() *cobra.Command {
 }
 
 func (a hostCommands) showComparison(c tuning.Comparison) error {
-	if a.json {
-		if err := a.printJSON(comparisonJSON(c)); err != nil {
+	if a.JSON {
+		if err := a.PrintJSON(comparisonJSON(c)); err != nil {
 			return err
 		}
 	} else {
 		a.printComparison(c)
 	}
 	if c.Stopped("host-model") {
-		return exitError{exitUnlike}
+		return app.ExitError{Status: app.ExitUnlike}
 	}
 	return nil
 }
@@ -58,26 +59,26 @@ func (a hostCommands) printComparison(c tuning.Comparison) {
 		if len(d.Stops) > 0 {
 			effect = "stops VMs with CPU mode " + strings.Join(d.Stops, ", ")
 		}
-		fmt.Fprintf(a.out, "%s: %s → %s\n    %s: %s\n", d.What, farm.Printable(orNone(d.From)),
-			farm.Printable(orNone(d.To)), effect, d.Why)
+		fmt.Fprintf(a.Out, "%s: %s → %s\n    %s: %s\n", d.What, farm.Printable(app.OrNone(d.From)),
+			farm.Printable(app.OrNone(d.To)), effect, d.Why)
 	}
 	for _, m := range c.VMs {
-		fmt.Fprintf(a.out, "VM %s, CPU mode %s\n", farm.Printable(m.VM), farm.Printable(orNone(m.CPUMode)))
+		fmt.Fprintf(a.Out, "VM %s, CPU mode %s\n", farm.Printable(m.VM), farm.Printable(app.OrNone(m.CPUMode)))
 		for _, obstacle := range m.Obstacle {
-			fmt.Fprintf(a.out, "    cannot move: %s\n", farm.Printable(obstacle))
+			fmt.Fprintf(a.Out, "    cannot move: %s\n", farm.Printable(obstacle))
 		}
 		if len(m.Obstacle) == 0 {
-			fmt.Fprintln(a.out, "    nothing known against moving it")
+			fmt.Fprintln(a.Out, "    nothing known against moving it")
 		}
 	}
 	if len(c.Differences) == 0 {
-		fmt.Fprintln(a.out, "nothing of the processor, QEMU and kernel differs")
+		fmt.Fprintln(a.Out, "nothing of the processor, QEMU and kernel differs")
 	}
 	if len(c.Missing) > 0 {
-		fmt.Fprintf(a.out, "flags missing in the second: %s\n", strings.Join(c.Missing, " "))
+		fmt.Fprintf(a.Out, "flags missing in the second: %s\n", strings.Join(c.Missing, " "))
 	}
 	if len(c.Additional) > 0 {
-		fmt.Fprintf(a.out, "flags only in the second: %s\n", strings.Join(c.Additional, " "))
+		fmt.Fprintf(a.Out, "flags only in the second: %s\n", strings.Join(c.Additional, " "))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/flavor"
 	"github.com/grange-project/grange/internal/numa"
@@ -35,7 +36,7 @@ var senseless = []farm.Code{farm.CodeUsage, farm.CodeBadSize, farm.CodeBadCPULis
 var worded = []string{"page-size", "pages", "threads", "numa", "emulator"}
 
 // fitCommands are the commands that plan VMs on a host.
-type fitCommands struct{ *app }
+type fitCommands struct{ *app.App }
 
 func (a fitCommands) hostFitCommand() *cobra.Command {
 	var f fitFlags
@@ -73,28 +74,28 @@ status is 1.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.cases != "" {
-				if cmd.Flags().NFlag() > number(a.json)+number(cmd.Flags().Changed("socket"))+1 {
-					return usage("name the cases alone", "cases say their own hosts and VMs")
+				if cmd.Flags().NFlag() > number(a.JSON)+number(cmd.Flags().Changed("socket"))+1 {
+					return app.Usage("name the cases alone", "cases say their own hosts and VMs")
 				}
 				return a.fitCases(f.cases)
 			}
 			if len(f.properties) > 0 {
 				for _, name := range worded {
 					if cmd.Flags().Changed(name) {
-						return usage("say it with a property", "--%s and --property do not go together", name)
+						return app.Usage("say it with a property", "--%s and --property do not go together", name)
 					}
 				}
 			}
 			err := a.fitVMs(cmd.Context(), f)
-			if slices.Contains(senseless, farm.Code(codeOf(err))) {
-				printError(a.err, err)
-				return exitError{exitUsage}
+			if slices.Contains(senseless, farm.Code(app.CodeOf(err))) {
+				app.PrintError(a.Err, err)
+				return app.ExitError{Status: app.ExitUsage}
 			}
 			return err
 		},
 	}
 	cmd.Flags().StringVar(&f.cases, "cases", "", "answer the placement cases in this `file`")
-	fromFlag(cmd, &f.from)
+	app.FromFlag(cmd, &f.from)
 	cmd.Flags().StringVar(&f.reserve, "reserve", "", "`CPUs` that are reserved for the host")
 	cmd.Flags().StringVar(&f.shared, "shared", "", "`CPUs` that VMs share")
 	cmd.Flags().Float64Var(&f.overcommit, "overcommit", 1, "number of vCPUs per CPU of --shared")
@@ -102,7 +103,7 @@ status is 1.`,
 	cmd.Flags().StringVar(&f.memory, "memory", "", "`SIZE` of the VM's memory, for example 32G")
 	cmd.Flags().StringVar(&f.pages, "page-size", "",
 		"acceptable page `sizes` in order of preference, for example 1G,2M; \"any\" at the end permits ordinary pages")
-	renamedFlag(cmd.Flags(), "pages", "page-size")
+	app.RenamedFlag(cmd.Flags(), "pages", "page-size")
 	cmd.Flags().StringVar(&f.threads, "threads", "prefer", "use of SMT siblings: prefer, require or isolate")
 	cmd.Flags().StringVar(&f.nodes, "numa", "auto", "guest NUMA nodes: auto, none or a number")
 	cmd.Flags().StringVar(&f.emulator, "emulator", "beside",
@@ -137,13 +138,13 @@ func (a fitCommands) fitVMs(ctx context.Context, f fitFlags) error {
 		return err
 	}
 	if f.count < 1 || f.count > maxFits {
-		return usage(fmt.Sprintf("take 1 to %d", maxFits), "--count is %d", f.count)
+		return app.Usage(fmt.Sprintf("take 1 to %d", maxFits), "--count is %d", f.count)
 	}
 	if f.shared == "" && floats(req) {
-		return usage("name CPUs with --shared, or say --property hw:cpu_policy=dedicated",
+		return app.Usage("name CPUs with --shared, or say --property hw:cpu_policy=dedicated",
 			"the VM shares CPUs, and the host has none for that")
 	}
-	tree, err := hostTree(ctx, f.from)
+	tree, err := app.HostTree(ctx, f.from)
 	if err != nil {
 		return err
 	}
@@ -181,7 +182,7 @@ func (a fitCommands) fitVMs(ctx context.Context, f fitFlags) error {
 		return err
 	}
 	if !report.VMs[len(report.VMs)-1].Fits {
-		return exitError{exitFailed}
+		return app.ExitError{Status: app.ExitFailed}
 	}
 	return nil
 }
@@ -203,10 +204,10 @@ func (f fitFlags) room(host farm.Topology) (numa.Room, error) {
 		return numa.Room{}, err
 	}
 	if unknown := reserve.CPUs.Or(shared).Minus(host.Online); !unknown.Empty() {
-		return numa.Room{}, usage("the host's CPUs are "+host.Online.String(), "the host has no CPUs %v", unknown)
+		return numa.Room{}, app.Usage("the host's CPUs are "+host.Online.String(), "the host has no CPUs %v", unknown)
 	}
 	if !(f.overcommit > 0 && f.overcommit <= 1000) {
-		return numa.Room{}, usage("take for example 2", "an overcommit of %v makes no sense", f.overcommit)
+		return numa.Room{}, app.Usage("take for example 2", "an overcommit of %v makes no sense", f.overcommit)
 	}
 	if shared = shared.Minus(reserve.CPUs); !shared.Empty() {
 		reserve.Shared = map[int]numa.SharedRoom{}
@@ -222,7 +223,7 @@ func (f fitFlags) room(host farm.Topology) (numa.Room, error) {
 // request is the VM that the flags describe.
 func (f fitFlags) request() (numa.Request, error) {
 	if f.cpus < 1 || f.memory == "" {
-		return numa.Request{}, usage("for example: grange host fit --cpus 16 --memory 32G",
+		return numa.Request{}, app.Usage("for example: grange host fit --cpus 16 --memory 32G",
 			"say how large the VM is, with --cpus and --memory")
 	}
 	memory, err := farm.ParseBytes(f.memory)
@@ -241,22 +242,22 @@ func (f fitFlags) request() (numa.Request, error) {
 	case "require", "isolate":
 		req.Threads = farm.ThreadPolicy(f.threads)
 	default:
-		return req, usage("write prefer, require or isolate", "--threads %q is not known", f.threads)
+		return req, app.Usage("write prefer, require or isolate", "--threads %q is not known", f.threads)
 	}
 	switch f.emulator {
 	case "beside":
 	case "isolate":
 		req.Emulator = farm.EmulatorIsolate
 	default:
-		return req, usage("write beside or isolate", "--emulator %q is not known", f.emulator)
+		return req, app.Usage("write beside or isolate", "--emulator %q is not known", f.emulator)
 	}
 	switch cells, err := strconv.Atoi(f.nodes); {
 	case f.nodes == "none":
 		req.Cells = 1
 	case f.nodes != "auto" && (err != nil || cells < 1):
-		return req, usage("write auto, none or a number of cells", "--numa %q is not known", f.nodes)
+		return req, app.Usage("write auto, none or a number of cells", "--numa %q is not known", f.nodes)
 	case cells > f.cpus:
-		return req, usage("ask for no more cells than vCPUs", "%s cannot be in %d cells",
+		return req, app.Usage("ask for no more cells than vCPUs", "%s cannot be in %d cells",
 			farm.Count(f.cpus, "vCPU"), cells)
 	default:
 		req.Cells = cells
@@ -303,7 +304,7 @@ func (f fitFlags) fromProperties(memory farm.Bytes) (numa.Request, error) {
 	for _, p := range f.properties {
 		name, value, ok := strings.Cut(p, "=")
 		if !ok || name == "" {
-			return numa.Request{}, usage("write for example hw:cpu_policy=dedicated",
+			return numa.Request{}, app.Usage("write for example hw:cpu_policy=dedicated",
 				"--property %q is not name=value", p)
 		}
 		to := vm.Flavor

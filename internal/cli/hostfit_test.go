@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/grange-project/grange/internal/cli/app"
 )
 
 // epyc is a recorded host of 2 sockets × 4 nodes × 6 cores × 2 threads.
@@ -17,8 +19,8 @@ const epyc = "../topology/testdata/AMD-17h-Zen-2xEpyc-7451.derived.tar.bz2"
 func fit(t *testing.T, args ...string) (out string, err error) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	a := &app{out: &stdout, err: &stderr}
-	root := a.tree(commandGroup{"Hosts", commandsOfHosts(a)})
+	a := &app.App{Out: &stdout, Err: &stderr}
+	root := a.Tree(app.Group{Title: "Hosts", Commands: commandsOfHosts(a)})
 	root.SetArgs(append([]string{"host", "fit"}, args...))
 	err = root.ExecuteContext(t.Context())
 	return stdout.String(), err
@@ -60,13 +62,13 @@ func TestHostFit(t *testing.T) {
 
 func TestHostFitRefuses(t *testing.T) {
 	r, err := fitJSON(t, "--cpus", "128", "--memory", "8G")
-	if (err != exitError{exitFailed}) || r.VMs[0].Fits || r.VMs[0].Reason == "" || r.Instead == nil ||
+	if (err != app.ExitError{Status: app.ExitFailed}) || r.VMs[0].Fits || r.VMs[0].Reason == "" || r.Instead == nil ||
 		r.Instead.CPUs != 64 || r.Instead.Memory != "4G" {
 		t.Errorf("%v %+v", err, r)
 	}
 	r, err = fitJSON(t, "--cpus", "48", "--memory", "2G", "--count", "5")
-	if (err != exitError{exitFailed}) || len(r.VMs) != 3 || !r.VMs[1].Fits || r.VMs[2].Fits || r.Instead != nil ||
-		r.Free != "" {
+	if (err != app.ExitError{Status: app.ExitFailed}) || len(r.VMs) != 3 || !r.VMs[1].Fits || r.VMs[2].Fits ||
+		r.Instead != nil || r.Free != "" {
 		t.Errorf("third of 48 vCPUs on 96: %v %+v", err, r)
 	}
 	for _, args := range [][]string{
@@ -103,10 +105,10 @@ func TestHostFitNonsense(t *testing.T) {
 		{"--beside", "1x1M"}, {"--numa", "2"},
 	} {
 		var stdout, stderr bytes.Buffer
-		a := &app{out: &stdout, err: &stderr}
-		root := a.tree(commandGroup{"Hosts", commandsOfHosts(a)})
+		a := &app.App{Out: &stdout, Err: &stderr}
+		root := a.Tree(app.Group{Title: "Hosts", Commands: commandsOfHosts(a)})
 		root.SetArgs(append([]string{"host", "fit", "--cpus", "1", "--memory", "1G", "--from", epyc}, args...))
-		if err := root.ExecuteContext(t.Context()); err != (exitError{exitUsage}) ||
+		if err := root.ExecuteContext(t.Context()); err != (app.ExitError{Status: app.ExitUsage}) ||
 			!strings.Contains(stderr.String(), "try: ") || strings.Contains(stderr.String(), "1 vCPUs") {
 			t.Errorf("%v: %v\n%s", args, err, stderr.String())
 		}
@@ -116,7 +118,7 @@ func TestHostFitNonsense(t *testing.T) {
 		}
 	}
 	r, err := fitJSON(t, "--cpus", "128", "--memory", "64M")
-	if (err != exitError{exitFailed}) || r.Instead != nil {
+	if (err != app.ExitError{Status: app.ExitFailed}) || r.Instead != nil {
 		t.Errorf("smaller than a VM can be: %v %+v", err, r)
 	}
 }
@@ -129,7 +131,7 @@ func TestHostFitRepack(t *testing.T) {
 		args = append(args, "--beside", "6x1G-", "--beside", "6x1G")
 	}
 	r, err := fitJSON(t, args...)
-	if (err != exitError{exitFailed}) || r.VMs[0].Fits || r.Instead == nil || r.Instead.CPUs != 6 ||
+	if (err != app.ExitError{Status: app.ExitFailed}) || r.VMs[0].Fits || r.Instead == nil || r.Instead.CPUs != 6 ||
 		r.Instead.Memory != "512M" {
 		t.Fatalf("without moves: %v %+v", err, r)
 	}
@@ -156,7 +158,7 @@ func TestHostFitCases(t *testing.T) {
 	}
 	out, err := fit(t, "--cases", file, "--json")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
-	if (err != exitError{exitFailed}) || len(lines) != 3 {
+	if (err != app.ExitError{Status: app.ExitFailed}) || len(lines) != 3 {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if lines[0] != `{"id":"a","fits":true,"cells":[{"host_cell":3,"pagesize_kb":4,"pin":{"7":4},"reserved_cpus":[5]}],"reason":""}` {
@@ -170,7 +172,7 @@ func TestHostFitCases(t *testing.T) {
 		t.Error(lines[2])
 	}
 	out, err = fit(t, "--cases", file)
-	if (err != exitError{exitFailed}) || !strings.Contains(out, "node 3 CPUs 4 and 5") ||
+	if (err != app.ExitError{Status: app.ExitFailed}) || !strings.Contains(out, "node 3 CPUs 4 and 5") ||
 		!strings.Contains(out, "does not fit") || !strings.Contains(out, "makes no sense") {
 		t.Errorf("%v\n%s", err, out)
 	}

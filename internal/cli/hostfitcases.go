@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/flavor"
 )
@@ -23,7 +24,7 @@ func (a fitCommands) fitCases(path string) error {
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {
-			return usage("name a file of placement cases, or - for standard input", "%v", err)
+			return app.Usage("name a file of placement cases, or - for standard input", "%v", err)
 		}
 		defer f.Close()
 		in = f
@@ -33,14 +34,14 @@ func (a fitCommands) fitCases(path string) error {
 		return err
 	}
 	bad := 0
-	lines := output.NewJSON(a.out)
-	table := output.NewColumns(a.out)
+	lines := output.NewJSON(a.Out)
+	table := output.NewColumns(a.Out)
 	for _, text := range cases {
 		c, err := flavor.Parse(text)
 		if err != nil {
 			bad++
 		}
-		if !a.json {
+		if !a.JSON {
 			row(table, c, flavor.ID(text), err)
 			continue
 		}
@@ -56,8 +57,8 @@ func (a fitCommands) fitCases(path string) error {
 		return fmt.Errorf("write answers: %w", err)
 	}
 	if bad > 0 {
-		fmt.Fprintf(a.err, "grange: %d of %d cases make no sense\n", bad, len(cases))
-		return exitError{exitFailed}
+		fmt.Fprintf(a.Err, "grange: %d of %d cases make no sense\n", bad, len(cases))
+		return app.ExitError{Status: app.ExitFailed}
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/numa"
 )
@@ -23,10 +24,10 @@ func (h *fitHost) putBeside(text string, req numa.Request) error {
 	cpus, memory, ok := strings.Cut(size, "x")
 	n, err := strconv.Atoi(cpus)
 	if !ok || err != nil {
-		return usage("write for example 8x16G", "--beside %q is not CPUSxMEMORY", text)
+		return app.Usage("write for example 8x16G", "--beside %q is not CPUSxMEMORY", text)
 	}
 	if len(req.Each) > 0 {
-		return usage("describe the VM with flags", "--beside and --property do not go together")
+		return app.Usage("describe the VM with flags", "--beside and --property do not go together")
 	}
 	if req.Memory, err = farm.ParseBytes(memory); err != nil {
 		return err
@@ -67,7 +68,7 @@ func (h *fitHost) leave() {
 func (h *fitHost) place(name string, req numa.Request, repack bool) (fitVM, error) {
 	plan, err := numa.Plan(h.room, req)
 	var moves []numa.Move
-	if repack && codeOf(err) == string(farm.CodeNoRoom) {
+	if repack && app.CodeOf(err) == string(farm.CodeNoRoom) {
 		if moves, err = numa.Repack(h.room, h.running, req); err == nil {
 			if err = h.move(moves); err == nil {
 				plan, err = numa.Plan(h.room, req)

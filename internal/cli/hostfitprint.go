@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/numa"
@@ -69,7 +70,7 @@ type fitGuest struct {
 
 func fitOf(p farm.Plan, err error) fitVM {
 	if err != nil {
-		message, hint := explain(err)
+		message, hint := app.Explain(err)
 		return fitVM{Reason: message, Hint: hint}
 	}
 	vm := fitVM{Fits: true, Floating: p.Floating.String(), Emulator: p.Emulator.String(), Extra: p.Extra.String()}
@@ -89,37 +90,37 @@ func fitOf(p farm.Plan, err error) fitVM {
 }
 
 func (a fitCommands) printFit(r fitReport, room numa.Room) error {
-	if a.json {
-		return a.printJSON(r)
+	if a.JSON {
+		return a.PrintJSON(r)
 	}
 	for i, vm := range r.VMs {
 		if !vm.Fits {
-			fmt.Fprintf(a.out, "VM %d does not fit %s: %s\n", i+1, r.Host, vm.Reason)
+			fmt.Fprintf(a.Out, "VM %d does not fit %s: %s\n", i+1, r.Host, vm.Reason)
 			if r.Instead != nil {
-				fmt.Fprintf(a.out, "  would fit instead: %s and %s\n", farm.Count(r.Instead.CPUs, "vCPU"),
+				fmt.Fprintf(a.Out, "  would fit instead: %s and %s\n", farm.Count(r.Instead.CPUs, "vCPU"),
 					r.Instead.Memory)
 			}
 			if vm.Hint != "" {
-				fmt.Fprintf(a.out, "  try: %s\n", vm.Hint)
+				fmt.Fprintf(a.Out, "  try: %s\n", vm.Hint)
 			}
 			continue
 		}
 		for _, m := range vm.Moves {
-			fmt.Fprintf(a.out, "move %s, %s, from CPUs %s to %s; %v of memory change node\n", m.VM,
+			fmt.Fprintf(a.Out, "move %s, %s, from CPUs %s to %s; %v of memory change node\n", m.VM,
 				farm.Count(m.VCPUs, "vCPU"), m.From, m.To, m.Memory)
 		}
 		if err := a.printFitVM(i+1, r.Host, vm); err != nil {
 			return err
 		}
 	}
-	fmt.Fprintf(a.out, "left: CPUs %s; %s\n", orNone(r.Free), left(room))
+	fmt.Fprintf(a.Out, "left: CPUs %s; %s\n", app.OrNone(r.Free), left(room))
 	return nil
 }
 
 func (a fitCommands) printFitVM(n int, host string, vm fitVM) error {
-	fmt.Fprintf(a.out, "VM %d fits %s; the guest sees %d × %d × %d (sockets × cores × threads)\n", n, host,
+	fmt.Fprintf(a.Out, "VM %d fits %s; the guest sees %d × %d × %d (sockets × cores × threads)\n", n, host,
 		vm.Guest.Sockets, vm.Guest.Cores, vm.Guest.Threads)
-	t := output.NewColumns(a.out)
+	t := output.NewColumns(a.Out)
 	fmt.Fprintln(t, "  CELL\tVCPUS\tHOST CPUS\tNODE\tMEMORY\tPAGES")
 	for i, c := range vm.Cells {
 		pages := "ordinary"
@@ -131,14 +132,14 @@ func (a fitCommands) printFitVM(n int, host string, vm fitVM) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.out, "  emulator threads: CPUs %s", vm.Emulator)
+	fmt.Fprintf(a.Out, "  emulator threads: CPUs %s", vm.Emulator)
 	if vm.Extra != "" {
-		fmt.Fprintf(a.out, "; held beside the vCPUs: CPUs %s", vm.Extra)
+		fmt.Fprintf(a.Out, "; held beside the vCPUs: CPUs %s", vm.Extra)
 	}
 	if vm.Floating != "" {
-		fmt.Fprintf(a.out, "; vCPUs %s share theirs with other VMs", vm.Floating)
+		fmt.Fprintf(a.Out, "; vCPUs %s share theirs with other VMs", vm.Floating)
 	}
-	fmt.Fprintln(a.out)
+	fmt.Fprintln(a.Out)
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hostfacts"
@@ -44,7 +45,7 @@ func (a hostCommands) hostRecordCommand() *cobra.Command {
 			return a.recordHost(cmd.Context(), from, file, anonymous)
 		},
 	}
-	fromFlag(cmd, &from)
+	app.FromFlag(cmd, &from)
 	cmd.Flags().StringVarP(&file, "output", "o", "",
 		"`FILE` to write, compressed if its name ends in .gz; - is standard output, which is the default")
 	cmd.Flags().BoolVar(&anonymous, "anonymous", false,
@@ -55,10 +56,10 @@ func (a hostCommands) hostRecordCommand() *cobra.Command {
 func (a hostCommands) recordHost(ctx context.Context, from, file string, anonymous bool) error {
 	for _, ending := range []string{".bz2", ".zst", ".xz", ".zip", ".txtar"} {
 		if strings.HasSuffix(file, ending) {
-			return usage("let it end in .tar or .tar.gz", "recordings are not made as %s", ending)
+			return app.Usage("let it end in .tar or .tar.gz", "recordings are not made as %s", ending)
 		}
 	}
-	tree, err := hostTree(ctx, from)
+	tree, err := app.HostTree(ctx, from)
 	if err != nil {
 		return err
 	}
@@ -70,18 +71,18 @@ func (a hostCommands) recordHost(ctx context.Context, from, file string, anonymo
 	}
 	name := file
 	if file == "" || file == "-" {
-		name, err = "standard output", write(output.RawOf(a.out))
+		name, err = "standard output", write(output.RawOf(a.Out))
 	} else {
 		zip := strings.HasSuffix(file, ".gz") || strings.HasSuffix(file, ".tgz")
-		err = writeFile(file, func(w io.Writer) error { return compressed(w, zip, write) })
+		err = app.WriteFile(file, func(w io.Writer) error { return compressed(w, zip, write) })
 	}
 	if err != nil {
 		return err
 	}
 	for _, path := range done.Unread {
-		fmt.Fprintf(a.err, "left out: %s\n", farm.Printable(path))
+		fmt.Fprintf(a.Err, "left out: %s\n", farm.Printable(path))
 	}
-	fmt.Fprintf(a.err, "%s: %d files, %d kB in them\n", farm.Printable(name), done.Files, (done.Bytes+999)/1000)
+	fmt.Fprintf(a.Err, "%s: %d files, %d kB in them\n", farm.Printable(name), done.Files, (done.Bytes+999)/1000)
 	return nil
 }
 

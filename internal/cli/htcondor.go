@@ -18,13 +18,14 @@ import (
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/htcondor"
 	"github.com/grange-project/grange/internal/classad"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/runner"
 	"github.com/grange-project/grange/internal/version"
 )
 
 // condorCommands are the commands for HTCondor.
-type condorCommands struct{ *app }
+type condorCommands struct{ *app.App }
 
 func (a condorCommands) htcondorCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "htcondor", Short: "Set up and check HTCondor for jobs in virtual machines"}
@@ -43,7 +44,7 @@ func metalFlag(cmd *cobra.Command, to *string) {
 
 func parseMetal(word string) (htcondor.Metal, error) {
 	if !slices.Contains(htcondor.Metals, htcondor.Metal(word)) {
-		return "", usage("--metal never|asked|default", "--metal %q", word)
+		return "", app.Usage("--metal never|asked|default", "--metal %q", word)
 	}
 	return htcondor.Metal(word), nil
 }
@@ -62,7 +63,7 @@ condor_starter runs it in place of the job, as the job's user. The command reads
 by itself.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage("grange htcondor wrapper -- COMMAND", "no command")
+				return app.Usage("grange htcondor wrapper -- COMMAND", "no command")
 			}
 			return nil
 		},
@@ -73,17 +74,17 @@ by itself.`,
 			}
 			w, onMetal, err := condorWish(site)
 			if err != nil {
-				printError(a.err, err)
-				return exitError{batch.ExitNever}
+				app.PrintError(a.Err, err)
+				return app.ExitError{Status: batch.ExitNever}
 			}
 			if onMetal {
 				err := syscall.Exec(args[0], args, os.Environ())
-				fmt.Fprintf(a.err, "grange: %s: %v\n", args[0], err)
-				return exitError{shellStatus(err)}
+				fmt.Fprintf(a.Err, "grange: %s: %v\n", args[0], err)
+				return app.ExitError{Status: shellStatus(err)}
 			}
-			a.siteSocket(cmd)
-			words := condorExec(a.socket, w, args)
-			again := a.tree(commandGroup{"Jobs", commandsOfJobs(a.app)}) // which sets a.socket anew
+			a.SiteSocket(cmd)
+			words := condorExec(a.Socket, w, args)
+			again := a.Tree(app.Group{Title: "Jobs", Commands: commandsOfJobs(a.App)}) // which sets a.socket anew
 			again.SetArgs(words)
 			return again.ExecuteContext(cmd.Context())
 		},
@@ -146,7 +147,7 @@ the job is returned to the queue before any part of it has run; a job that is re
 often is held. The exit status is always 0: the result is in the output.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			a.siteSocket(cmd)
+			a.SiteSocket(cmd)
 			site, err := parseMetal(metal)
 			if err != nil {
 				return err
@@ -161,8 +162,8 @@ often is held. The exit status is always 0: the result is in the output.`,
 				return err
 			}
 			if err := a.condorReady(cmd.Context(), site, ad); err != nil {
-				message, _ := explain(err)
-				_, err = io.WriteString(a.out, htcondor.NotReady(ad, message, requeues, isFinal(err)))
+				message, _ := app.Explain(err)
+				_, err = io.WriteString(a.Out, htcondor.NotReady(ad, message, requeues, isFinal(err)))
 				return err
 			}
 			return nil
@@ -191,7 +192,7 @@ func (a condorCommands) condorReady(ctx context.Context, site htcondor.Metal, ad
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	grant, err := a.client().Grant(ctx)
+	grant, err := a.Client().Grant(ctx)
 	if err != nil {
 		return err
 	}
@@ -199,7 +200,7 @@ func (a condorCommands) condorReady(ctx context.Context, site htcondor.Metal, ad
 	if image == "" {
 		image = grant.Image
 	}
-	images, err := a.client().Images(ctx)
+	images, err := a.Client().Images(ctx)
 	if err != nil {
 		return err
 	}
@@ -229,21 +230,21 @@ optionally, on GrangeFreeSlots, the number of CPUs that no VM holds.`,
 			ctx, cancel := context.WithTimeout(cmd.Context(), 20*time.Second)
 			defer cancel()
 			s := htcondor.Host{Metal: site, Version: version.String()}
-			images, err := a.client().Images(ctx)
+			images, err := a.Client().Images(ctx)
 			for _, i := range images {
 				s.Images = append(s.Images, i.Name)
 			}
 			if err == nil {
-				host, hostErr := a.client().Host(ctx)
+				host, hostErr := a.Client().Host(ctx)
 				err = hostErr
 				if free, parseErr := farm.ParseCPUSet(host.Free); parseErr == nil {
 					s.Free = free.Len()
 				}
 			}
 			if err != nil {
-				s.Problem, _ = explain(err)
+				s.Problem, _ = app.Explain(err)
 			}
-			_, err = io.WriteString(a.out, s.Ad()) // an agent that is away is an answer, and no error
+			_, err = io.WriteString(a.Out, s.Ad()) // an agent that is away is an answer, and no error
 			return err
 		},
 	}
@@ -272,11 +273,11 @@ not reconfigured. Each file begins with a description of its purpose.`,
 				return err
 			}
 			if !execute && !access {
-				return usage("grange htcondor install --execute --access",
+				return app.Usage("grange htcondor install --execute --access",
 					"what is this host? one of --execute and --access")
 			}
-			site.Socket = a.socket
-			if site.Grange, err = programOnHosts(a.app, site.Grange, root); err != nil {
+			site.Socket = a.Socket
+			if site.Grange, err = programOnHosts(a.App, site.Grange, root); err != nil {
 				return err
 			}
 			for _, path := range []string{site.Socket, site.Grange, site.Dir, conf} {
@@ -296,15 +297,15 @@ not reconfigured. Each file begins with a description of its purpose.`,
 					return err
 				}
 			}
-			if a.json {
+			if a.JSON {
 				written := []string{}
 				for _, f := range files {
 					written = append(written, filepath.Join(root, f.Path))
 				}
-				return a.printJSON(map[string]any{"files": written,
+				return a.PrintJSON(map[string]any{"files": written,
 					"next": "condor_reconfig, then grange htcondor check"})
 			}
-			_, err = io.WriteString(a.out, htcondor.Explain(files))
+			_, err = io.WriteString(a.Out, htcondor.Explain(files))
 			return err
 		},
 	}
@@ -379,7 +380,7 @@ Exit status 1: there are problems.`,
 				findings = append(findings, batch.Finding{ID: "condor", Level: batch.Good,
 					Found: "ready for jobs in virtual machines: " + condorRoles(look)})
 			}
-			return tellFindings(a.app, findings)
+			return tellFindings(a.App, findings)
 		},
 	}
 	cmd.Flags().BoolVar(&execute, "execute", false, "this host runs jobs (default: from DAEMON_LIST)")
@@ -391,8 +392,8 @@ Exit status 1: there are problems.`,
 
 // checkCondorHost is what only the host itself can tell: its agent, and who may log in beside HTCondor.
 func (a condorCommands) checkCondorHost(ctx context.Context) (findings []batch.Finding) {
-	if _, err := a.client().Host(ctx); err != nil {
-		message, hint := explain(err)
+	if _, err := a.Client().Host(ctx); err != nil {
+		message, hint := app.Explain(err)
 		findings = append(findings, batch.Finding{ID: "agent", Level: batch.Broken, Found: message,
 			Why: "no job starts on this host", Do: hint})
 	}

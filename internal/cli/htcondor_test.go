@@ -10,6 +10,7 @@ import (
 
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/htcondor"
+	"github.com/grange-project/grange/internal/cli/app"
 )
 
 func TestCondorExec(t *testing.T) {
@@ -40,8 +41,8 @@ func runCondor(t *testing.T, input string, args ...string) (string, error) {
 		defer func() { os.Stdin = old }()
 	}
 	var out bytes.Buffer
-	a := &app{out: &out, err: &out}
-	root := a.tree(commandGroup{"Batch systems", commandsOfBatchSystems(a)})
+	a := &app.App{Out: &out, Err: &out}
+	root := a.Tree(app.Group{Title: "Batch systems", Commands: commandsOfBatchSystems(a)})
 	root.SetArgs(append([]string{"htcondor"}, args...))
 	err := root.Execute()
 	return out.String(), err
@@ -53,7 +54,7 @@ func TestCondorWrapper(t *testing.T) {
 	t.Setenv("_CONDOR_JOB_AD", filepath.Join(t.TempDir(), "none"))
 	t.Setenv("_CONDOR_SLOT", "slot1")
 	out, err := runCondor(t, "", "wrapper", "--metal", "default", "--", "/bin/touch", marker)
-	if exit, ok := err.(exitError); !ok || exit.status != batch.ExitNever || !strings.Contains(out, "[no-job-ad]") {
+	if exit, ok := err.(app.ExitError); !ok || exit.Status != batch.ExitNever || !strings.Contains(out, "[no-job-ad]") {
 		t.Errorf("%v: %s", err, out)
 	}
 	if _, err := runCondor(t, "", "wrapper", "--metal", "sometimes", "--", "/bin/touch", marker); err == nil {
@@ -139,7 +140,7 @@ func TestCondorCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := runCondor(t, "", "check", "--from", path)
-	if exit, ok := err.(exitError); !ok || exit.status != exitFailed ||
+	if exit, ok := err.(app.ExitError); !ok || exit.Status != app.ExitFailed ||
 		!strings.Contains(out, "USER_JOB_WRAPPER is not set\n  why: every job runs on the host itself\n  do:  grange ") ||
 		!strings.Contains(out, "no job transform") {
 		t.Errorf("%v: %s", err, out)

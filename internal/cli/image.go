@@ -11,12 +11,13 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
 
 // imageCommands are the commands of images of this host, and of the fleet's.
-type imageCommands struct{ *app }
+type imageCommands struct{ *app.App }
 
 func (a imageCommands) imageCommand() *cobra.Command {
 	image := &cobra.Command{Use: "image",
@@ -30,16 +31,16 @@ func (a imageCommands) imageList() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List the images of this host, or of the fleet", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if fleet {
-				return a.onServer(a.fleetImages)(cmd, args)
+				return a.OnServer(a.fleetImages)(cmd, args)
 			}
-			images, err := a.client().Images(cmd.Context())
+			images, err := a.Client().Images(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(images)
+			if a.JSON {
+				return a.PrintJSON(images)
 			}
-			t := output.NewColumns(a.out)
+			t := output.NewColumns(a.Out)
 			fmt.Fprintln(t, "NAME\tKIND\tSIZE\tCREATED\tDIGEST\tSITE")
 			for _, i := range images {
 				site := "-"
@@ -87,7 +88,8 @@ the image, and --package adds packages.`,
 			case "cloud":
 				request.Packages = slices.Concat(cloudPackages, r.Packages)
 			default:
-				return usage("grange image build micro, or grange image import FILE", "%q can not be built", args[0])
+				return app.Usage("grange image build micro, or grange image import FILE", "%q can not be built",
+					args[0])
 			}
 			request.Name = args[len(args)-1]
 			return a.makeImage(cmd, request)
@@ -122,14 +124,14 @@ func (a imageCommands) imageImport() *cobra.Command {
 }
 
 func (a imageCommands) makeImage(cmd *cobra.Command, r api.ImageRequest) error {
-	image, err := a.client().MakeImage(cmd.Context(), r, func(message string) { fmt.Fprintln(a.err, message) })
+	image, err := a.Client().MakeImage(cmd.Context(), r, func(message string) { fmt.Fprintln(a.Err, message) })
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.printJSON(image)
+	if a.JSON {
+		return a.PrintJSON(image)
 	}
-	fmt.Fprintf(a.out, "%s  %s  %s\n", image.Name, mebibytes(image.Size), image.Digest)
+	fmt.Fprintf(a.Out, "%s  %s  %s\n", image.Name, mebibytes(image.Size), image.Digest)
 	return nil
 }
 
@@ -137,16 +139,16 @@ func (a imageCommands) imageRemove() *cobra.Command {
 	return &cobra.Command{
 		Use: "rm IMAGE", Short: "Remove an image", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			return a.completeImages(cmd, args, "")
+			return a.CompleteImages(cmd, args, "")
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.client().RemoveImage(cmd.Context(), args[0]); err != nil {
+			if err := a.Client().RemoveImage(cmd.Context(), args[0]); err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(map[string]string{"removed": args[0]})
+			if a.JSON {
+				return a.PrintJSON(map[string]string{"removed": args[0]})
 			}
-			fmt.Fprintf(a.out, "%s removed\n", args[0])
+			fmt.Fprintf(a.Out, "%s removed\n", args[0])
 			return nil
 		},
 	}
@@ -158,6 +160,6 @@ func (a imageCommands) fleetImages(ctx context.Context, c *fleet.Client, _ []str
 	if err != nil {
 		return err
 	}
-	return table[fleet.Image]{"no host has an image", "IMAGE\tHOSTS",
-		func(i fleet.Image) []any { return []any{output.Visible(i.Name), i.Hosts} }}.print(a.app, images)
+	return app.Table[fleet.Image]{None: "no host has an image", Head: "IMAGE\tHOSTS",
+		Line: func(i fleet.Image) []any { return []any{output.Visible(i.Name), i.Hosts} }}.Print(a.App, images)
 }

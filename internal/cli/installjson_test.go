@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -53,7 +54,7 @@ func TestInstallJSON(t *testing.T) {
 		{"gridengine install --queue vm.q --links " + dir + "/links --grange /bin/true", "changes", true},
 	} {
 		var printed bytes.Buffer
-		root := grange(&app{out: &printed, err: io.Discard})
+		root := grange(&app.App{Out: &printed, Err: io.Discard})
 		root.SetArgs(append(strings.Fields(c.args), "--json"))
 		err := root.ExecuteContext(t.Context())
 		out := printed.String()
@@ -83,7 +84,7 @@ func TestCheckStatus(t *testing.T) {
 	check := []string{"lsf", "check", "--root", "../batch/lsf/testdata/site", "--conf", "/opt/lsf/conf/lsf.conf"}
 	for _, more := range []string{"--json", ""} {
 		out, err := run(t, strings.Fields(strings.Join(append(check, more), " "))...)
-		if status := (exitError{}); !errors.As(err, &status) || status.status != exitFailed {
+		if status := (app.ExitError{}); !errors.As(err, &status) || status.Status != app.ExitFailed {
 			t.Errorf("%v", err)
 		}
 		var found []batch.Finding
@@ -96,7 +97,7 @@ func TestCheckStatus(t *testing.T) {
 		}
 	}
 	for _, args := range []string{"lsf check --conf /nowhere/lsf.conf", "pbs check --conf /nowhere/pbs.conf"} {
-		if _, err := run(t, strings.Fields(args)...); codeOf(err) != string(farm.CodeBatchConf) {
+		if _, err := run(t, strings.Fields(args)...); app.CodeOf(err) != string(farm.CodeBatchConf) {
 			t.Errorf("%s: %v", args, err)
 		}
 	}

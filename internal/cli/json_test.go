@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -28,8 +29,8 @@ func TestWithoutJSON(t *testing.T) {
 			walk(sub)
 		}
 	}
-	walk(grange(&app{}))
-	for path := range withoutJSON {
+	walk(grange(&app.App{}))
+	for path := range app.WithoutJSON {
 		if !slices.Contains(all, path) {
 			t.Errorf("no command %q", path)
 			continue
@@ -71,7 +72,7 @@ func TestPrintsJSON(t *testing.T) {
 		}
 		for _, decl := range file.Decls {
 			f, ok := decl.(*ast.FuncDecl)
-			if !ok || f.Name.Name == "tree" { // which only defines the flag
+			if !ok || f.Name.Name == "Tree" { // which only defines the flag
 				continue
 			}
 			if results := f.Type.Results; results != nil && len(results.List) == 1 {
@@ -82,8 +83,8 @@ func TestPrintsJSON(t *testing.T) {
 				switch n := n.(type) {
 				case *ast.SelectorExpr:
 					name := n.Sel.Name
-					prints[f.Name.Name] = prints[f.Name.Name] || name == "out"
-					looks[f.Name.Name] = looks[f.Name.Name] || name == "json" || name == "printJSON" ||
+					prints[f.Name.Name] = prints[f.Name.Name] || name == "Out"
+					looks[f.Name.Name] = looks[f.Name.Name] || name == "JSON" || name == "PrintJSON" ||
 						name == "NewJSON"
 					callers[name] = append(callers[name], f.Name.Name)
 				case *ast.CallExpr:

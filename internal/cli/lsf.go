@@ -11,11 +11,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/internal/batch/lsf"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 )
 
 // lsfCommands are the commands for LSF.
-type lsfCommands struct{ *app }
+type lsfCommands struct{ *app.App }
 
 func (a lsfCommands) lsfCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "lsf", Short: "Set up and check IBM Spectrum LSF for jobs in virtual machines"}
@@ -35,17 +36,17 @@ configuration of LSF is not changed.`,
 		Example: "  grange lsf install --dir /root/grange-lsf --queue vm",
 		RunE: func(*cobra.Command, []string) error {
 			if len(s.Queues) == 0 {
-				return usage("--queue NAME, as often as needed", "no queue: jobs of which queues are to run in VMs?")
+				return app.Usage("--queue NAME, as often as needed", "no queue: jobs of which queues are to run in VMs?")
 			}
 			abs, err := filepath.Abs(dir)
 			if err != nil {
 				return err
 			}
-			s.Socket = a.socket
-			if s.Grange, err = programOnHosts(a.app, s.Grange, "/"); err != nil {
+			s.Socket = a.Socket
+			if s.Grange, err = programOnHosts(a.App, s.Grange, "/"); err != nil {
 				return err
 			}
-			return writeSetup(a.app, abs, s.Files(),
+			return writeSetup(a.App, abs, s.Files(),
 				"docs/guide/lsf.md says where each belongs; then `lsadmin reconfig` and `badmin mbdrestart`, and "+
 					"grange lsf check.\n"+
 					"The quotes around a job's command line are made by esub, on the submission host, as the user: no "+
@@ -81,7 +82,7 @@ the VM.`,
 					continue
 				}
 				if err := appendLines(os.Getenv(name), lines); err != nil {
-					return cannotWrite("$"+name, err)
+					return app.CannotWrite("$"+name, err)
 				}
 			}
 			return nil
@@ -111,7 +112,7 @@ func (a lsfCommands) lsfElim() *cobra.Command {
 		Long: `Print one line at each interval, in the format that LSF's lim reads: the number of indices,
 then the name and value of each. Without an agent, the number of slots is zero.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return lsf.Elim(cmd.Context(), a.out, every, a.load)
+			return lsf.Elim(cmd.Context(), a.Out, every, a.load)
 		},
 	}
 	cmd.Flags().DurationVar(&every, "every", 15*time.Second, "interval between reports")
@@ -120,7 +121,7 @@ then the name and value of each. Without an agent, the number of slots is zero.`
 
 // load is what this host has for VMs now.
 func (a lsfCommands) load(ctx context.Context) (lsf.Load, error) {
-	h, err := a.client().Host(ctx)
+	h, err := a.Client().Host(ctx)
 	if err != nil {
 		return lsf.Load{}, err
 	}
@@ -128,7 +129,7 @@ func (a lsfCommands) load(ctx context.Context) (lsf.Load, error) {
 	if err != nil {
 		return lsf.Load{}, fmt.Errorf("free CPUs: %w", err)
 	}
-	images, err := a.client().Images(ctx)
+	images, err := a.Client().Images(ctx)
 	if err != nil {
 		return lsf.Load{}, err
 	}

@@ -29,7 +29,7 @@ a VM.`,
 			if err != nil {
 				return err
 			}
-			return tellFindings(a.app, lsf.Check(site))
+			return tellFindings(a.App, lsf.Check(site))
 		},
 	}
 	cmd.Flags().StringVar(&conf, "conf", conf, "lsf.conf to check, a `FILE` that names the other files")

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/cli/app"
 )
 
 // TestBatchNonsense: a wrapper that is told nonsense, by a plug-in of another version perhaps, ends as one that runs no
@@ -18,7 +19,7 @@ func TestBatchNonsense(t *testing.T) {
 			t.Errorf("%q ends with status %d, want %d", args, got, batch.ExitNever)
 		}
 	}
-	if got := Main([]string{"exec", "--of-tomorrow", "--", "true"}); got != exitUsage {
-		t.Errorf("a senseless command line of somebody else ends with status %d, want %d", got, exitUsage)
+	if got := Main([]string{"exec", "--of-tomorrow", "--", "true"}); got != app.ExitUsage {
+		t.Errorf("a senseless command line of somebody else ends with status %d, want %d", got, app.ExitUsage)
 	}
 }

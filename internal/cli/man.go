@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/version"
 )
 
@@ -21,7 +22,7 @@ func manCommand() *cobra.Command {
 		Args: cobra.NoArgs, Hidden: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, p := range manPages(cmd.Root()) {
-				err := writeFile(filepath.Join(dir, p.name+".1"), func(w io.Writer) error {
+				err := app.WriteFile(filepath.Join(dir, p.name+".1"), func(w io.Writer) error {
 					_, err := io.WriteString(w, p.text)
 					return err
 				})

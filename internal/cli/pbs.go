@@ -11,11 +11,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/internal/batch/pbs"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/config"
 )
 
 // pbsCommands are the commands for OpenPBS.
-type pbsCommands struct{ *app }
+type pbsCommands struct{ *app.App }
 
 func (a pbsCommands) pbsCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "pbs", Short: "Set up and check OpenPBS for jobs in virtual machines"}
@@ -38,22 +39,22 @@ installed. Jobs of other queues are not affected.`,
 		Example: "  grange pbs install --dir /root/grange-pbs --queue vm",
 		RunE: func(*cobra.Command, []string) error {
 			if len(s.Queues) == 0 {
-				return usage("--queue NAME, as often as needed", "no queue: jobs of which queues are to run in VMs?")
+				return app.Usage("--queue NAME, as often as needed", "no queue: jobs of which queues are to run in VMs?")
 			}
 			abs, err := filepath.Abs(s.Dir)
 			if err != nil {
 				return err
 			}
-			s.Dir, s.Socket = abs, a.socket
-			if s.Grange, err = programOnHosts(a.app, s.Grange, "/"); err != nil {
+			s.Dir, s.Socket = abs, a.Socket
+			if s.Grange, err = programOnHosts(a.App, s.Grange, "/"); err != nil {
 				return err
 			}
 			conf, err := s.Config()
 			if err != nil {
 				return err
 			}
-			return writeSetup(a.app, s.Dir, map[string]string{"launch.py": string(pbs.Hook), "grange.json": string(conf),
-				"install.sh": s.Script(), pbs.StagingName: pbs.Staging},
+			return writeSetup(a.App, s.Dir, map[string]string{"launch.py": string(pbs.Hook),
+				"grange.json": string(conf), "install.sh": s.Script(), pbs.StagingName: pbs.Staging},
 				"run "+filepath.Join(s.Dir, "install.sh")+" on the server's host, as root")
 		},
 	}
@@ -63,9 +64,9 @@ installed. Jobs of other queues are not affected.`,
 
 // programOnHosts is the path that hooks start grange by: where this one lies, if nobody says otherwise. Below root it
 // may be another host's.
-func programOnHosts(a *app, path, root string) (string, error) {
+func programOnHosts(a *app.App, path, root string) (string, error) {
 	if path == "" {
-		self, err := ownPath()
+		self, err := app.OwnPath()
 		if err != nil {
 			return "", err
 		}
@@ -73,7 +74,7 @@ func programOnHosts(a *app, path, root string) (string, error) {
 	}
 	here := filepath.Join(root, path)
 	if info, err := os.Stat(here); err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
-		fmt.Fprintf(a.err, "grange: warning: %s is not a program here; every job would fail on a host where it is not. "+
+		fmt.Fprintf(a.Err, "grange: warning: %s is not a program here; every job would fail on a host where it is not. "+
 			"Install grange there, or name it with --grange\n", here)
 	}
 	return path, nil
@@ -91,15 +92,15 @@ func queueSetupFlags(cmd *cobra.Command, dir, grange *string, queues *[]string, 
 }
 
 // writeSetup writes files of an installation. Scripts may be run.
-func writeSetup(a *app, dir string, files map[string]string, next string) error {
+func writeSetup(a *app.App, dir string, files map[string]string, next string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return cannotWrite(dir, err)
+		return app.CannotWrite(dir, err)
 	}
 	var written []string
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		path, text := filepath.Join(dir, name), files[name]
 		written = append(written, path)
-		if err := writeFile(path, func(w io.Writer) error {
+		if err := app.WriteFile(path, func(w io.Writer) error {
 			_,
 				err := io.WriteString(w, text)
 			return err
@@ -108,13 +109,13 @@ func writeSetup(a *app, dir string, files map[string]string, next string) error 
 		}
 		if len(text) > 2 && text[:2] == "#!" {
 			if err := os.Chmod(path, 0o755); err != nil {
-				return cannotWrite(path, err)
+				return app.CannotWrite(path, err)
 			}
 		}
 	}
-	if a.json {
-		return a.printJSON(map[string]any{"files": written, "next": next})
+	if a.JSON {
+		return a.PrintJSON(map[string]any{"files": written, "next": next})
 	}
-	fmt.Fprintf(a.out, "%d files are in %s; %s\n", len(files), dir, next)
+	fmt.Fprintf(a.Out, "%d files are in %s; %s\n", len(files), dir, next)
 	return nil
 }

@@ -31,7 +31,7 @@ a VM.`,
 			if err != nil {
 				return err
 			}
-			return tellFindings(a.app, pbs.Check(site))
+			return tellFindings(a.App, pbs.Check(site))
 		},
 	}
 	cmd.Flags().StringVar(&conf, "conf", conf, "`FILE` that names the directories of PBS")

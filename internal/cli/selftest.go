@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hosttree"
@@ -35,7 +36,7 @@ type selftestFlags struct {
 }
 
 // selftestCommands are the commands that try this host.
-type selftestCommands struct{ *app }
+type selftestCommands struct{ *app.App }
 
 func (a selftestCommands) selftestCommand() *cobra.Command {
 	var f selftestFlags
@@ -75,9 +76,9 @@ the test was interrupted.`,
 	flags.BoolVar(&f.site, "site", false, "include the host's name and raw messages in the report")
 	flags.BoolVarP(&f.yes, "yes", "y", false, "do not ask for confirmation if jobs of others are running")
 	flags.StringVar(&f.image, "image", "", "`IMAGE` to test with (default: the agent's)")
-	flags.StringVar(&f.config, "config", DefaultConfig, "`FILE` with the agent's configuration")
-	cmd.RegisterFlagCompletionFunc("image", a.completeImages)
-	complete(cmd, "only", checkNames)
+	flags.StringVar(&f.config, "config", app.DefaultConfig, "`FILE` with the agent's configuration")
+	cmd.RegisterFlagCompletionFunc("image", a.CompleteImages)
+	app.Complete(cmd, "only", checkNames)
 	return cmd
 }
 
@@ -90,10 +91,10 @@ func checkNames() []string {
 }
 
 func (a selftestCommands) listChecks() error {
-	if a.json {
-		return a.printJSON(checkNames())
+	if a.JSON {
+		return a.PrintJSON(checkNames())
 	}
-	t := output.NewColumns(a.out)
+	t := output.NewColumns(a.Out)
 	for _, c := range verdict.Checks {
 		fmt.Fprintf(t, "%s\t%s\n", c.Name, c.Title)
 	}
@@ -104,12 +105,12 @@ func (f selftestFlags) check() error {
 	const mostJobs = 10000
 	for _, name := range f.only {
 		if !verdict.Known(name) {
-			return unknownWord("only", name, checkNames())
+			return app.UnknownWord("only", name, checkNames())
 		}
 	}
 	switch {
 	case f.jobs < 1 || f.jobs > mostJobs:
-		return usage(fmt.Sprintf("there are 1 to %d", mostJobs), "--jobs %d", f.jobs)
+		return app.Usage(fmt.Sprintf("there are 1 to %d", mostJobs), "--jobs %d", f.jobs)
 	case os.Geteuid() != 0:
 		return &farm.Error{Kind: farm.Denied, Code: farm.CodeUsage, Message: "only root can test this host",
 			Hint: "run it as root: it looks at processes of VMs, and takes CPUs for QEMU alone"}
@@ -127,8 +128,8 @@ func (a selftestCommands) selftest(ctx context.Context, f selftestFlags, named b
 	}
 	r, err := selftest.Run(ctx, c)
 	if errors.Is(err, context.Canceled) {
-		fmt.Fprintln(a.err, "grange: the test was given up; its VMs are gone")
-		return exitError{exitInterrupted}
+		fmt.Fprintln(a.Err, "grange: the test was given up; its VMs are gone")
+		return app.ExitError{Status: app.ExitInterrupted}
 	}
 	if err != nil {
 		return err
@@ -137,7 +138,7 @@ func (a selftestCommands) selftest(ctx context.Context, f selftestFlags, named b
 		return err
 	}
 	if r.Verdict == verdict.Bad {
-		return exitError{exitBad}
+		return app.ExitError{Status: app.ExitBad}
 	}
 	return nil
 }
@@ -148,14 +149,14 @@ func (a selftestCommands) writeSelftest(file string, r report.Report) error {
 		if strings.HasSuffix(strings.ToLower(file), ".json") {
 			write = report.JSON
 		}
-		if err := writeFile(file, func(w io.Writer) error { return write(w, r) }); err != nil {
+		if err := app.WriteFile(file, func(w io.Writer) error { return write(w, r) }); err != nil {
 			return err
 		}
 	}
-	if a.json {
-		return report.JSON(output.RawOf(a.out), r)
+	if a.JSON {
+		return report.JSON(output.RawOf(a.Out), r)
 	}
-	return report.Text(a.out, r)
+	return report.Text(a.Out, r)
 }
 
 // consent reports what the test would use where others use the host, and asks whether it may.
@@ -164,27 +165,27 @@ func (a selftestCommands) consent(ctx context.Context, c selftest.Config, yes bo
 	if err != nil || !busy {
 		return err
 	}
-	fmt.Fprintln(a.err, text)
+	fmt.Fprintln(a.Err, text)
 	if yes {
 		return nil
 	}
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return usage("give --yes, or drain the host first", "others use this host, and there is nobody to ask")
+		return app.Usage("give --yes, or drain the host first", "others use this host, and there is nobody to ask")
 	}
-	fmt.Fprint(a.err, "Go on? [y/N] ")
+	fmt.Fprint(a.Err, "Go on? [y/N] ")
 	answer, _ := bufio.NewReader(os.Stdin).ReadString('\n')
 	if word := strings.ToLower(strings.TrimSpace(answer)); word != "y" && word != "yes" {
-		return exitError{exitFailed}
+		return app.ExitError{Status: app.ExitFailed}
 	}
 	return nil
 }
 
 func (a selftestCommands) selftestConfig(ctx context.Context, f selftestFlags, named bool) (selftest.Config, error) {
-	agent, err := readConfig(f.config, named)
+	agent, err := app.ReadConfig(f.config, named)
 	if err != nil {
 		return selftest.Config{}, err
 	}
-	own, err := ownPath()
+	own, err := app.OwnPath()
 	if err != nil {
 		return selftest.Config{}, err
 	}
@@ -196,14 +197,14 @@ func (a selftestCommands) selftestConfig(ctx context.Context, f selftestFlags, n
 		return selftest.Config{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig,
 			Message: "grange-guest is not at " + guest, Hint: "set guest_file in " + f.config}
 	}
-	h, tree, err := hostFacts(ctx, "")
+	h, tree, err := app.HostFacts(ctx, "")
 	if err != nil {
 		return selftest.Config{}, err
 	}
 	tree.Close()
-	return selftest.Config{Client: a.client(), Socket: a.socket, Grange: own, GuestFile: guest, Image: f.image,
+	return selftest.Config{Client: a.Client(), Socket: a.Socket, Grange: own, GuestFile: guest, Image: f.image,
 		Facts: h, Version: version.Long(),
-		Jobs: f.jobs, Only: f.only, Site: f.site, Progress: a.err, VMUIDs: agent.VMUIDs,
+		Jobs: f.jobs, Only: f.only, Site: f.site, Progress: a.Err, VMUIDs: agent.VMUIDs,
 		Paths: selftest.Paths{State: agent.StateDir, Run: agent.RunDir, Libvirt: filepath.Dir(agent.Libvirt),
 			LibvirtLogs: agent.LibvirtLogs},
 		Answer: func(ctx context.Context) (time.Duration, error) { return libvirt.Answer(ctx, agent.Libvirt) },

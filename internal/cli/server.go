@@ -18,6 +18,7 @@ import (
 	"github.com/grange-project/grange/internal/authn"
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/systems"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
@@ -34,7 +35,7 @@ const DefaultServerConfig = "/etc/grange/server.toml"
 type serverFlags struct{ config, store, listen, socket string }
 
 // serverCommands are the commands of servers and their database.
-type serverCommands struct{ *app }
+type serverCommands struct{ *app.App }
 
 func (a serverCommands) serverCommand() *cobra.Command {
 	var f serverFlags
@@ -94,7 +95,7 @@ func (f *serverFlags) read(cmd *cobra.Command) (config.Server, error) {
 // runServer works until ctx ends.
 func (a serverCommands) runServer(ctx context.Context, c config.Server) error {
 	go server.PaceGarbage(ctx)
-	log := a.serviceLog("grange-server")
+	log := a.ServiceLog("grange-server")
 	for _, path := range []string{c.Socket, c.Store, c.KeyFile()} {
 		if !filepath.IsAbs(path) {
 			continue // a database elsewhere

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/store/storetest/postgres"
 )
 
@@ -79,8 +80,8 @@ func startServer(t *testing.T, args ...string) serverRun {
 	t.Helper()
 	r := serverRun{socket: filepath.Join(t.TempDir(), "s"), log: &serverLog{}, ended: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
-	a := &app{out: io.Discard, err: r.log}
-	root := a.tree(commandGroup{"Fleet", commandsOfServer(a)})
+	a := &app.App{Out: io.Discard, Err: r.log}
+	root := a.Tree(app.Group{Title: "Fleet", Commands: commandsOfServer(a)})
 	root.SetArgs(append([]string{"server", "--socket", r.socket}, args...))
 	var err error
 	go func() {
@@ -105,8 +106,8 @@ func startServer(t *testing.T, args ...string) serverRun {
 func ask(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	a := &app{out: &out, err: io.Discard}
-	root := a.tree(commandGroup{"Fleet", slices.Concat(commandsOfServer(a), commandsOfFleet(a))})
+	a := &app.App{Out: &out, Err: io.Discard}
+	root := a.Tree(app.Group{Title: "Fleet", Commands: slices.Concat(commandsOfServer(a), commandsOfFleet(a))})
 	root.SetArgs(args)
 	err := root.ExecuteContext(t.Context())
 	return out.String(), err
@@ -127,7 +128,7 @@ func TestServerData(t *testing.T) {
 		"store = \""+db+"\"\nlisten = \"127.0.0.1:0\"\nurl = \"https://localhost:7480\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ask(t, "server", "check", "--config", config); codeOf(err) != "no-store" {
+	if _, err := ask(t, "server", "check", "--config", config); app.CodeOf(err) != "no-store" {
 		t.Errorf("a database that is not there: %v", err)
 	}
 	r := startServer(t, "--config", config)
@@ -139,13 +140,13 @@ func TestServerData(t *testing.T) {
 		t.Errorf("as JSON: %v\n%s", err, out)
 	}
 	must(t, "copied to "+backup, "server", "backup", "--config", config, backup)
-	if _, err := ask(t, "server", "backup", "--config", config, backup); codeOf(err) != "store-not-empty" {
+	if _, err := ask(t, "server", "backup", "--config", config, backup); app.CodeOf(err) != "store-not-empty" {
 		t.Errorf("a backup over another: %v", err)
 	}
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ask(t, "server", "restore", "--config", config, backup); codeOf(err) != "store-not-empty" {
+	if _, err := ask(t, "server", "restore", "--config", config, backup); app.CodeOf(err) != "store-not-empty" {
 		t.Errorf("a restore over a farm: %v", err)
 	}
 	restored := filepath.Join(dir, "restored.db")
@@ -170,7 +171,7 @@ func TestServerConfiguration(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	if _, err := ask(t, "server", "--config", file+".none"); codeOf(err) != "bad-config" {
+	if _, err := ask(t, "server", "--config", file+".none"); app.CodeOf(err) != "bad-config" {
 		t.Errorf("a file that is not there: %v", err)
 	}
 }

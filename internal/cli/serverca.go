@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -32,14 +33,14 @@ certificates of it and that trust it to authenticate servers. During a rotation,
 which hosts and join tokens still need the older authority, and for what. --pem prints the
 certificates, which users set as ca in client.toml.`,
 		Example: "  grange server ca\n  grange server ca show --pem >/etc/grange/fleet-ca.pem",
-		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
+		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
 			ca, err := c.CA(ctx)
 			if err != nil {
 				return err
 			}
-			if asPEM && !a.json { // which has them, too
+			if asPEM && !a.JSON { // which has them, too
 				for _, one := range ca.Authorities {
-					fmt.Fprint(a.out, one.Certificate)
+					fmt.Fprint(a.Out, one.Certificate)
 				}
 				return nil
 			}
@@ -60,7 +61,7 @@ are valid until the older one is retired.
 All servers of the fleet must run this release, and hosts with older agents delay the
 rotation. The rotation ends with "grange server ca retire", or automatically after 30 days,
 when nothing needs the older authority.`,
-		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
+		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
 			ca, err := c.RotateCA(ctx)
 			if err != nil {
 				return err
@@ -81,7 +82,7 @@ cut off has to join again, with a new token, as a reinstalled host does; its VMs
 lost.`,
 		Example: "  grange server ca retire\n  grange server ca retire --now\n  grange server ca retire --without " +
 			"wn-7,wn-8",
-		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
+		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
 			if now {
 				var err error
 				if without, err = a.cutOff(ctx, c); err != nil {
@@ -109,15 +110,15 @@ func (a serverCommands) cutOff(ctx context.Context, c *fleet.Client) (names []st
 	if err != nil || len(ca.Waits) == 0 {
 		return nil, err
 	}
-	fmt.Fprintln(a.err, "these are cut off; hosts join again as if installed anew, and their VMs count as lost:")
-	a.printWaits(a.err, ca.Waits)
+	fmt.Fprintln(a.Err, "these are cut off; hosts join again as if installed anew, and their VMs count as lost:")
+	a.printWaits(a.Err, ca.Waits)
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return nil, &farm.Error{Kind: farm.Invalid, Code: CodeNeedsYes,
+		return nil, &farm.Error{Kind: farm.Invalid, Code: app.CodeNeedsYes,
 			Message: "nothing was changed: no terminal to ask on", Hint: "name them: --without"}
 	}
-	fmt.Fprint(a.err, "retire the authority? [y/N] ")
-	if !saidYes(ctx, os.Stdin) {
-		return nil, &farm.Error{Kind: farm.Invalid, Code: CodeNeedsYes, Message: "nothing was changed"}
+	fmt.Fprint(a.Err, "retire the authority? [y/N] ")
+	if !app.SaidYes(ctx, os.Stdin) {
+		return nil, &farm.Error{Kind: farm.Invalid, Code: app.CodeNeedsYes, Message: "nothing was changed"}
 	}
 	for _, w := range ca.Waits {
 		names = append(names, w.Name())
@@ -126,10 +127,10 @@ func (a serverCommands) cutOff(ctx context.Context, c *fleet.Client) (names []st
 }
 
 func (a serverCommands) printCA(ca fleet.CA) error {
-	if a.json {
-		return a.printJSON(ca)
+	if a.JSON {
+		return a.PrintJSON(ca)
 	}
-	w := output.NewColumns(a.out)
+	w := output.NewColumns(a.Out)
 	fmt.Fprintln(w, "FINGERPRINT\tSINCE\tUNTIL\tSIGNS\tHOSTS\tTRUSTED BY")
 	for _, one := range ca.Authorities {
 		signs := "-"
@@ -143,19 +144,19 @@ func (a serverCommands) printCA(ca fleet.CA) error {
 		return err
 	}
 	if ca.Site {
-		fmt.Fprintln(a.out, "the listener shows a certificate of the site's: these authorities vouch for hosts only")
+		fmt.Fprintln(a.Out, "the listener shows a certificate of the site's: these authorities vouch for hosts only")
 	}
 	if ca.RetiresAt == nil {
 		return nil
 	}
 	when := ca.RetiresAt.Local().Format(time.DateTime)
 	if len(ca.Waits) == 0 {
-		_, err := fmt.Fprintln(a.out,
+		_, err := fmt.Fprintln(a.Out,
 			"nobody needs the older one any more: `grange server ca retire`, or it is retired at", when)
 		return err
 	}
-	fmt.Fprintf(a.out, "the older one is retired at %s at the earliest; these still need it:\n", when)
-	return a.printWaits(a.out, ca.Waits)
+	fmt.Fprintf(a.Out, "the older one is retired at %s at the earliest; these still need it:\n", when)
+	return a.printWaits(a.Out, ca.Waits)
 }
 
 // printWaits prints who still needs the older authority.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/pki"
 	"github.com/grange-project/grange/internal/server"
 	"github.com/grange-project/grange/internal/store"
@@ -28,7 +29,7 @@ func TestServerCA(t *testing.T) {
 	r := startServer(t, "--config", config)
 	must(t, "grange server ca rotate", "server", "status", "--server", r.socket)
 	must(t, "FINGERPRINT", "server", "ca", "--server", r.socket)
-	if _, err := ask(t, "server", "ca", "retire", "--server", r.socket); codeOf(err) != "no-ca-rotation" {
+	if _, err := ask(t, "server", "ca", "retire", "--server", r.socket); app.CodeOf(err) != "no-ca-rotation" {
 		t.Errorf("nothing to retire: %v", err)
 	}
 	must(t, "nobody needs the older one", "server", "ca", "rotate", "--server", r.socket)

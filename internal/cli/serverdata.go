@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
@@ -57,8 +58,8 @@ func (a serverCommands) checkServer(ctx context.Context, c config.Server, path s
 			return err
 		}
 	}
-	if !a.json {
-		if err := (agentCommands{a.app}).printChecked(path); err != nil {
+	if !a.JSON {
+		if err := (agentCommands{a.App}).printChecked(path); err != nil {
 			return err
 		}
 	}
@@ -72,14 +73,14 @@ func (a serverCommands) checkServer(ctx context.Context, c config.Server, path s
 			return err
 		}
 	}
-	if a.json {
-		return a.printJSON(map[string]any{"revision": found.Revision, "vms": found.VMs, "hosts": found.Hosts,
+	if a.JSON {
+		return a.PrintJSON(map[string]any{"revision": found.Revision, "vms": found.VMs, "hosts": found.Hosts,
 			"objects": found.Objects, "audit": found.Log, "steps": found.Steps, "todo": found.Todo,
 			"warnings": slices.DeleteFunc([]string{warning}, func(w string) bool { return w == "" })})
 	}
-	fmt.Fprintf(a.out, "%s is sound: %s\n", nameOf(c.Store), found)
+	fmt.Fprintf(a.Out, "%s is sound: %s\n", nameOf(c.Store), found)
 	if warning != "" {
-		fmt.Fprintln(a.out, "warning:", warning)
+		fmt.Fprintln(a.Out, "warning:", warning)
 	}
 	return nil
 }
@@ -127,7 +128,7 @@ func (a serverCommands) serverStatus() *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "Print statistics of the fleet", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := a.fleet()
+			client, err := a.Fleet()
 			if err != nil {
 				return err
 			}
@@ -136,18 +137,18 @@ func (a serverCommands) serverStatus() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(status)
+			if a.JSON {
+				return a.PrintJSON(status)
 			}
-			fmt.Fprintf(a.out, "server %s, revision %d\n", status.Version.Version, status.Revision)
+			fmt.Fprintf(a.Out, "server %s, revision %d\n", status.Version.Version, status.Revision)
 			for _, line := range []struct {
 				what   string
 				counts map[string]int
 			}{{"hosts", status.Hosts}, {"VMs", status.VMs}, {"agents", status.Versions}} {
-				fmt.Fprintf(a.out, "%-7s %s\n", line.what, counted(line.counts))
+				fmt.Fprintf(a.Out, "%-7s %s\n", line.what, counted(line.counts))
 			}
 			for _, w := range status.Warnings {
-				fmt.Fprintln(a.out, "warning:", w)
+				fmt.Fprintln(a.Out, "warning:", w)
 			}
 			return nil
 		},
@@ -184,10 +185,10 @@ deleted.`,
 			"enable --now grange-server-backup.timer",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (len(args) == 1) == (dir != "") {
-				return usage("name a FILE, or a directory with --dir", "one place for the backup is needed")
+				return app.Usage("name a FILE, or a directory with --dir", "one place for the backup is needed")
 			}
 			if keep < 1 || dir == "" && cmd.Flags().Changed("keep") {
-				return usage("--dir DIR --keep 14",
+				return app.Usage("--dir DIR --keep 14",
 					"--keep is a number from 1, of the backups in the directory of --dir")
 			}
 			c, err := f.read(cmd)
@@ -211,15 +212,15 @@ func (a serverCommands) rotateBackups(ctx context.Context, from, dir string, kee
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.printJSON(map[string]any{"file": file, "rows": copied.Rows, "revision": copied.Revision,
+	if a.JSON {
+		return a.PrintJSON(map[string]any{"file": file, "rows": copied.Rows, "revision": copied.Revision,
 			"deleted": slices.Concat([]string{}, deleted)})
 	}
 	if err := a.printCopied(copied, nil, file); err != nil {
 		return err
 	}
 	for _, name := range deleted {
-		fmt.Fprintf(a.out, "%s deleted\n", filepath.Join(dir, name))
+		fmt.Fprintf(a.Out, "%s deleted\n", filepath.Join(dir, name))
 	}
 	return nil
 }
@@ -274,10 +275,10 @@ func (a serverCommands) printCopied(copied store.Copied, err error, to string) e
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.printJSON(map[string]any{"rows": copied.Rows, "revision": copied.Revision})
+	if a.JSON {
+		return a.PrintJSON(map[string]any{"rows": copied.Rows, "revision": copied.Revision})
 	}
-	_, err = fmt.Fprintf(a.out, "%s copied to %s, up to revision %d\n", farm.Count(copied.Rows, "row"), to,
+	_, err = fmt.Fprintf(a.Out, "%s copied to %s, up to revision %d\n", farm.Count(copied.Rows, "row"), to,
 		copied.Revision)
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/sim"
 	"github.com/grange-project/grange/internal/version"
@@ -27,7 +28,7 @@ type simFlags struct {
 }
 
 // simCommands are the commands of hosts that are not there.
-type simCommands struct{ *app }
+type simCommands struct{ *app.App }
 
 func (a simCommands) simCommand() *cobra.Command {
 	var f simFlags
@@ -61,8 +62,8 @@ func (a simCommands) simCommand() *cobra.Command {
 }
 
 func (a simCommands) runSim(ctx context.Context, f simFlags) error {
-	if a.server == "" || f.o.Hosts < 1 || f.o.Hosts > 100_000 || f.sockets < 1 || f.cores < 1 {
-		return usage("grange sim --hosts 100 --server https://HOST:PORT --token-file FILE",
+	if a.Server == "" || f.o.Hosts < 1 || f.o.Hosts > 100_000 || f.sockets < 1 || f.cores < 1 {
+		return app.Usage("grange sim --hosts 100 --server https://HOST:PORT --token-file FILE",
 			"a server, and 1 to 100000 hosts of some cores, are needed")
 	}
 	memory, err := farm.ParseBytes(f.memory)
@@ -70,7 +71,7 @@ func (a simCommands) runSim(ctx context.Context, f simFlags) error {
 		return err
 	}
 	if f.tokenFile != "" {
-		if f.o.Token, err = joinToken(f.tokenFile); err != nil {
+		if f.o.Token, err = app.JoinToken(f.tokenFile); err != nil {
 			return err
 		}
 	}
@@ -88,7 +89,7 @@ func (a simCommands) runSim(ctx context.Context, f simFlags) error {
 		return err
 	}
 	var lists atomic.Int64
-	f.o.Server, f.o.Log = a.server, slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	f.o.Server, f.o.Log = a.Server, slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	f.o.Told = func(int, fleet.WantedList) { lists.Add(1) }
 	f.o.Host.Version, f.o.Host.Images, f.o.Host.Networks = version.String(), f.images, f.bridges
 	f.o.Host.Hardware = sim.Hardware{Sockets: f.sockets, Cores: f.cores, Memory: memory}
@@ -97,7 +98,7 @@ func (a simCommands) runSim(ctx context.Context, f simFlags) error {
 	if err := fake.Join(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.out, "%s joined in %v\n", farm.Count(fake.Joined(), "host"),
+	fmt.Fprintf(a.Out, "%s joined in %v\n", farm.Count(fake.Joined(), "host"),
 		time.Since(begun).Round(time.Millisecond))
 	go a.tellLists(ctx, &lists)
 	return fake.Run(ctx)
@@ -112,7 +113,7 @@ func (a simCommands) tellLists(ctx context.Context, lists *atomic.Int64) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			fmt.Fprintf(a.out, "%d wanted lists so far\n", lists.Load())
+			fmt.Fprintf(a.Out, "%d wanted lists so far\n", lists.Load())
 		}
 	}
 }

@@ -13,16 +13,17 @@ import (
 
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/batch/slurm"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/config"
 )
 
 // slurmCommands are the commands for Slurm.
-type slurmCommands struct{ *app }
+type slurmCommands struct{ *app.App }
 
 func (a slurmCommands) slurmCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "slurm", Short: "Set up and check Slurm for jobs in virtual machines"}
 	cmd.AddCommand(a.slurmInstall(), a.slurmCompile(), a.slurmUninstall(), a.slurmCheck(), a.slurmCatalogue(),
-		a.slurmProlog(), ociCommands{a.app}.slurmOCI())
+		a.slurmProlog(), ociCommands{a.App}.slurmOCI())
 	return cmd
 }
 
@@ -57,13 +58,13 @@ grange slurm oci.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if i.Wrapper == "" {
-				self, err := ownPath()
+				self, err := app.OwnPath()
 				if err != nil {
 					return err
 				}
 				i.Wrapper = self
 			}
-			i.Socket = a.socket
+			i.Socket = a.Socket
 			p, err := i.Plan()
 			if err != nil {
 				return err
@@ -98,7 +99,7 @@ grange slurm oci.`,
 
 // pluginDir is beside this program's own directory for programs: packages have theirs below /usr.
 func pluginDir() string {
-	if self, err := ownPath(); err == nil && filepath.Dir(self) == "/usr/bin" {
+	if self, err := app.OwnPath(); err == nil && filepath.Dir(self) == "/usr/bin" {
 		return "/usr/lib/grange"
 	}
 	return "/usr/local/lib/grange"
@@ -117,10 +118,10 @@ package grange-slurm runs this command when it is installed and after each upgra
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(map[string]string{"plugin": file})
+			if a.JSON {
+				return a.PrintJSON(map[string]string{"plugin": file})
 			}
-			_, err = fmt.Fprintln(a.out, "compiled "+file)
+			_, err = fmt.Fprintln(a.Out, "compiled "+file)
 			return err
 		},
 	}
@@ -175,14 +176,14 @@ a VM.`,
 			if err != nil {
 				return err
 			}
-			if c, err := config.ReadAgent(DefaultConfig); err == nil { // a submit host has no agent
+			if c, err := config.ReadAgent(app.DefaultConfig); err == nil { // a submit host has no agent
 				site.ReservedCPUs = c.ReservedCPUs
 			}
 			findings := slurm.Check(site)
 			if submit {
 				findings = slurm.SubmitOnly(findings)
 			}
-			return tellFindings(a.app, findings)
+			return tellFindings(a.App, findings)
 		},
 	}
 	cmd.Flags().StringVar(&conf, "conf", conf, "slurm.conf to check, a `FILE` in the directory of the other files")
@@ -200,11 +201,11 @@ submit hosts can read it, and name it with catalogue= in plugstack.conf. sbatch 
 an image or shape that is not in the file, before the job is queued.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			images, err := a.client().Images(cmd.Context())
+			images, err := a.Client().Images(cmd.Context())
 			if err != nil {
 				return err
 			}
-			conf, err := readConfig(file, cmd.Flags().Changed("config"))
+			conf, err := app.ReadConfig(file, cmd.Flags().Changed("config"))
 			if err != nil {
 				return err
 			}
@@ -218,20 +219,20 @@ an image or shape that is not in the file, before the job is queued.`,
 			for _, s := range shapes {
 				fmt.Fprintln(&b, "shape", s)
 			}
-			if a.json && to == "" {
-				return a.printJSON(map[string][]string{"images": names, "shapes": shapes})
+			if a.JSON && to == "" {
+				return a.PrintJSON(map[string][]string{"images": names, "shapes": shapes})
 			}
 			if to == "" {
-				_, err := fmt.Fprint(a.out, b.String())
+				_, err := fmt.Fprint(a.Out, b.String())
 				return err
 			}
-			return writeFile(to, func(w io.Writer) error {
+			return app.WriteFile(to, func(w io.Writer) error {
 				_, err := io.WriteString(w, b.String())
 				return err
 			})
 		},
 	}
-	cmd.Flags().StringVar(&file, "config", DefaultConfig, "`FILE` with the agent's configuration, for its shapes")
+	cmd.Flags().StringVar(&file, "config", app.DefaultConfig, "`FILE` with the agent's configuration, for its shapes")
 	cmd.MarkFlagFilename("config")
 	cmd.Flags().StringVarP(&to, "output", "o", "", "`FILE` to replace (default: standard output)")
 	cmd.MarkFlagFilename("output")

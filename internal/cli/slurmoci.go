@@ -12,12 +12,13 @@ import (
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/batch/slurm"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
 
 // ociCommands are the commands that run Slurm's containers in VMs.
-type ociCommands struct{ *app }
+type ociCommands struct{ *app.App }
 
 func (a ociCommands) slurmOCI() *cobra.Command {
 	cmd := &cobra.Command{Use: "oci",
@@ -46,10 +47,10 @@ The image @policy stands for the image that the agent's policy selects. Anyone c
 bundle: it gives no access beyond what the agent would grant.`,
 		Example: `  grange slurm oci bundle el9 --dir /srv/vm/el9
   grange slurm oci bundle el9 --shape large --dir /srv/vm/el9-large`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeImages,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: a.CompleteImages,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if dir == "" {
-				return usage("grange slurm oci bundle IMAGE --dir DIR", "--dir is missing")
+				return app.Usage("grange slurm oci bundle IMAGE --dir DIR", "--dir is missing")
 			}
 			text, err := slurm.Bundle(args[0], shape)
 			if err != nil {
@@ -58,7 +59,7 @@ bundle: it gives no access beyond what the agent would grant.`,
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				return err
 			}
-			return writeFile(filepath.Join(dir, "config.json"), func(w io.Writer) error {
+			return app.WriteFile(filepath.Join(dir, "config.json"), func(w io.Writer) error {
 				_, err := w.Write(text)
 				return err
 			})
@@ -76,13 +77,13 @@ func (a ociCommands) ociRun() *cobra.Command {
 	var words string
 	cmd := &cobra.Command{Use: "run BUNDLE JOB TASK", Short: "Run a task of a Slurm job in its virtual machine",
 		Args: cobra.ExactArgs(3), Hidden: true, RunE: func(cmd *cobra.Command, args []string) error {
-			a.siteSocket(cmd)
+			a.SiteSocket(cmd)
 			c, err := ociJob(words, args[0], args[1], args[2])
 			if err != nil {
-				printError(a.err, err)
-				return exitError{batch.ExitNever}
+				app.PrintError(a.Err, err)
+				return app.ExitError{Status: batch.ExitNever}
 			}
-			return execInPlace(cmd.Context(), a.app, farm.Slurm, c.Image, c.Shape, c.Args)
+			return execInPlace(cmd.Context(), a.App, farm.Slurm, c.Image, c.Shape, c.Args)
 		}}
 	cmd.Flags().StringVar(&words, "words", slurm.Words, "`DIR` in which the prolog leaves messages")
 	return cmd
@@ -143,7 +144,7 @@ func ociCommand(use, short string, run func(id string) error) *cobra.Command {
 
 // ociState prints a state of the OCI's runtime specification: Slurm wants to read "stopped" there.
 func (a ociCommands) ociState(id string) error {
-	return output.NewJSON(a.out).Encode(struct {
+	return output.NewJSON(a.Out).Encode(struct {
 		OCIVersion string `json:"ociVersion"`
 		ID         string `json:"id"`
 		Status     string `json:"status"`

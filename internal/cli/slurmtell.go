@@ -25,7 +25,7 @@ func siteEdits(edits []slurm.Edit, made bool) []siteEdit {
 // tellSlurmInstall prints what install did, or would do.
 func (a slurmCommands) tellSlurmInstall(i slurm.Install, p slurm.Plan, dryRun bool) error {
 	made := i.Write && !dryRun
-	if a.json {
+	if a.JSON {
 		type file struct {
 			Path string `json:"path"`
 			Has  string `json:"has"` // new, same or changed
@@ -34,7 +34,7 @@ func (a slurmCommands) tellSlurmInstall(i slurm.Install, p slurm.Plan, dryRun bo
 		for _, f := range p.Files {
 			files = append(files, file{f.Path, f.Has})
 		}
-		return a.printJSON(map[string]any{"dry_run": dryRun, "files": files, "line": p.Line,
+		return a.PrintJSON(map[string]any{"dry_run": dryRun, "files": files, "line": p.Line,
 			"edits": siteEdits(p.Edits, made), "missing_conf": p.NoConf, "restart_slurmd": p.Restart})
 	}
 	for _, f := range p.Files {
@@ -42,49 +42,49 @@ func (a slurmCommands) tellSlurmInstall(i slurm.Install, p slurm.Plan, dryRun bo
 		if dryRun {
 			what = map[string]string{"new": "would write", "changed": "would change", "same": "has"}[f.Has]
 		}
-		fmt.Fprintf(a.out, "%s %s\n", what, f.Path)
+		fmt.Fprintf(a.Out, "%s %s\n", what, f.Path)
 	}
 	if dryRun {
-		fmt.Fprintf(a.out, "\n%s:\n%s\n", map[bool]string{false: "the plug-in's line", true: "oci.conf"}[i.OCI], p.Line)
+		fmt.Fprintf(a.Out, "\n%s:\n%s\n", map[bool]string{false: "the plug-in's line", true: "oci.conf"}[i.OCI], p.Line)
 	}
 	if p.NoConf != "" {
-		fmt.Fprintf(a.out, "\nno %s: nothing has the prolog started yet; where it lies elsewhere, "+
+		fmt.Fprintf(a.Out, "\nno %s: nothing has the prolog started yet; where it lies elsewhere, "+
 			"--conf-dir\n", p.NoConf)
 	}
 	for _, e := range p.Edits {
 		if made {
-			fmt.Fprintf(a.out, "changed %s\n%s", e.Path, e.Diff())
+			fmt.Fprintf(a.Out, "changed %s\n%s", e.Path, e.Diff())
 		} else {
-			fmt.Fprintf(a.out, "\nthe site's own file needs this (--write makes it so):\n%s", e.Diff())
+			fmt.Fprintf(a.Out, "\nthe site's own file needs this (--write makes it so):\n%s", e.Diff())
 		}
 	}
 	if !dryRun && p.Restart {
-		fmt.Fprintln(a.out, "\nthen: systemctl daemon-reload, systemctl restart slurmd")
+		fmt.Fprintln(a.Out, "\nthen: systemctl daemon-reload, systemctl restart slurmd")
 	}
 	if !dryRun {
-		fmt.Fprintln(a.out, "\nthen: scontrol reconfigure, and grange slurm check")
+		fmt.Fprintln(a.Out, "\nthen: scontrol reconfigure, and grange slurm check")
 	}
 	return nil
 }
 
 // tellSlurmRemoval prints what uninstall did.
 func (a slurmCommands) tellSlurmRemoval(i slurm.Install, r slurm.Removal) error {
-	if a.json {
+	if a.JSON {
 		list := func(words []string) []string { return append([]string{}, words...) }
-		return a.printJSON(map[string]any{"removed": list(r.Remove), "emptied": list(r.Hollow),
+		return a.PrintJSON(map[string]any{"removed": list(r.Remove), "emptied": list(r.Hollow),
 			"edits": siteEdits(r.Edits, i.Write), "named": list(r.Named)})
 	}
 	for _, path := range r.Remove {
-		fmt.Fprintln(a.out, "removed", path)
+		fmt.Fprintln(a.Out, "removed", path)
 	}
 	for _, path := range r.Hollow {
-		fmt.Fprintln(a.out, "emptied", path)
+		fmt.Fprintln(a.Out, "emptied", path)
 	}
 	for _, e := range r.Edits {
 		if i.Write {
-			fmt.Fprintf(a.out, "changed %s\n%s", e.Path, e.Diff())
+			fmt.Fprintf(a.Out, "changed %s\n%s", e.Path, e.Diff())
 		} else {
-			fmt.Fprintf(a.out, "\nthe site's own file still has this (--write takes it out):\n%s", e.Diff())
+			fmt.Fprintf(a.Out, "\nthe site's own file still has this (--write takes it out):\n%s", e.Diff())
 		}
 	}
 	if len(r.Named) > 0 {
@@ -92,7 +92,7 @@ func (a slurmCommands) tellSlurmRemoval(i slurm.Install, r slurm.Removal) error 
 		if i.Write {
 			first = ""
 		}
-		fmt.Fprintf(a.out, "\nthen: %sscontrol reconfigure, and grange slurm uninstall again for what is emptied\n",
+		fmt.Fprintf(a.Out, "\nthen: %sscontrol reconfigure, and grange slurm uninstall again for what is emptied\n",
 			first)
 	}
 	return nil

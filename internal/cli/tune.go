@@ -1,18 +1,22 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/internal/cli/app"
+)
 
 // tuneCommands are the commands that look at a host's tuning.
-type tuneCommands struct{ *app }
+type tuneCommands struct{ *app.App }
 
 func (a tuneCommands) tuneCommand() *cobra.Command {
 	tune := &cobra.Command{Use: "tune", Short: "Audit and change the configuration of this host for VMs"}
 	tune.AddCommand(a.tuneAudit(), a.tuneRules(), a.tuneExplain(), a.tuneProfiles(), a.tuneVerifyCommand())
-	tune.AddCommand(applyCommands{a.app}.tuneApplyCommands()...)
+	tune.AddCommand(applyCommands{a.App}.tuneApplyCommands()...)
 	return tune
 }
 
 // commandsOfTuning are the commands of a host's tuning.
-func commandsOfTuning(a *app) []*cobra.Command {
+func commandsOfTuning(a *app.App) []*cobra.Command {
 	return []*cobra.Command{tuneCommands{a}.tuneCommand()}
 }

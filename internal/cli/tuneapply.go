@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hostfacts"
@@ -31,7 +32,7 @@ type applyFlags struct {
 }
 
 // applyCommands are the commands that change a host's tuning, and take changes back.
-type applyCommands struct{ *app }
+type applyCommands struct{ *app.App }
 
 func (a applyCommands) tuneApplyCommands() []*cobra.Command {
 	return []*cobra.Command{a.tunePlan(), a.tuneApply(), a.tuneUndo(), a.tuneHistory(), a.tuneDrift()}
@@ -55,7 +56,7 @@ module and kernel parameter, with its current state. Nothing is changed.`,
 	}
 	f.choice.flags(cmd, mendOnly, mendNot)
 	rootFlag(cmd, &f.root)
-	fromFlag(cmd, &f.from)
+	app.FromFlag(cmd, &f.from)
 	cmd.MarkFlagsMutuallyExclusive("from", "root")
 	return cmd
 }
@@ -214,20 +215,20 @@ func (a applyCommands) plan(ctx context.Context, f applyFlags) error {
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return output.Unsaid("the plan could not be printed", a.printJSON(planJSON(p, blocked)))
+	if a.JSON {
+		return output.Unsaid("the plan could not be printed", a.PrintJSON(planJSON(p, blocked)))
 	}
-	text := p.Text(tuning.Rules(), style(a.app).Width)
+	text := p.Text(tuning.Rules(), style(a.App).Width)
 	if blocked != nil {
-		message, hint := explain(blocked)
+		message, hint := app.Explain(blocked)
 		text += "\n" + a.fold("not now: ", message) + "  try: " + hint + "\n" // a command in it is for copying
 	}
-	_, err = io.WriteString(a.out, text)
+	_, err = io.WriteString(a.Out, text)
 	return output.Unsaid("the plan could not be printed", err)
 }
 
 func (a applyCommands) fold(label, text string) string {
-	return tuning.Fold(label, text, style(a.app).Width)
+	return tuning.Fold(label, text, style(a.App).Width)
 }
 
 func (a applyCommands) apply(ctx context.Context, f applyFlags) error {
@@ -266,10 +267,10 @@ func (a applyCommands) make(ctx context.Context, system apply.System, p apply.Pl
 	for _, finding := range after {
 		result.Remaining = append(result.Remaining, remainingOf(finding))
 	}
-	if a.json {
-		err = a.printJSON(result)
+	if a.JSON {
+		err = a.PrintJSON(result)
 	} else {
-		_, err = io.WriteString(a.out, a.appliedText(p, result, f.root))
+		_, err = io.WriteString(a.Out, a.appliedText(p, result, f.root))
 	}
 	if result.ID != "" {
 		return output.Unsaid("applied as "+result.ID+", and that could not be printed", err)
@@ -333,18 +334,18 @@ func (a applyCommands) agree(ctx context.Context, system apply.System, f applyFl
 	if p, err = planAt(ctx, system, f); err != nil {
 		return p, "", err
 	}
-	if text = p.Text(tuning.Rules(), style(a.app).Width); text == agreed {
+	if text = p.Text(tuning.Rules(), style(a.App).Width); text == agreed {
 		return p, text, nil
 	}
-	if !a.json {
-		if _, err := fmt.Fprintln(a.out, text); err != nil {
+	if !a.JSON {
+		if _, err := fmt.Fprintln(a.Out, text); err != nil {
 			return p, text, output.Unsaid("nothing was changed: the plan could not be shown", err)
 		}
 	}
 	if err := a.ready(p, system, f); err != nil && system.Live() {
 		return p, text, err
 	} else if err != nil {
-		fmt.Fprintf(a.err, "on the host itself this would not begin now: %v\n", err)
+		fmt.Fprintf(a.Err, "on the host itself this would not begin now: %v\n", err)
 	}
 	return p, text, a.ask(ctx, p, f)
 }
@@ -363,7 +364,7 @@ func (a applyCommands) tellVMs(vms []apply.VM) {
 	for _, v := range vms {
 		names = append(names, v.String())
 	}
-	fmt.Fprintf(a.err, "waiting for these VMs to end, keep new ones away: %s\n", strings.Join(names, ", "))
+	fmt.Fprintf(a.Err, "waiting for these VMs to end, keep new ones away: %s\n", strings.Join(names, ", "))
 }
 
 // ask gets a yes on a terminal.
@@ -372,14 +373,14 @@ func (a applyCommands) ask(ctx context.Context, p apply.Plan, f applyFlags) erro
 		return nil
 	}
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return &farm.Error{Kind: farm.Invalid, Code: CodeNeedsYes,
+		return &farm.Error{Kind: farm.Invalid, Code: app.CodeNeedsYes,
 			Message: "nothing was changed: no terminal to ask on", Hint: "look at the plan, then say --yes"}
 	}
-	fmt.Fprintf(a.err, "make these changes? [y/N] ")
-	if saidYes(ctx, os.Stdin) {
+	fmt.Fprintf(a.Err, "make these changes? [y/N] ")
+	if app.SaidYes(ctx, os.Stdin) {
 		return nil
 	}
-	return &farm.Error{Kind: farm.Invalid, Code: CodeNeedsYes, Message: "nothing was changed"}
+	return &farm.Error{Kind: farm.Invalid, Code: app.CodeNeedsYes, Message: "nothing was changed"}
 }
 
 func (a applyCommands) applyOptions() apply.Options {
@@ -388,7 +389,7 @@ func (a applyCommands) applyOptions() apply.Options {
 		if p.Undo {
 			verb, step = "take back: ", p.Step.Back()
 		}
-		fmt.Fprintf(a.err, "%3d/%d  %s%s\n", p.N, p.Of, verb, step)
+		fmt.Fprintf(a.Err, "%3d/%d  %s%s\n", p.N, p.Of, verb, step)
 	}}
 }
 
@@ -406,10 +407,10 @@ func (a applyCommands) undo(ctx context.Context, dir, id string, force bool) err
 }
 
 func (a applyCommands) printUndone(run *apply.Run) error {
-	if a.json {
-		return output.Unsaid(run.ID+" is undone, and that could not be printed", a.printJSON(runJSON(run)))
+	if a.JSON {
+		return output.Unsaid(run.ID+" is undone, and that could not be printed", a.PrintJSON(runJSON(run)))
 	}
-	_, err := fmt.Fprintf(a.out, "%s is undone: everything is as it was found\n", run.ID)
+	_, err := fmt.Fprintf(a.Out, "%s is undone: everything is as it was found\n", run.ID)
 	return output.Unsaid(run.ID+" is undone, and that could not be printed", err)
 }
 
@@ -423,12 +424,12 @@ func (a applyCommands) history(dir string) error {
 	if err != nil {
 		return err
 	}
-	if a.json {
+	if a.JSON {
 		out := []historyJSON{}
 		for _, r := range runs {
 			out = append(out, runJSON(r))
 		}
-		return output.Unsaid("the history could not be printed", a.printJSON(out))
+		return output.Unsaid("the history could not be printed", a.PrintJSON(out))
 	}
 	var b strings.Builder
 	if len(runs) == 0 {
@@ -445,7 +446,7 @@ func (a applyCommands) history(dir string) error {
 			fmt.Fprintf(&b, "    %s\n", r.Error)
 		}
 	}
-	_, err = io.WriteString(a.out, b.String())
+	_, err = io.WriteString(a.Out, b.String())
 	return output.Unsaid("the history could not be printed", err)
 }
 
@@ -459,12 +460,12 @@ func (a applyCommands) drift(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	if a.json {
+	if a.JSON {
 		out := []driftJSON{}
 		for _, d := range drifted {
 			out = append(out, driftedJSON(d))
 		}
-		err = a.printJSON(out)
+		err = a.PrintJSON(out)
 	} else {
 		var b strings.Builder
 		for _, d := range drifted {
@@ -473,10 +474,10 @@ func (a applyCommands) drift(ctx context.Context, dir string) error {
 		if len(drifted) == 0 {
 			b.WriteString("everything is as it was set\n")
 		}
-		_, err = io.WriteString(a.out, b.String())
+		_, err = io.WriteString(a.Out, b.String())
 	}
 	if err == nil && len(drifted) > 0 {
-		return exitError{exitDrift}
+		return app.ExitError{Status: app.ExitDrift}
 	}
 	return output.Unsaid("the drift could not be printed", err)
 }

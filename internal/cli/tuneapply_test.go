@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/hosttree"
 )
 
@@ -18,8 +19,8 @@ const before2015 = "../tuning/testdata/hosts/cern-2015-before.txtar"
 func tune(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out, side bytes.Buffer
-	a := &app{out: &out, err: &side}
-	root := a.tree(commandGroup{"Hosts", commandsOfTuning(a)})
+	a := &app.App{Out: &out, Err: &side}
+	root := a.Tree(app.Group{Title: "Hosts", Commands: commandsOfTuning(a)})
 	root.SetArgs(append([]string{"tune"}, args...))
 	err := root.ExecuteContext(t.Context())
 	t.Log(side.String())
@@ -68,7 +69,7 @@ func TestTunePlanOfARecording(t *testing.T) {
 
 func TestTuneApplyToATree(t *testing.T) {
 	dir := recorded(t)
-	if _, err := tune(t, "apply", "--root", dir); codeOf(err) != "needs-yes" {
+	if _, err := tune(t, "apply", "--root", dir); app.CodeOf(err) != "needs-yes" {
 		t.Errorf("apply without a yes: %v", err)
 	}
 	if text, err := tune(t, "history", "--root", dir, "--json"); err != nil || text != "[]\n" {
@@ -99,8 +100,8 @@ func TestTuneApplyToATree(t *testing.T) {
 		drifted[0].Now != "1" {
 		t.Errorf("drift: %s", text)
 	}
-	if err != (exitError{exitDrift}) {
-		t.Errorf("drift ends with %v, want status %d", err, exitDrift)
+	if err != (app.ExitError{Status: app.ExitDrift}) {
+		t.Errorf("drift ends with %v, want status %d", err, app.ExitDrift)
 	}
 	if _, err := tune(t, "undo", "--root", dir, applied.ID); err != nil { // 1 is what was there before, too
 		t.Fatal(err)
@@ -110,14 +111,14 @@ func TestTuneApplyToATree(t *testing.T) {
 		!strings.Contains(text, "ept-off") {
 		t.Errorf("history: %v\n%s", err, text)
 	}
-	if _, err := tune(t, "undo", "--root", dir, applied.ID); codeOf(err) != "no-such-apply" {
+	if _, err := tune(t, "undo", "--root", dir, applied.ID); app.CodeOf(err) != "no-such-apply" {
 		t.Errorf("undo again: %v", err)
 	}
 }
 
 func TestTuneRootIsAHost(t *testing.T) {
 	for _, dir := range []string{t.TempDir(), "/no/such/directory"} {
-		if _, err := tune(t, "plan", "--root", dir); codeOf(err) != "usage" {
+		if _, err := tune(t, "plan", "--root", dir); app.CodeOf(err) != "usage" {
 			t.Errorf("plan --root %s: %v", dir, err)
 		}
 	}
@@ -126,7 +127,7 @@ func TestTuneRootIsAHost(t *testing.T) {
 func TestSaidYes(t *testing.T) {
 	for text, want := range map[string]bool{"y\n": true, "Yes\n": true, "yes": true, "n\n": false, "\n": false,
 		"": false, "yesterday\n": false} {
-		if saidYes(t.Context(), strings.NewReader(text)) != want {
+		if app.SaidYes(t.Context(), strings.NewReader(text)) != want {
 			t.Errorf("%q is not %v", text, want)
 		}
 	}
@@ -135,7 +136,7 @@ func TestSaidYes(t *testing.T) {
 	defer w.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if saidYes(ctx, silent) {
+	if app.SaidYes(ctx, silent) {
 		t.Error("ctrl-C is a yes")
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hosttree"
 	"github.com/grange-project/grange/internal/tuning"
@@ -20,7 +21,7 @@ import (
 )
 
 func rootFlag(cmd *cobra.Command, root *string) {
-	cmd.Flags().Var(&nonEmpty{root, "name a directory; without --root it is this host"}, "root",
+	cmd.Flags().Var(&app.NonEmpty{Value: root, Hint: "name a directory; without --root it is this host"}, "root",
 		"use the host's files below `DIR` instead of this host; programs are not run, and their effects are written "+
 			"there")
 }
@@ -32,7 +33,7 @@ func systemAt(dir string) (apply.System, error) {
 	}
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
-		return nil, usage("name a directory that holds a host's files", "%v", err)
+		return nil, app.Usage("name a directory that holds a host's files", "%v", err)
 	}
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
@@ -42,11 +43,11 @@ func systemAt(dir string) (apply.System, error) {
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, usage("name a directory that holds a host's files", "%v", err)
+		return nil, app.Usage("name a directory that holds a host's files", "%v", err)
 	}
 	if !holdsHost(root) {
 		root.Close()
-		return nil, usage("name the directory that has proc and sys in it", "%s holds no host", dir)
+		return nil, app.Usage("name the directory that has proc and sys in it", "%s holds no host", dir)
 	}
 	return apply.Tree(root), nil
 }
@@ -96,7 +97,7 @@ func recordedAt(ctx context.Context, f applyFlags) (system apply.System, finding
 // inTree puts an error of a tree into a person's words: hints name the commands as they have to be given for this tree,
 // and what the file system says has a code.
 func inTree(dir string, err error) error {
-	if err == nil || errors.As(err, new(exitError)) {
+	if err == nil || errors.As(err, new(app.ExitError)) {
 		return err
 	}
 	if own := new(farm.Error); errors.As(err, &own) {

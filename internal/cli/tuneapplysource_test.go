@@ -8,26 +8,27 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 )
 
 func TestTuneEmptyTreeIsNotThisHost(t *testing.T) {
 	for _, command := range []string{"plan", "apply", "undo", "history", "drift"} {
-		if _, err := tune(t, command, "--root", ""); codeOf(err) != "usage" || statusOf(err) != exitUsage {
+		if _, err := tune(t, command, "--root", ""); app.CodeOf(err) != "usage" || app.StatusOf(err) != app.ExitUsage {
 			t.Errorf("%s --root '': %v", command, err)
 		}
 	}
-	if _, err := tune(t, "plan", "--from", ""); codeOf(err) != "usage" {
+	if _, err := tune(t, "plan", "--from", ""); app.CodeOf(err) != "usage" {
 		t.Errorf("plan --from '': %v", err)
 	}
-	if _, err := tune(t, "plan", "--from", "a", "--root", "b"); codeOf(err) != "usage" {
+	if _, err := tune(t, "plan", "--from", "a", "--root", "b"); app.CodeOf(err) != "usage" {
 		t.Errorf("plan --from a --root b: %v", err)
 	}
 }
 
 // hintOf is what an error says to try.
 func hintOf(err error) string {
-	_, hint := explain(err)
+	_, hint := app.Explain(err)
 	return hint
 }
 
@@ -88,14 +89,14 @@ func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 func TestTuneLostOutput(t *testing.T) {
 	dir := recorded(t)
 	run := func(args ...string) error {
-		a := &app{out: full{}, err: os.Stderr}
-		root := a.tree(commandGroup{"Hosts", commandsOfTuning(a)})
+		a := &app.App{Out: full{}, Err: os.Stderr}
+		root := a.Tree(app.Group{Title: "Hosts", Commands: commandsOfTuning(a)})
 		root.SetArgs(append([]string{"tune"}, args...))
 		return root.ExecuteContext(t.Context())
 	}
 	for _, args := range [][]string{{"plan", "--root", dir}, {"plan", "--from", before2015},
 		{"apply", "--root", dir, "--yes"}, {"history", "--root", dir}, {"drift", "--root", dir}} {
-		if err := run(args...); !errors.Is(err, syscall.ENOSPC) || codeOf(err) != "lost-output" {
+		if err := run(args...); !errors.Is(err, syscall.ENOSPC) || app.CodeOf(err) != "lost-output" {
 			t.Errorf("%v: %v", args, err)
 		}
 	}
@@ -108,7 +109,7 @@ func TestTreeErrorsHaveCodes(t *testing.T) {
 	for cause, want := range map[syscall.Errno]farm.Code{syscall.ENOSPC: farm.CodeDiskFull,
 		syscall.EACCES: farm.CodeNeedsRoot, syscall.EROFS: farm.CodeNeedsRoot} {
 		err := inTree("/tmp/node17", &os.PathError{Op: "open", Path: "lock", Err: cause})
-		if codeOf(err) != string(want) || hintOf(err) == "" || !strings.Contains(err.Error(), "/tmp/node17") {
+		if app.CodeOf(err) != string(want) || hintOf(err) == "" || !strings.Contains(err.Error(), "/tmp/node17") {
 			t.Errorf("%v: %v", cause, err)
 		}
 	}
@@ -125,7 +126,7 @@ func TestTuneBadJournalNamesItsFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := tune(t, "history", "--root", dir)
-	if codeOf(err) != "bad-journal" || !strings.HasPrefix(err.Error(), file+": line 1") || hintOf(err) == "" {
+	if app.CodeOf(err) != "bad-journal" || !strings.HasPrefix(err.Error(), file+": line 1") || hintOf(err) == "" {
 		t.Errorf("%v; try: %s", err, hintOf(err))
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/tuning"
@@ -21,7 +22,8 @@ import (
 	"github.com/grange-project/grange/internal/version"
 )
 
-var exitOf = map[tuning.Severity]int{tuning.Advice: exitAdvice, tuning.Warning: exitWarning, tuning.Fault: exitFault}
+var exitOf = map[tuning.Severity]int{tuning.Advice: app.ExitAdvice, tuning.Warning: app.ExitWarning,
+	tuning.Fault: app.ExitFault}
 
 // auditFlags are what `grange tune audit` is asked.
 type auditFlags struct {
@@ -48,14 +50,14 @@ Exit status 0: there are no findings at or above --fail-on. Otherwise, by the wo
 		Example: "  grange tune audit\n  grange tune audit --from node17.tar --profile generic-service\n" +
 			"  grange tune audit -o node17.html --fail-on never",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.settle(a.json, cmd.Flags().Changed("format")); err != nil {
+			if err := f.settle(a.JSON, cmd.Flags().Changed("format")); err != nil {
 				return err
 			}
 			return a.audit(cmd.Context(), f)
 		},
 	}
 	flags := cmd.Flags()
-	fromFlag(cmd, &f.from)
+	app.FromFlag(cmd, &f.from)
 	f.choice.flags(cmd, "check only this `RULE`", "skip this `RULE`")
 	flags.StringVar(&f.failOn, "fail-on", "warning",
 		"lowest severity that changes the exit status: fault, warning, advice or never")
@@ -63,8 +65,8 @@ Exit status 0: there are no findings at or above --fail-on. Otherwise, by the wo
 		"table, json, sarif, html, or journal, which prints a line per finding with its priority for systemd "+
 			"(default: from the extension of the -o file, else table)")
 	flags.StringVarP(&f.output, "output", "o", "", "write the report to `FILE`, and only a summary to standard output")
-	complete(cmd, "fail-on", func() []string { return failOns })
-	complete(cmd, "format", func() []string { return formats })
+	app.Complete(cmd, "fail-on", func() []string { return failOns })
+	app.Complete(cmd, "format", func() []string { return formats })
 	return cmd
 }
 
@@ -76,7 +78,7 @@ func (a tuneCommands) audit(ctx context.Context, f auditFlags) error {
 	if err != nil {
 		return err
 	}
-	tellNotes(a.err, notes)
+	tellNotes(a.Err, notes)
 	if err := a.writeAudit(f, r, about); err != nil {
 		return err
 	}
@@ -87,7 +89,7 @@ func (a tuneCommands) audit(ctx context.Context, f auditFlags) error {
 func (f *auditFlags) settle(json, given bool) error {
 	switch {
 	case json && given && f.format != "json":
-		return usage("leave one of them out", "--json and --format %s", f.format)
+		return app.Usage("leave one of them out", "--json and --format %s", f.format)
 	case json:
 		f.format = "json"
 	case !given:
@@ -116,7 +118,7 @@ func (f auditFlags) check() error {
 		known       []string
 	}{{"fail-on", f.failOn, failOns}, {"format", f.format, formats}} {
 		if !slices.Contains(c.known, c.value) {
-			return unknownWord(c.flag, c.value, c.known)
+			return app.UnknownWord(c.flag, c.value, c.known)
 		}
 	}
 	return nil
@@ -124,7 +126,7 @@ func (f auditFlags) check() error {
 
 // auditOf reads the host and asks the rules.
 func auditOf(ctx context.Context, f auditFlags) (tuning.Report, report.About, []string, error) {
-	h, tree, err := hostFacts(ctx, f.from)
+	h, tree, err := app.HostFacts(ctx, f.from)
 	if err != nil {
 		return tuning.Report{}, report.About{}, nil, err
 	}
@@ -168,16 +170,16 @@ func profileOf(name string) (tuning.Profile, error) {
 
 func (a tuneCommands) writeAudit(f auditFlags, r tuning.Report, about report.About) error {
 	if f.output == "" {
-		return auditTo(output.RawOf(a.out), f.format, r, about, style(a.app))
+		return auditTo(output.RawOf(a.Out), f.format, r, about, style(a.App))
 	}
-	err := writeFile(f.output, func(w io.Writer) error { return auditTo(w, f.format, r, about, report.Style{}) })
+	err := app.WriteFile(f.output, func(w io.Writer) error { return auditTo(w, f.format, r, about, report.Style{}) })
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(a.out, "%s: %s\n", f.output, report.Summary(r)); err != nil || !r.Sparse() {
+	if _, err := fmt.Fprintf(a.Out, "%s: %s\n", f.output, report.Summary(r)); err != nil || !r.Sparse() {
 		return err
 	}
-	_, err = fmt.Fprintln(a.err, "note: "+tuning.SparseNote)
+	_, err = fmt.Fprintln(a.Err, "note: "+tuning.SparseNote)
 	return err
 }
 
@@ -197,8 +199,8 @@ func auditTo(w io.Writer, format string, r tuning.Report, about report.About, st
 
 // style is what standard output can show: colours on a terminal only, and never where the reader said not to
 // (no-color.org).
-func style(a *app) report.Style {
-	out, ok := output.FileOf(a.out)
+func style(a *app.App) report.Style {
+	out, ok := output.FileOf(a.Out)
 	if !ok || !term.IsTerminal(int(out.Fd())) {
 		return report.Style{}
 	}
@@ -212,7 +214,7 @@ func style(a *app) report.Style {
 func auditStatus(r tuning.Report, failOn string) error {
 	for severity := tuning.Advice; severity <= tuning.Fault; severity++ {
 		if severity.String() == failOn && r.Worst() >= severity {
-			return exitError{exitOf[r.Worst()]}
+			return app.ExitError{Status: exitOf[r.Worst()]}
 		}
 	}
 	return nil

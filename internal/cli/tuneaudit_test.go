@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/tuning"
@@ -25,8 +26,8 @@ const (
 func runCommand(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	a := &app{out: &out, err: &out}
-	root := a.tree(commandGroup{"Hosts", commandsOfTuning(a)})
+	a := &app.App{Out: &out, Err: &out}
+	root := a.Tree(app.Group{Title: "Hosts", Commands: commandsOfTuning(a)})
 	root.SetArgs(args)
 	root.SetOut(&out)
 	root.SetErr(&out)
@@ -39,29 +40,30 @@ func TestAuditExitStatus(t *testing.T) {
 		args string
 		want int
 	}{
-		{"--from " + host2015, exitFault},
-		{"--from " + host2015 + " --fail-on fault", exitFault},
+		{"--from " + host2015, app.ExitFault},
+		{"--from " + host2015 + " --fail-on fault", app.ExitFault},
 		{"--from " + host2015 + " --fail-on never", 0},
-		{"--from " + host2015 + " --rule ksm-on-compute", exitWarning},
+		{"--from " + host2015 + " --rule ksm-on-compute", app.ExitWarning},
 		{"--from " + host2015 + " --rule ksm-on-compute --fail-on fault", 0},
 		{"--from " + host2015 + " --rule vm-topology-sockets", 0},
-		{"--from " + host2015 + " --rule vm-topology-sockets --fail-on advice", exitAdvice},
+		{"--from " + host2015 + " --rule vm-topology-sockets --fail-on advice", app.ExitAdvice},
 		{"--from " + wellMade + " --fail-on advice", 0},
 	} {
 		text, err := runCommand(t, append([]string{"tune", "audit"}, strings.Fields(c.args)...)...)
-		status := exitError{}
+		status := app.ExitError{}
 		if err != nil && !errors.As(err, &status) {
 			t.Errorf("%s: %v", c.args, err)
 		}
-		if status.status != c.want {
-			t.Errorf("%s: exit status %d, want %d\n%s", c.args, status.status, c.want, text)
+		if status.Status != c.want {
+			t.Errorf("%s: exit status %d, want %d\n%s", c.args, status.Status, c.want, text)
 		}
 	}
 }
 
 // The statuses of the audit are none of those that mean something else.
 func TestAuditStatusesAreTheirOwn(t *testing.T) {
-	seen := map[int]bool{0: true, exitFailed: true, exitUsage: true, batch.ExitVMLost: true, batch.ExitNotStarted: true}
+	seen := map[int]bool{0: true, app.ExitFailed: true, app.ExitUsage: true, batch.ExitVMLost: true,
+		batch.ExitNotStarted: true}
 	for severity := tuning.Advice; severity <= tuning.Fault; severity++ {
 		if n := exitOf[severity]; seen[n] {
 			t.Errorf("status %d of %v means something else already", n, severity)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -31,7 +32,7 @@ func TestAuditFormatByName(t *testing.T) {
 	}
 	for _, args := range []string{"--json --format html", "--json --format table", "--format="} {
 		_, err := runCommand(t, append([]string{"tune", "audit", "--from", wellMade}, strings.Fields(args)...)...)
-		if err == nil || statusOf(err) != exitUsage || errors.As(err, new(exitError)) {
+		if err == nil || app.StatusOf(err) != app.ExitUsage || errors.As(err, new(app.ExitError)) {
 			t.Errorf("%s: %v", args, err)
 		}
 	}
@@ -58,7 +59,7 @@ func TestAuditKeepsTheOldReport(t *testing.T) {
 	}
 	_, err = runCommand(t, "tune", "audit", "--from", wellMade, "-o", "/dev/full")
 	if own := new(farm.Error); !errors.As(err, &own) || own.Code != output.CodeLostOutput ||
-		statusOf(err) != exitFailed {
+		app.StatusOf(err) != app.ExitFailed {
 		t.Errorf("full device: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/tuning"
 )
@@ -31,17 +32,17 @@ func (c *choice) flags(cmd *cobra.Command, only, skip string) {
 			"else compute)")
 	flags.StringSliceVar(&c.only, "rule", nil, only+" (repeatable, or a list: a,b)")
 	flags.StringSliceVar(&c.skip, "skip", nil, skip+" (repeatable, or a list: a,b)")
-	complete(cmd, "rule", ruleIDs)
-	complete(cmd, "skip", ruleIDs)
-	complete(cmd, "profile", profileNames)
-	complete(cmd, "role", func() []string { return roles })
+	app.Complete(cmd, "rule", ruleIDs)
+	app.Complete(cmd, "skip", ruleIDs)
+	app.Complete(cmd, "profile", profileNames)
+	app.Complete(cmd, "role", func() []string { return roles })
 }
 
 // judge asks the rules about a host. notes tell which rules named by --rule were not asked; that nothing was found by
 // no rule is no good news, and an error.
 func (c choice) judge(h farm.HostFacts) (r tuning.Report, notes []string, err error) {
 	if c.role != "" && !slices.Contains(roles, c.role) {
-		return r, nil, unknownWord("role", c.role, roles)
+		return r, nil, app.UnknownWord("role", c.role, roles)
 	}
 	p, role, err := c.wanted(h)
 	if err != nil {
@@ -56,7 +57,7 @@ func (c choice) judge(h farm.HostFacts) (r tuning.Report, notes []string, err er
 		}
 	}
 	if r.Applied == 0 {
-		return r, nil, usage("`grange tune explain RULE` tells for which roles a rule holds",
+		return r, nil, app.Usage("`grange tune explain RULE` tells for which roles a rule holds",
 			"no rule is left to ask; %s", strings.Join(notes, "; "))
 	}
 	return r, notes, nil

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/tuning/apply"
 )
@@ -17,7 +18,7 @@ type agentGate struct{ client *api.Client }
 func (g agentGate) Drain(ctx context.Context, reason string) ([]string, error) {
 	d, err := g.client.Drain(ctx, reason)
 	if errors.Is(err, api.ErrNoAgent) {
-		return nil, &farm.Error{Kind: farm.Unavailable, Code: CodeNoAgent,
+		return nil, &farm.Error{Kind: farm.Unavailable, Code: app.CodeNoAgent,
 			Message: "no agent runs here that could keep new VMs away", Err: err,
 			Hint: "start it, or keep new VMs away yourself and use --wait"}
 	}
@@ -36,7 +37,7 @@ func (a applyCommands) applyDrained(ctx context.Context, system apply.System, f 
 	}
 	agreed := ""
 	if cut {
-		fmt.Fprintf(a.err, "%v: it is taken back first\n", err)
+		fmt.Fprintf(a.Err, "%v: it is taken back first\n", err)
 	} else {
 		var p apply.Plan
 		if p, agreed, err = a.agree(ctx, system, f, ""); err != nil {
@@ -46,7 +47,7 @@ func (a applyCommands) applyDrained(ctx context.Context, system apply.System, f 
 			return errors.Join(a.make(ctx, system, p, f), a.endDrain(ctx))
 		}
 	}
-	return apply.Alone(ctx, system, agentGate{a.client()}, a.applyOptions(), a.tellDrained, func(*apply.Run) error {
+	return apply.Alone(ctx, system, agentGate{a.Client()}, a.applyOptions(), a.tellDrained, func(*apply.Run) error {
 		p, err := a.agreedPlan(ctx, system, f, agreed)
 		if err != nil {
 			return err
@@ -57,7 +58,7 @@ func (a applyCommands) applyDrained(ctx context.Context, system apply.System, f 
 
 // endDrain ends the drain of an earlier command that was killed after its last step. Without an agent there is none.
 func (a applyCommands) endDrain(ctx context.Context) error {
-	if err := a.client().EndDrain(context.WithoutCancel(ctx)); !errors.Is(err, api.ErrNoAgent) {
+	if err := a.Client().EndDrain(context.WithoutCancel(ctx)); !errors.Is(err, api.ErrNoAgent) {
 		return err
 	}
 	return nil
@@ -77,10 +78,10 @@ func (a applyCommands) undoDrained(ctx context.Context, id string, force bool) e
 		return err
 	}
 	if id == "" && !cut {
-		return usage("`grange tune history` lists the applies",
+		return app.Usage("`grange tune history` lists the applies",
 			"name the apply that is to be taken back: with --drain the command can be given again")
 	}
-	return apply.Alone(ctx, system, agentGate{a.client()}, a.applyOptions(), a.tellDrained,
+	return apply.Alone(ctx, system, agentGate{a.Client()}, a.applyOptions(), a.tellDrained,
 		func(done *apply.Run) error {
 			if done == nil || id != "" && id != done.ID {
 				var err error
@@ -93,5 +94,5 @@ func (a applyCommands) undoDrained(ctx context.Context, id string, force bool) e
 }
 
 func (a applyCommands) tellDrained(left []string) {
-	fmt.Fprintf(a.err, "no VM starts on this host now; waiting for these to end: %s\n", strings.Join(left, ", "))
+	fmt.Fprintf(a.Err, "no VM starts on this host now; waiting for these to end: %s\n", strings.Join(left, ", "))
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/tuning"
 	"github.com/grange-project/grange/internal/tuning/report"
@@ -16,14 +17,14 @@ func (a tuneCommands) tuneRules() *cobra.Command {
 		Long: `List the rules of the audit. The severity of a rule is the highest that its findings can
 have.`,
 		RunE: func(*cobra.Command, []string) error {
-			if !a.json {
-				return report.Rules(output.RawOf(a.out), tuning.Rules(), style(a.app))
+			if !a.JSON {
+				return report.Rules(output.RawOf(a.Out), tuning.Rules(), style(a.App))
 			}
 			list := []report.Rule{}
 			for _, r := range tuning.Rules() {
 				list = append(list, report.RuleOf(r))
 			}
-			return a.printJSON(list)
+			return a.PrintJSON(list)
 		},
 	}
 }
@@ -32,16 +33,16 @@ func (a tuneCommands) tuneExplain() *cobra.Command {
 	return &cobra.Command{
 		Use: "explain RULE", Short: "Explain a rule: reason, cost with its source, fix, risk, undo",
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: completeFirst(ruleIDs),
+		ValidArgsFunction: app.CompleteFirst(ruleIDs),
 		RunE: func(_ *cobra.Command, args []string) error {
 			r, err := tuning.RuleByID(args[0])
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(report.RuleOf(r))
+			if a.JSON {
+				return a.PrintJSON(report.RuleOf(r))
 			}
-			return report.Explain(output.RawOf(a.out), r, style(a.app))
+			return report.Explain(output.RawOf(a.Out), r, style(a.App))
 		},
 	}
 }
@@ -53,19 +54,19 @@ func (a tuneCommands) tuneProfiles() *cobra.Command {
 		Long: "List the built-in profiles, or print one as TOML. An edited copy can be given to --profile.",
 		Example: "  grange tune profiles generic-compute >site.toml\n  grange tune audit --profile " +
 			"./site.toml",
-		ValidArgsFunction: completeFirst(profileNames),
+		ValidArgsFunction: app.CompleteFirst(profileNames),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				return a.showProfile(args[0])
 			}
-			if !a.json {
-				return report.Profiles(a.out, tuning.Profiles())
+			if !a.JSON {
+				return report.Profiles(a.Out, tuning.Profiles())
 			}
 			list := []report.Profile{}
 			for _, p := range tuning.Profiles() {
 				list = append(list, report.ProfileOf(p))
 			}
-			return a.printJSON(list)
+			return a.PrintJSON(list)
 		},
 	}
 }
@@ -75,9 +76,9 @@ func (a tuneCommands) showProfile(name string) error {
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.printJSON(report.ProfileOf(p))
+	if a.JSON {
+		return a.PrintJSON(report.ProfileOf(p))
 	}
-	_, err = fmt.Fprint(a.out, text)
+	_, err = fmt.Fprint(a.Out, text)
 	return err
 }

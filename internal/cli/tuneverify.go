@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hostfacts"
@@ -37,7 +38,7 @@ be read. 5: there are faults, such as two VMs on one CPU.`,
   grange tune verify --from host.tar --json
   grange tune verify grange-1a2b3c4d`,
 		RunE: func(cmd *cobra.Command, names []string) error {
-			tree, err := hostTree(cmd.Context(), from)
+			tree, err := app.HostTree(cmd.Context(), from)
 			if err != nil {
 				return err
 			}
@@ -58,15 +59,15 @@ be read. 5: there are faults, such as two VMs on one CPU.`,
 			}
 			switch report.Worst() {
 			case tuning.Fault:
-				return exitError{exitCrowded}
+				return app.ExitError{Status: app.ExitCrowded}
 			case tuning.Warning:
-				return exitError{exitMisplaced}
+				return app.ExitError{Status: app.ExitMisplaced}
 			}
 			return nil
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	fromFlag(cmd, &from)
+	app.FromFlag(cmd, &from)
 	return cmd
 }
 
@@ -131,20 +132,20 @@ func only(r verify.Report, names []string, where string) (verify.Report, error) 
 }
 
 func (a tuneCommands) printProof(r verify.Report, notes []string) error {
-	if a.json {
-		return a.printJSON(proofJSON(r, notes))
+	if a.JSON {
+		return a.PrintJSON(proofJSON(r, notes))
 	}
-	if err := proofTable(a.out, r); err != nil {
+	if err := proofTable(a.Out, r); err != nil {
 		return err
 	}
 	for _, p := range r.Problems {
 		about := append([]string{p.VM}, p.Others...)
-		fmt.Fprintf(a.out, "\n%s: %s: %s [%s]\n  try: %s\n  why: %s (%s)\n", p.Severity,
+		fmt.Fprintf(a.Out, "\n%s: %s: %s [%s]\n  try: %s\n  why: %s (%s)\n", p.Severity,
 			farm.Printable(strings.Join(about, ", ")), farm.Printable(p.Message), p.Kind, p.Fix, p.Source.Says,
 			p.Source.Name)
 	}
 	for _, n := range notes {
-		fmt.Fprintf(a.out, "note: %s\n", farm.Printable(n))
+		fmt.Fprintf(a.Out, "note: %s\n", farm.Printable(n))
 	}
 	return nil
 }

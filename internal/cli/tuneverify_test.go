@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/tuning/verify"
 )
 
@@ -33,17 +34,17 @@ func verifyCase(t *testing.T, name string, args ...string) (out string, status i
 		}
 	}
 	var text bytes.Buffer
-	a := &app{out: &text, err: &text}
-	root := a.tree(commandGroup{"Hosts", commandsOfTuning(a)})
+	a := &app.App{Out: &text, Err: &text}
+	root := a.Tree(app.Group{Title: "Hosts", Commands: commandsOfTuning(a)})
 	root.SetArgs(append([]string{"tune", "verify", "--from", dir}, args...))
 	err := root.ExecuteContext(t.Context())
-	var exit exitError
+	var exit app.ExitError
 	switch {
 	case errors.As(err, &exit):
-		return text.String(), exit.status
+		return text.String(), exit.Status
 	case err != nil:
-		printError(&text, err)
-		return text.String(), statusOf(err)
+		app.PrintError(&text, err)
+		return text.String(), app.StatusOf(err)
 	}
 	return text.String(), 0
 }
@@ -101,7 +102,7 @@ func TestTuneVerifyJSON(t *testing.T) {
 func TestProofIsPrintable(t *testing.T) {
 	const name = "a\x1b]0;b\u202ec"
 	var text bytes.Buffer
-	a := &app{out: &text}
+	a := &app.App{Out: &text}
 	report := verify.Report{VMs: []verify.VM{{Name: name, Lines: []verify.Line{{Thread: "emulator"}}}},
 		Problems: []verify.Problem{{VM: name, Others: []string{name}, Message: "beside " + name}}}
 	if err := (tuneCommands{a}).printProof(report, []string{"VM " + name}); err != nil {

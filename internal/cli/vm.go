@@ -11,12 +11,13 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
 
 // vmCommands are the commands of VMs.
-type vmCommands struct{ *app }
+type vmCommands struct{ *app.App }
 
 func (a vmCommands) vmCommand() *cobra.Command {
 	vm := &cobra.Command{Use: "vm", Short: "Manage virtual machines, of the fleet or of this host",
@@ -32,7 +33,7 @@ Otherwise, and with --local or the agent's --socket, they apply to VMs of this h
 				if !a.here(cmd) {
 					return a.showFleetVM(cmd.Context(), ref, show)
 				}
-				vm, err := a.client().VM(cmd.Context(), ref)
+				vm, err := a.Client().VM(cmd.Context(), ref)
 				if err != nil {
 					return err
 				}
@@ -59,14 +60,14 @@ func (a vmCommands) vmList() *cobra.Command {
 			if !a.here(cmd) {
 				return a.listFleetVMs(cmd.Context(), f)
 			}
-			vms, err := a.client().VMs(cmd.Context())
+			vms, err := a.Client().VMs(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(vms)
+			if a.JSON {
+				return a.PrintJSON(vms)
 			}
-			return printVMs(a.out, vms)
+			return printVMs(a.Out, vms)
 		}})
 	f.register(cmd)
 	return cmd
@@ -91,17 +92,17 @@ It keeps its disks and its place. A VM of this host was created for a job; it is
 			return fleets(cmd, args)
 		}
 		for _, ref := range args {
-			vm, err := a.client().Stop(cmd.Context(), ref)
+			vm, err := a.Client().Stop(cmd.Context(), ref)
 			if err != nil {
 				return err
 			}
-			if a.json {
-				if err := a.printJSON(vm); err != nil {
+			if a.JSON {
+				if err := a.PrintJSON(vm); err != nil {
 					return err
 				}
 				continue
 			}
-			fmt.Fprintf(a.out, "%s stopped\n", vm.Name)
+			fmt.Fprintf(a.Out, "%s stopped\n", vm.Name)
 		}
 		return nil
 	}
@@ -124,14 +125,14 @@ func (a vmCommands) consoleCommand() *cobra.Command {
 		if !a.here(cmd) {
 			return a.fleetConsole(cmd.Context(), ref, project)
 		}
-		if !a.json {
-			return a.client().Console(cmd.Context(), ref, follow, output.RawOf(a.out))
+		if !a.JSON {
+			return a.Client().Console(cmd.Context(), ref, follow, output.RawOf(a.Out))
 		}
 		var text strings.Builder
-		if err := a.client().Console(cmd.Context(), ref, false, &text); err != nil {
+		if err := a.Client().Console(cmd.Context(), ref, false, &text); err != nil {
 			return err
 		}
-		return a.printJSON(map[string]string{"console": text.String()})
+		return a.PrintJSON(map[string]string{"console": text.String()})
 	})
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "for a VM of this host: print new output as it is written")
 	return cmd
@@ -141,7 +142,7 @@ func (a vmCommands) completeVMs(cmd *cobra.Command, args []string, typed string)
 	if !a.here(cmd) {
 		return a.completeFleetVMs(cmd, args, typed)
 	}
-	vms, err := a.client().VMs(cmd.Context())
+	vms, err := a.Client().VMs(cmd.Context())
 	if err != nil || len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -161,7 +162,7 @@ func printVMs(w io.Writer, vms []api.VM) error {
 	fmt.Fprintln(t, "NAME\tSTATE\tUSER\tCOMMAND\tIMAGE\tCPUS\tMEMORY\tON CPUS\tAGE\tBATCH JOB")
 	for _, vm := range vms {
 		t.Row(vm.Name, vm.State, vm.User, vm.Command, vm.Image, vm.CPUs,
-			farm.Bytes(vm.Memory).Rounded(), strings.Join(vm.Plan.VCPUs, ","), age(vm.Created), batchOf(vm))
+			farm.Bytes(vm.Memory).Rounded(), strings.Join(vm.Plan.VCPUs, ","), app.Age(vm.Created), batchOf(vm))
 	}
 	return t.Flush()
 }
@@ -178,14 +179,15 @@ func batchOf(vm api.VM) string {
 }
 
 func (a vmCommands) showVM(vm api.VM) error {
-	if a.json {
-		return a.printJSON(vm)
+	if a.JSON {
+		return a.PrintJSON(vm)
 	}
-	t := output.NewColumns(a.out)
+	t := output.NewColumns(a.Out)
 	p := vm.Plan
 	fmt.Fprintf(t, "name\t%s\nid\t%s\njob\t%s\nstate\t%s\nuser\t%s "+
 		"(%d)\ncommand\t%s\nimage\t%s\ndigest\t%s\ncreated\t%s\n", vm.Name, vm.ID, vm.Job, vm.State,
-		output.OneLine(vm.User), vm.UID, output.OneLine(vm.Command), vm.Image, vm.Digest, vm.Created.Format(time.RFC3339))
+		output.OneLine(vm.User), vm.UID, output.OneLine(vm.Command), vm.Image, vm.Digest,
+		vm.Created.Format(time.RFC3339))
 	if c := vm.Cloud; c != nil {
 		fmt.Fprintf(t, "of the server\t%s of project %s, wanted %s, ready %v\naddress\t%s %s\n", c.Name, c.Project,
 			c.Wanted, c.Ready, c.Address, c.Hostname)
@@ -194,7 +196,7 @@ func (a vmCommands) showVM(vm api.VM) error {
 		}
 	}
 	if vm.Heard != nil {
-		fmt.Fprintf(t, "guest\tanswered %v ago\n", age(*vm.Heard))
+		fmt.Fprintf(t, "guest\tanswered %v ago\n", app.Age(*vm.Heard))
 	}
 	if vm.Unresponsive != nil {
 		fmt.Fprintf(t, "unresponsive\tsince %s\n", vm.Unresponsive.Format(time.RFC3339))

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 )
 
@@ -24,8 +25,8 @@ func TestVMListOfHostileNames(t *testing.T) {
 		Image: hostile, Batch: hostile, Created: time.Now(),
 		Cloud: &api.CloudVM{Reason: "it ended:\n  " + hostile}}
 	var b bytes.Buffer
-	a := &app{out: output.Text{To: &b}}
-	if err := printVMs(a.out, []api.VM{vm}); err != nil {
+	a := &app.App{Out: output.Text{To: &b}}
+	if err := printVMs(a.Out, []api.VM{vm}); err != nil {
 		t.Fatal(err)
 	}
 	if strings.ContainsFunc(b.String(), moves) || strings.Count(b.String(), "\n") != 2 {

@@ -1,9 +1,13 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/internal/cli/app"
+)
 
 // commandsOfVMs are the commands of virtual machines, the fleet's and those of this host.
-func commandsOfVMs(a *app) []*cobra.Command {
+func commandsOfVMs(a *app.App) []*cobra.Command {
 	return []*cobra.Command{
 		vmCommands{a}.vmCommand(), sshCommands{a}.sshCommand(), groupCommands{a}.groupCommand(),
 		whyCommands{a}.whyCommand(), watchCommands{a}.watchCommand(),

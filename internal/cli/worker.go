@@ -14,6 +14,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/batch/slurm/worker"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -22,7 +23,7 @@ import (
 const DefaultWorkers = "/etc/grange/worker.toml"
 
 // workerCommands are the commands of nodes of Slurm that are VMs.
-type workerCommands struct{ *app }
+type workerCommands struct{ *app.App }
 
 func (a workerCommands) workerCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "worker", Short: "Run virtual machines that join Slurm as nodes",
@@ -43,7 +44,7 @@ repairs inconsistencies.`}
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				list := os.Getenv("SLURM_JOB_NODELIST")
 				if list == "" {
-					return usage("let slurmctld call it", "SLURM_JOB_NODELIST is not set")
+					return app.Usage("let slurmctld call it", "SLURM_JOB_NODELIST is not set")
 				}
 				return a.withPool(path, func(p *worker.Pool) error {
 					return run(p, cmd.Context(),
@@ -75,7 +76,7 @@ repairs inconsistencies.`}
 
 // withPool runs with what worker.toml says. slurmctld throws away what its programs write: they log to syslog as well.
 func (a workerCommands) withPool(path string, run func(*worker.Pool) error) error {
-	c, err := worker.ReadConfig(path, a.socket)
+	c, err := worker.ReadConfig(path, a.Socket)
 	if err != nil {
 		return err
 	}
@@ -95,8 +96,8 @@ func (a workerCommands) withPool(path string, run func(*worker.Pool) error) erro
 // workerLog is the journal for the unit of `worker watch`, else standard error and syslog; and the file, where one is
 // named.
 func (a workerCommands) workerLog(file string) (log *slog.Logger, end func(), err error) {
-	handlers, end := []slog.Handler{a.serviceLog("grange-worker").Handler()}, func() {}
-	if !a.inJournal() {
+	handlers, end := []slog.Handler{a.ServiceLog("grange-worker").Handler()}, func() {}
+	if !a.InJournal() {
 		if s, err := syslog.New(syslog.LOG_DAEMON|syslog.LOG_INFO, "grange-worker"); err == nil {
 			handlers, end = append(handlers, slog.NewTextHandler(s, nil)), func() { s.Close() }
 		}
@@ -155,32 +156,32 @@ func (a workerCommands) workerList() *cobra.Command {
 	return &cobra.Command{Use: "list",
 		Short: "List the workers of this host, and active back-offs", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			workers, err := a.client().Workers(cmd.Context())
+			workers, err := a.Client().Workers(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(workers)
+			if a.JSON {
+				return a.PrintJSON(workers)
 			}
-			host, err := a.client().Host(cmd.Context())
+			host, err := a.Client().Host(cmd.Context())
 			if err != nil {
 				return err
 			}
 			for _, b := range host.BackOffs {
 				if b.Kind != "user" {
-					fmt.Fprintf(a.out, "%s backs off until %s, and then one VM is tried: %s\n",
+					fmt.Fprintf(a.Out, "%s backs off until %s, and then one VM is tried: %s\n",
 						strings.TrimSpace(b.Kind+" "+b.Name), b.Until.Local().Format("15:04:05"), b.Last)
 				}
 			}
 			if len(workers) == 0 {
-				_, err := fmt.Fprintln(a.out, "no workers")
+				_, err := fmt.Fprintln(a.Out, "no workers")
 				return err
 			}
-			t := output.NewColumns(a.out)
+			t := output.NewColumns(a.Out)
 			fmt.Fprintln(t, "NODE\tSTATE\tVM\tADDRESS\tIMAGE\tCPUS\tMEMORY\tAGE")
 			for _, w := range workers {
 				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.19s\t%d\t%v\t%v\n", w.Name, w.State, w.VM, w.Address, w.Image, w.CPUs,
-					farm.Bytes(w.Memory).Rounded(), age(w.Created))
+					farm.Bytes(w.Memory).Rounded(), app.Age(w.Created))
 			}
 			return t.Flush()
 		}}
@@ -197,7 +198,7 @@ joined. With --dynamic, the node needs no line in slurm.conf: it registers its o
 configuration with Slurm.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (features != "") && !dynamic {
-				return usage("add --dynamic", "--feature is for dynamic nodes; slurm.conf has the features of others")
+				return app.Usage("add --dynamic", "--feature is for dynamic nodes; slurm.conf has the features of others")
 			}
 			if memory != "" {
 				size, err := farm.ParseBytes(memory)
@@ -207,7 +208,7 @@ configuration with Slurm.`,
 				r.Memory = uint64(size)
 			}
 			if dynamic && (r.CPUs == 0 || r.Memory == 0) {
-				return usage("add --cpus and --memory", "a dynamic node tells Slurm its size")
+				return app.Usage("add --cpus and --memory", "a dynamic node tells Slurm its size")
 			}
 			if dynamic {
 				f := worker.Fragment{Memory: farm.Bytes(r.Memory)}
@@ -219,17 +220,17 @@ configuration with Slurm.`,
 			var made []api.Worker
 			for _, name := range args {
 				r.Name = name
-				w, err := a.client().StartWorker(cmd.Context(), r)
+				w, err := a.Client().StartWorker(cmd.Context(), r)
 				if err != nil {
 					return err
 				}
 				made = append(made, w)
-				if !a.json {
-					fmt.Fprintf(a.out, "%s  %s  %s\n", w.Name, w.VM, w.Address)
+				if !a.JSON {
+					fmt.Fprintf(a.Out, "%s  %s  %s\n", w.Name, w.VM, w.Address)
 				}
 			}
-			if a.json {
-				return a.printJSON(made)
+			if a.JSON {
+				return a.PrintJSON(made)
 			}
 			return nil
 		}}
@@ -241,7 +242,7 @@ configuration with Slurm.`,
 	f.IntVar(&r.CPUs, "cpus", 0, "number of vCPUs")
 	f.StringVar(&memory, "memory", "", "`SIZE` of the VM's memory")
 	f.IntVar(&r.WaitTimeout, "wait-timeout", 0, "`SECONDS` to wait for room")
-	renamedFlag(cmd.Flags(), "patience", "wait-timeout")
+	app.RenamedFlag(cmd.Flags(), "patience", "wait-timeout")
 	return cmd
 }
 
@@ -255,12 +256,12 @@ func (a workerCommands) workerStop(path *string) *cobra.Command {
 					if err := p.Remove(cmd.Context(), name); err != nil {
 						return err
 					}
-					if stopped = append(stopped, name); !a.json {
-						fmt.Fprintf(a.out, "%s stopped\n", name)
+					if stopped = append(stopped, name); !a.JSON {
+						fmt.Fprintf(a.Out, "%s stopped\n", name)
 					}
 				}
-				if a.json {
-					return a.printJSON(map[string][]string{"stopped": stopped})
+				if a.JSON {
+					return a.PrintJSON(map[string][]string{"stopped": stopped})
 				}
 				return nil
 			})
@@ -282,13 +283,13 @@ func (a workerCommands) workerConfig(path *string) *cobra.Command {
 				return err
 			}
 			if f.CPUs < 1 || f.RealMemory() < 1 {
-				return usage("give the size of the VMs", "nodes of %d CPUs and %v", f.CPUs, f.Memory)
+				return app.Usage("give the size of the VMs", "nodes of %d CPUs and %v", f.CPUs, f.Memory)
 			}
 			if f.Programs, err = filepath.Abs(f.Programs); err != nil {
 				return err
 			}
 			if write {
-				own, err := ownPath()
+				own, err := app.OwnPath()
 				if err != nil {
 					return err
 				}
@@ -300,10 +301,10 @@ func (a workerCommands) workerConfig(path *string) *cobra.Command {
 					return err
 				}
 			}
-			if a.json {
-				return a.printJSON(map[string]string{"slurm.conf": f.String(), "programs": f.Programs})
+			if a.JSON {
+				return a.PrintJSON(map[string]string{"slurm.conf": f.String(), "programs": f.Programs})
 			}
-			_, err = fmt.Fprint(a.out, f.String())
+			_, err = fmt.Fprint(a.Out, f.String())
 			return err
 		}}
 	flags := cmd.Flags()

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"testing"
@@ -12,7 +12,7 @@ func TestParseExpiry(t *testing.T) {
 		"2027-01-31T18:00:00Z": "2027-01-31T18:00:00Z",
 		"":                     "", "d": "error", "0d": "error", "-1h": "error", "1x": "error", "tomorrow": "error",
 	} {
-		at, err := parseExpiry(text, now)
+		at, err := ParseExpiry(text, now)
 		got := ""
 		switch {
 		case err != nil:

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"slices"
@@ -8,16 +8,16 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 )
 
-func age(since time.Time) time.Duration { return time.Since(since).Round(time.Second) }
+func Age(since time.Time) time.Duration { return time.Since(since).Round(time.Second) }
 
-func dash(text string) string {
+func Dash(text string) string {
 	if text == "" {
 		return "-"
 	}
 	return text
 }
 
-func tagText(tags map[string]string) string {
+func TagText(tags map[string]string) string {
 	var words []string
 	for k, v := range tags {
 		words = append(words, k+"="+v)
@@ -26,14 +26,14 @@ func tagText(tags map[string]string) string {
 	return strings.Join(words, ", ")
 }
 
-func orNone(s string) string {
+func OrNone(s string) string {
 	if s == "" {
 		return "none"
 	}
 	return s
 }
 
-func cellState(v fleet.Cell) string {
+func CellState(v fleet.Cell) string {
 	switch {
 	case v.Drain != nil:
 		return "draining"

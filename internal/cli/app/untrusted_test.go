@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"context"
@@ -17,16 +17,16 @@ func TestUntrustedServer(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	defer server.Close()
-	a := &app{}
-	list := &cobra.Command{Use: "list", RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
+	a := &App{}
+	list := &cobra.Command{Use: "list", RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
 		_, _, err := c.Hosts(ctx, "")
 		return err
 	})}
-	root := a.tree(commandGroup{"Hosts", []*cobra.Command{list}})
+	root := a.Tree(Group{"Hosts", []*cobra.Command{list}})
 	root.SetArgs([]string{"list", "--server", server.URL})
 	err := root.ExecuteContext(t.Context())
-	message, hint := explain(err)
-	if codeOf(err) != string(CodeNoServer) || !farm.IsKind(serverError(err), farm.Denied) ||
+	message, hint := Explain(err)
+	if CodeOf(err) != string(CodeNoServer) || !farm.IsKind(serverError(err), farm.Denied) ||
 		message != "the server's certificate is not trusted: x509: certificate signed by unknown authority" ||
 		hint == "" {
 		t.Errorf("%v: %q, try %q", err, message, hint)

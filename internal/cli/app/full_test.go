@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"io/fs"
@@ -11,7 +11,7 @@ import (
 func TestFullFileSystem(t *testing.T) {
 	for _, cause := range []error{syscall.ENOSPC, syscall.EDQUOT} {
 		var out strings.Builder
-		printError(&out, &fs.PathError{Op: "write", Path: "/run/grange/agent.lock", Err: cause})
+		PrintError(&out, &fs.PathError{Op: "write", Path: "/run/grange/agent.lock", Err: cause})
 		got := out.String()
 		if !strings.HasPrefix(got, "grange: the file system of /run/grange is full: ") ||
 			!strings.Contains(got, " [disk-full]\n  try: ") {

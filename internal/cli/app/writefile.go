@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"bufio"
@@ -15,24 +15,24 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// writeFile writes a file that is there complete or not at all: what stood there before stays until then. Links are
+// WriteFile writes a file that is there complete or not at all: what stood there before stays until then. Links are
 // followed. Devices and pipes are written into. The file gets the rights of the one before it, or those of the umask.
-func writeFile(name string, write func(io.Writer) error) error {
+func WriteFile(name string, write func(io.Writer) error) error {
 	if target, err := filepath.EvalSymlinks(name); err == nil {
 		name = target
 	}
 	old, err := os.Stat(name)
 	switch {
 	case err == nil && old.IsDir():
-		return usage("name a file in it", "%s is a directory", name)
+		return Usage("name a file in it", "%s is a directory", name)
 	case err == nil && !old.Mode().IsRegular():
 		return writeInto(name, write)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return cannotWrite(name, err)
+		return CannotWrite(name, err)
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), ".grange-*")
 	if err != nil {
-		return cannotWrite(name, err)
+		return CannotWrite(name, err)
 	}
 	defer f.Close()
 	defer os.Remove(f.Name()) // gone already when all went well
@@ -44,7 +44,7 @@ func writeFile(name string, write func(io.Writer) error) error {
 	for _, step := range []func() error{func() error { return write(b) }, b.Flush,
 		func() error { return f.Chmod(mode) }, f.Sync, func() error { return os.Rename(f.Name(), name) }} {
 		if err := step(); err != nil {
-			return cannotWrite(name, err)
+			return CannotWrite(name, err)
 		}
 	}
 	return nil
@@ -60,17 +60,17 @@ func umask() int {
 func writeInto(name string, write func(io.Writer) error) error {
 	f, err := os.OpenFile(name, os.O_WRONLY, 0)
 	if err != nil {
-		return cannotWrite(name, err)
+		return CannotWrite(name, err)
 	}
 	defer f.Close()
 	if err := write(f); err != nil {
-		return cannotWrite(name, err)
+		return CannotWrite(name, err)
 	}
 	return nil
 }
 
-// cannotWrite tells trouble with a file from trouble with what was to be in it, which speaks for itself.
-func cannotWrite(name string, err error) error {
+// CannotWrite tells trouble with a file from trouble with what was to be in it, which speaks for itself.
+func CannotWrite(name string, err error) error {
 	if own := new(farm.Error); errors.As(err, &own) {
 		return err
 	}

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"bufio"
@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// saidYes reads an answer. Nothing ends a read of a terminal, so after ctrl-C it stays behind; it ends with the
+// SaidYes reads an answer. Nothing ends a read of a terminal, so after ctrl-C it stays behind; it ends with the
 // program, which is next.
-func saidYes(ctx context.Context, in io.Reader) bool {
+func SaidYes(ctx context.Context, in io.Reader) bool {
 	answer := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(in).ReadString('\n')

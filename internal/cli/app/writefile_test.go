@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"errors"
@@ -34,11 +34,11 @@ func TestWriteFile(t *testing.T) {
 		}
 	}
 	broken := errors.New("broken")
-	if err := writeFile(file, func(w io.Writer) error { text("half")(w); return broken }); !errors.Is(err, broken) {
+	if err := WriteFile(file, func(w io.Writer) error { text("half")(w); return broken }); !errors.Is(err, broken) {
 		t.Error(err)
 	}
 	want("old")
-	if err := writeFile(link, text("new")); err != nil {
+	if err := WriteFile(link, text("new")); err != nil {
 		t.Error(err)
 	}
 	want("new")
@@ -55,10 +55,10 @@ func TestWriteFile(t *testing.T) {
 	}
 	got := make(chan string)
 	go func() { b, _ := os.ReadFile(pipe); got <- string(b) }()
-	if err := writeFile(pipe, text("through")); err != nil || <-got != "through" {
+	if err := WriteFile(pipe, text("through")); err != nil || <-got != "through" {
 		t.Error(err)
 	}
-	if err := writeFile(dir, text("x")); err == nil {
+	if err := WriteFile(dir, text("x")); err == nil {
 		t.Error("a directory was written")
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"github.com/grange-project/grange/internal/batch/systems"
 )
 
-// complete offers words for a flag, each of a list too. For a profile the shell offers files as well.
-func complete(cmd *cobra.Command, flag string, words func() []string) {
+// Complete offers words for a flag, each of a list too. For a profile the shell offers files as well.
+func Complete(cmd *cobra.Command, flag string, words func() []string) {
 	directive := cobra.ShellCompDirectiveNoFileComp
 	if flag == "profile" {
 		directive = cobra.ShellCompDirectiveDefault
@@ -25,26 +25,26 @@ func complete(cmd *cobra.Command, flag string, words func() []string) {
 			if list {
 				before = typed[:strings.LastIndex(typed, ",")+1]
 			}
-			return beginning(typed, before, words()), directive
+			return Beginning(typed, before, words()), directive
 		})
 	if err != nil {
 		panic(err) // a flag that has its words already
 	}
 }
 
-// completeFirst offers words for the first argument of a command.
-func completeFirst(words func() []string) cobra.CompletionFunc {
+// CompleteFirst offers words for the first argument of a command.
+func CompleteFirst(words func() []string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return beginning(typed, "", words()), cobra.ShellCompDirectiveNoFileComp
+		return Beginning(typed, "", words()), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// beginning are the words that go on as typed, with what stands before them in a list. A word of the list is not
+// Beginning are the words that go on as typed, with what stands before them in a list. A word of the list is not
 // offered twice.
-func beginning(typed, before string, words []string) []string {
+func Beginning(typed, before string, words []string) []string {
 	var out []string
 	for _, word := range words {
 		name, _, _ := strings.Cut(word, "\t")
@@ -55,11 +55,11 @@ func beginning(typed, before string, words []string) []string {
 	return out
 }
 
-// completeNames offers names that the server knows for the first argument. A server that is slow is none: the shell
+// CompleteNames offers names that the server knows for the first argument. A server that is slow is none: the shell
 // waits.
-func (a *app) completeNames(cmd *cobra.Command, args []string, typed string,
+func (a *App) CompleteNames(cmd *cobra.Command, args []string, typed string,
 	list func(context.Context, *fleet.Client) ([]string, error)) ([]string, cobra.ShellCompDirective) {
-	c, err := a.fleet()
+	c, err := a.Fleet()
 	if err != nil || len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -69,11 +69,11 @@ func (a *app) completeNames(cmd *cobra.Command, args []string, typed string,
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return beginning(typed, "", names), cobra.ShellCompDirectiveNoFileComp
+	return Beginning(typed, "", names), cobra.ShellCompDirectiveNoFileComp
 }
 
-func (a *app) completeHosts(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	c, err := a.fleet()
+func (a *App) CompleteHosts(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	c, err := a.Fleet()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -92,8 +92,8 @@ func (a *app) completeHosts(cmd *cobra.Command, args []string, typed string) ([]
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-func (a *app) completeImages(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	images, err := a.client().Images(cmd.Context())
+func (a *App) CompleteImages(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	images, err := a.Client().Images(cmd.Context())
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -104,7 +104,7 @@ func (a *app) completeImages(cmd *cobra.Command, _ []string, _ string) ([]string
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-func namesOf[T any](all []T, name func(T) string) []string {
+func NamesOf[T any](all []T, name func(T) string) []string {
 	names := make([]string, len(all))
 	for i, v := range all {
 		names[i] = name(v)
@@ -112,7 +112,7 @@ func namesOf[T any](all []T, name func(T) string) []string {
 	return names
 }
 
-func batchWords() []string {
+func BatchWords() []string {
 	var words []string
 	for _, s := range systems.WithJobs() {
 		words = append(words, string(s))

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"fmt"
@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-func parseTags(words []string) (map[string]string, error) {
+func ParseTags(words []string) (map[string]string, error) {
 	tags := map[string]string{}
 	for _, word := range words {
 		key, value, ok := strings.Cut(word, "=")
 		if !ok || key == "" {
-			return nil, usage("--tag KEY=VALUE", "--tag %q", word)
+			return nil, Usage("--tag KEY=VALUE", "--tag %q", word)
 		}
 		tags[key] = value
 	}
 	return tags, nil
 }
 
-// parseExpiry reads a time or how long it is to it; days too, which time.ParseDuration has not.
-func parseExpiry(text string, now time.Time) (*time.Time, error) {
+// ParseExpiry reads a time or how long it is to it; days too, which time.ParseDuration has not.
+func ParseExpiry(text string, now time.Time) (*time.Time, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -31,18 +31,18 @@ func parseExpiry(text string, now time.Time) (*time.Time, error) {
 	if number, after, ok := strings.Cut(text, "d"); ok {
 		var n int
 		if _, err := fmt.Sscanf(number+" ", "%d ", &n); err != nil || n < 0 || n > 36500 {
-			return nil, usage("write 12h, 30d, or 2027-01-31T18:00:00Z", "invalid time %q", text)
+			return nil, Usage("write 12h, 30d, or 2027-01-31T18:00:00Z", "invalid time %q", text)
 		}
 		days, rest = time.Duration(n)*24*time.Hour, after+"0s"
 	}
 	d, err := time.ParseDuration(rest)
 	if err != nil || days+d <= 0 {
-		return nil, usage("write 12h, 30d, or 2027-01-31T18:00:00Z", "invalid time %q", text)
+		return nil, Usage("write 12h, 30d, or 2027-01-31T18:00:00Z", "invalid time %q", text)
 	}
 	at := now.Add(days + d).UTC().Truncate(time.Second)
 	return &at, nil
 }
 
-func unknownWord(flag, value string, known []string) error {
-	return usage("write "+strings.Join(known, ", "), "invalid --%s %q", flag, value)
+func UnknownWord(flag, value string, known []string) error {
+	return Usage("write "+strings.Join(known, ", "), "invalid --%s %q", flag, value)
 }

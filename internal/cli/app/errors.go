@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"context"
@@ -16,18 +16,18 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// usage is the error of a command line that makes no sense.
-func usage(hint, format string, args ...any) error {
+// Usage is the error of a command line that makes no sense.
+func Usage(hint, format string, args ...any) error {
 	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 
-// printError prints two lines: what, with the code that docs/errors.md explains, and what to try.
-func printError(w io.Writer, err error) {
+// PrintError prints two lines: what, with the code that docs/errors.md explains, and what to try.
+func PrintError(w io.Writer, err error) {
 	err = disk.NoSpace(err)
-	message, hint := explain(err)
+	message, hint := Explain(err)
 	first, rest, more := strings.Cut(message, "\n") // the end of a console may follow
 	first = output.Visible(first)
-	if code := codeOf(err); code != "" {
+	if code := CodeOf(err); code != "" {
 		first += " [" + code + "]"
 	}
 	fmt.Fprintf(w, "grange: %s\n", first)
@@ -40,7 +40,7 @@ func printError(w io.Writer, err error) {
 	}
 }
 
-func explain(err error) (message, hint string) {
+func Explain(err error) (message, hint string) {
 	problem, own := new(api.Problem), new(farm.Error)
 	switch {
 	case errors.As(err, &problem):
@@ -82,8 +82,8 @@ func agentError(err error) *farm.Error {
 	return own
 }
 
-// codeOf is the error's code; empty for what has none.
-func codeOf(err error) string {
+// CodeOf is the error's code; empty for what has none.
+func CodeOf(err error) string {
 	problem, own := new(api.Problem), new(farm.Error)
 	switch {
 	case errors.As(err, &problem):

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"os"
@@ -8,9 +8,9 @@ import (
 	"github.com/grange-project/grange/internal/batch/program"
 )
 
-// ownPath is where this program lies. The kernel knows; without /proc, as in the chroot of a host's image, how it was
+// OwnPath is where this program lies. The kernel knows; without /proc, as in the chroot of a host's image, how it was
 // called does.
-func ownPath() (string, error) {
+func OwnPath() (string, error) {
 	self, err := os.Executable()
 	if err == nil {
 		return self, nil

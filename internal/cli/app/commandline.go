@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"errors"
@@ -26,14 +26,14 @@ func strict(root *cobra.Command) {
 		if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
 			return noCommand(cmd, words[0]) // the flag may well be one of the command that was meant
 		}
-		return usage(seeHelp(cmd), "%v", err)
+		return Usage(seeHelp(cmd), "%v", err)
 	})
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if err := errors.Join(cmd.ValidateRequiredFlags(), cmd.ValidateFlagGroups()); err != nil {
-			return usage(seeHelp(cmd), "%v", err)
+			return Usage(seeHelp(cmd), "%v", err)
 		}
-		if what, ok := withoutJSON[cmd.CommandPath()]; ok && cmd.Flags().Changed("json") {
-			return usage("leave --json out", "`%s` prints no JSON: %s", cmd.CommandPath(), what)
+		if what, ok := WithoutJSON[cmd.CommandPath()]; ok && cmd.Flags().Changed("json") {
+			return Usage("leave --json out", "`%s` prints no JSON: %s", cmd.CommandPath(), what)
 		}
 		return nil
 	}
@@ -67,9 +67,9 @@ func wrongArguments(cmd *cobra.Command, args []string, err error) error {
 	case err == nil || errors.As(err, new(*farm.Error)):
 		return err
 	case strings.HasPrefix(err.Error(), "unknown command "): // what cobra.NoArgs says
-		return usage(seeHelp(cmd), "`%s` takes no argument, and got %q", cmd.CommandPath(), args[0])
+		return Usage(seeHelp(cmd), "`%s` takes no argument, and got %q", cmd.CommandPath(), args[0])
 	}
-	return usage(cmd.UseLine(), "`%s` %v", cmd.CommandPath(), err)
+	return Usage(cmd.UseLine(), "`%s` %v", cmd.CommandPath(), err)
 }
 
 func helpTopic(help *cobra.Command, args []string) error {
@@ -88,14 +88,14 @@ func noCommand(parent *cobra.Command, word string) error {
 	if near := parent.SuggestionsFor(word); len(near) > 0 {
 		hint = fmt.Sprintf("did you mean %s? %s", strings.Join(near, " or "), hint)
 	}
-	return usage(hint, "`%s` has no command %q", parent.CommandPath(), word)
+	return Usage(hint, "`%s` has no command %q", parent.CommandPath(), word)
 }
 
 func seeHelp(cmd *cobra.Command) string { return "see `" + cmd.CommandPath() + " --help`" }
 
-// withoutJSON are the commands whose output is not their own, or has a form that others read, with what it is. Every
+// WithoutJSON are the commands whose output is not their own, or has a form that others read, with what it is. Every
 // other command that prints does so as JSON, too.
-var withoutJSON = map[string]string{
+var WithoutJSON = map[string]string{
 	"grange gridengine load-sensor": "Grid Engine reads it",
 	"grange host record":            "it writes an archive; `grange host show --from FILE --json` reads it",
 	"grange htcondor cron":          "HTCondor reads a ClassAd",
@@ -108,15 +108,15 @@ var withoutJSON = map[string]string{
 	"grange vm connect":             "its output is that of the VM's port",
 }
 
-// oldFlag keeps the old name of a flag for one more release.
-func oldFlag(flags *pflag.FlagSet, old, name string) *pflag.Flag {
+// OldFlag keeps the old name of a flag for one more release.
+func OldFlag(flags *pflag.FlagSet, old, name string) *pflag.Flag {
 	f := *flags.Lookup(name)
 	f.Name, f.Hidden = old, true
 	flags.AddFlag(&f)
 	return &f
 }
 
-// renamedFlag is oldFlag with a notice to who uses it.
-func renamedFlag(flags *pflag.FlagSet, old, name string) {
-	oldFlag(flags, old, name).Deprecated = "it is called --" + name + " now"
+// RenamedFlag is oldFlag with a notice to who uses it.
+func RenamedFlag(flags *pflag.FlagSet, old, name string) {
+	OldFlag(flags, old, name).Deprecated = "it is called --" + name + " now"
 }

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"errors"
@@ -28,21 +28,21 @@ func TestFindServer(t *testing.T) {
 	write("client.toml", "server = \"https://grange.example.org\"\ntoken_file = \"token\"\nca = \"/etc/ca.pem\"\n",
 		0o644)
 	write("token", "grt_a_b\n", 0o600)
-	got, err := (&app{}).findServer()
+	got, err := (&App{}).findServer()
 	if d := cmp.Diff(fleet.Config{Server: "https://grange.example.org", Token: "grt_a_b", CA: "/etc/ca.pem"},
 		got); d != "" || err != nil {
 		t.Error(err, d)
 	}
-	got, err = (&app{server: "https://other.example.org"}).findServer()
+	got, err = (&App{Server: "https://other.example.org"}).findServer()
 	if err != nil || got.Token != "" || got.Server != "https://other.example.org" {
 		t.Errorf("another server is shown %+v, %v", got, err)
 	}
 	write("token", "grt_a_b\n", 0o644)
-	if _, err = (&app{}).findServer(); codeOf(err) != string(CodeBadToken) {
+	if _, err = (&App{}).findServer(); CodeOf(err) != string(CodeBadToken) {
 		t.Errorf("a token that others can read: %v", err)
 	}
 	write("client.toml", "servers = \"x\"\n", 0o644)
-	if _, err = (&app{}).findServer(); codeOf(err) != string(farm.CodeBadConfig) {
+	if _, err = (&App{}).findServer(); CodeOf(err) != string(farm.CodeBadConfig) {
 		t.Errorf("an unknown key: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"errors"
@@ -13,9 +13,9 @@ import (
 // DefaultConfig is where an agent's configuration is looked for.
 const DefaultConfig = "/etc/grange/agent.toml"
 
-// readConfig reads the configuration. A file that somebody named must be there: a mistyped name must not mean all
+// ReadConfig reads the configuration. A file that somebody named must be there: a mistyped name must not mean all
 // defaults.
-func readConfig(path string, named bool) (config.Agent, error) {
+func ReadConfig(path string, named bool) (config.Agent, error) {
 	if named {
 		if _, err := os.Stat(path); err != nil {
 			return config.Agent{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig,
@@ -28,8 +28,8 @@ func readConfig(path string, named bool) (config.Agent, error) {
 // identityDir is where a host's identity is, for root alone.
 func identityDir(c config.Agent) string { return filepath.Join(c.StateDir, "server") }
 
-// openIdentityDir opens it, and makes it where it is not there.
-func openIdentityDir(c config.Agent) (*os.Root, error) {
+// OpenIdentityDir opens it, and makes it where it is not there.
+func OpenIdentityDir(c config.Agent) (*os.Root, error) {
 	dir := identityDir(c)
 	if err := os.MkdirAll(c.StateDir, 0o755); err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"context"
@@ -30,14 +30,14 @@ const (
 // findServer finds the server: --server, $GRANGE_SERVER, the user's client.toml, the site's, a socket on this machine.
 // The zero value: there is none. A token is never taken from the command line, where everybody on the machine can read
 // it.
-func (a *app) findServer() (fleet.Config, error) {
+func (a *App) findServer() (fleet.Config, error) {
 	c, err := config.ReadClient(userClient(), siteClient)
 	if err != nil {
 		return fleet.Config{}, err
 	}
 	server := c.Server
-	if a.server != "" {
-		server = a.server
+	if a.Server != "" {
+		server = a.Server
 	}
 	if server == "" {
 		if _, err := os.Stat(DefaultServerSocket); err != nil {
@@ -83,18 +83,18 @@ func readToken(path string) (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// hasServer reports whether commands that the agent has too go to a server: not when somebody named an agent's socket
+// HasServer reports whether commands that the agent has too go to a server: not when somebody named an agent's socket
 // and no server. A broken configuration counts: its error is then told.
-func (a *app) hasServer() bool {
-	if a.server == "" && a.socket != DefaultSocket {
+func (a *App) HasServer() bool {
+	if a.Server == "" && a.Socket != DefaultSocket {
 		return false
 	}
 	c, err := a.findServer()
 	return err != nil || c.Server != ""
 }
 
-// fleet is a client for the server.
-func (a *app) fleet() (*fleet.Client, error) {
+// Fleet is a client for the server.
+func (a *App) Fleet() (*fleet.Client, error) {
 	c, err := a.findServer()
 	if err != nil {
 		return nil, err
@@ -134,10 +134,10 @@ func serverError(err error) *farm.Error {
 	return own
 }
 
-// onServer is what a command does that asks the server.
-func (a *app) onServer(do func(context.Context, *fleet.Client, []string) error) func(*cobra.Command, []string) error {
+// OnServer is what a command does that asks the server.
+func (a *App) OnServer(do func(context.Context, *fleet.Client, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		c, err := a.fleet()
+		c, err := a.Fleet()
 		if err != nil {
 			return err
 		}
@@ -145,18 +145,18 @@ func (a *app) onServer(do func(context.Context, *fleet.Client, []string) error) 
 	}
 }
 
-// each does one thing after the other, and says so; the first that fails ends it.
-func (a *app) each(names []string, done string, do func(string) error) error {
+// Each does one thing after the other, and says so; the first that fails ends it.
+func (a *App) Each(names []string, done string, do func(string) error) error {
 	for _, name := range names {
 		if err := do(name); err != nil {
 			return err
 		}
-		if !a.json {
-			fmt.Fprintf(a.out, "%s %s\n", output.Visible(name), done)
+		if !a.JSON {
+			fmt.Fprintf(a.Out, "%s %s\n", output.Visible(name), done)
 		}
 	}
-	if a.json {
-		return a.printJSON(map[string][]string{done: names})
+	if a.JSON {
+		return a.PrintJSON(map[string][]string{done: names})
 	}
 	return nil
 }
@@ -164,7 +164,7 @@ func (a *app) each(names []string, done string, do func(string) error) error {
 // maxToken bounds what is read of a token's file.
 const maxToken = 4096
 
-func joinToken(path string) (string, error) {
+func JoinToken(path string) (string, error) {
 	from := io.Reader(os.Stdin)
 	if path != "-" {
 		f, err := os.Open(path)
