@@ -1,3 +1,4 @@
+// Package access has the commands of who may do what in the fleet, and who did.
 package cli
 
 import (

@@ -1,3 +1,4 @@
+// Package batchsystem has the commands of batch systems: their installation and check, and what their hooks call.
 package cli
 
 import (

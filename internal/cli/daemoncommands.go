@@ -1,3 +1,4 @@
+// Package daemon has the commands that run the agent and the server, and those of the server's own data.
 package cli
 
 import (

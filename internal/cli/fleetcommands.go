@@ -1,3 +1,4 @@
+// Package fleet has the commands of what a fleet consists of: cells, projects, shapes, networks, the farm's file.
 package cli
 
 import (

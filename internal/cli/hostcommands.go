@@ -1,3 +1,4 @@
+// Package host has the commands of hosts: this one, recorded ones, and those of the fleet.
 package cli
 
 import (

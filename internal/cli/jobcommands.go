@@ -1,3 +1,4 @@
+// Package job has the commands that run jobs, and those of the images that they run in.
 package cli
 
 import (

@@ -16,6 +16,7 @@ import (
 
 	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
+	"github.com/grange-project/grange/internal/cli/tune"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hosttree"
 	"github.com/grange-project/grange/internal/hyper/libvirt"
@@ -222,7 +223,7 @@ func proveLive(ctx context.Context) (verify.Report, error) {
 		return verify.Report{}, err
 	}
 	defer tree.Close()
-	r, _, err := verifyTree(tree)
+	r, _, err := tune.VerifyTree(tree)
 	return r, err
 }
 

@@ -1,3 +1,4 @@
+// Package vm has the commands of virtual machines: the fleet's, and those of this host.
 package cli
 
 import (

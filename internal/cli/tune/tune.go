@@ -1,4 +1,5 @@
-package cli
+// Package tune has the commands of a host's tuning: audit, rules, plans, changes and proofs.
+package tune
 
 import (
 	"github.com/spf13/cobra"
@@ -16,7 +17,7 @@ func (a tuneCommands) tuneCommand() *cobra.Command {
 	return tune
 }
 
-// commandsOfTuning are the commands of a host's tuning.
-func commandsOfTuning(a *app.App) []*cobra.Command {
+// Commands are the commands of a host's tuning.
+func Commands(a *app.App) []*cobra.Command {
 	return []*cobra.Command{tuneCommands{a}.tuneCommand()}
 }

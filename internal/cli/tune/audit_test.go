@@ -1,4 +1,4 @@
-package cli
+package tune
 
 import (
 	"bytes"
@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	host2015 = "../tuning/testdata/hosts/cern-2015-before.txtar"
-	wellMade = "../tuning/testdata/rules/base.txtar"
+	host2015 = "../../tuning/testdata/hosts/cern-2015-before.txtar"
+	wellMade = "../../tuning/testdata/rules/base.txtar"
 )
 
 // runCommand runs the command line, and gives what it prints and its error.
@@ -27,7 +27,7 @@ func runCommand(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
 	a := &app.App{Out: &out, Err: &out}
-	root := a.Tree(app.Group{Title: "Hosts", Commands: commandsOfTuning(a)})
+	root := a.Tree(app.Group{Title: "Hosts", Commands: Commands(a)})
 	root.SetArgs(args)
 	root.SetOut(&out)
 	root.SetErr(&out)

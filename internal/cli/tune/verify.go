@@ -1,4 +1,4 @@
-package cli
+package tune
 
 import (
 	"fmt"
@@ -43,7 +43,7 @@ be read. 5: there are faults, such as two VMs on one CPU.`,
 				return err
 			}
 			defer tree.Close()
-			report, notes, err := verifyTree(tree)
+			report, notes, err := VerifyTree(tree)
 			if err != nil {
 				return err
 			}
@@ -71,8 +71,8 @@ be read. 5: there are faults, such as two VMs on one CPU.`,
 	return cmd
 }
 
-// verifyTree reads all three sides. Notes are about what could not be read.
-func verifyTree(tree *hosttree.Tree) (verify.Report, []string, error) {
+// VerifyTree reads all three sides. Notes are about what could not be read.
+func VerifyTree(tree *hosttree.Tree) (verify.Report, []string, error) {
 	host, err := hostfacts.Read(tree)
 	if err != nil {
 		return verify.Report{}, nil, err

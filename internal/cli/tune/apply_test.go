@@ -1,4 +1,4 @@
-package cli
+package tune
 
 import (
 	"bytes"
@@ -13,14 +13,14 @@ import (
 	"github.com/grange-project/grange/internal/hosttree"
 )
 
-const before2015 = "../tuning/testdata/hosts/cern-2015-before.txtar"
+const before2015 = "../../tuning/testdata/hosts/cern-2015-before.txtar"
 
 // tune runs a command of grange tune; what it says on the side goes to the test's log.
 func tune(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out, side bytes.Buffer
 	a := &app.App{Out: &out, Err: &side}
-	root := a.Tree(app.Group{Title: "Hosts", Commands: commandsOfTuning(a)})
+	root := a.Tree(app.Group{Title: "Hosts", Commands: Commands(a)})
 	root.SetArgs(append([]string{"tune"}, args...))
 	err := root.ExecuteContext(t.Context())
 	t.Log(side.String())

@@ -1,4 +1,4 @@
-package cli
+package tune
 
 import (
 	"errors"
@@ -90,7 +90,7 @@ func TestTuneLostOutput(t *testing.T) {
 	dir := recorded(t)
 	run := func(args ...string) error {
 		a := &app.App{Out: full{}, Err: os.Stderr}
-		root := a.Tree(app.Group{Title: "Hosts", Commands: commandsOfTuning(a)})
+		root := a.Tree(app.Group{Title: "Hosts", Commands: Commands(a)})
 		root.SetArgs(append([]string{"tune"}, args...))
 		return root.ExecuteContext(t.Context())
 	}

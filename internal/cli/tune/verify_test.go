@@ -1,4 +1,4 @@
-package cli
+package tune
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ func verifyCase(t *testing.T, name string, args ...string) (out string, status i
 	t.Helper()
 	dir := t.TempDir()
 	for _, archive := range []string{"host", name} {
-		text, err := os.ReadFile("../tuning/verify/testdata/" + archive + ".txtar")
+		text, err := os.ReadFile("../../tuning/verify/testdata/" + archive + ".txtar")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +35,7 @@ func verifyCase(t *testing.T, name string, args ...string) (out string, status i
 	}
 	var text bytes.Buffer
 	a := &app.App{Out: &text, Err: &text}
-	root := a.Tree(app.Group{Title: "Hosts", Commands: commandsOfTuning(a)})
+	root := a.Tree(app.Group{Title: "Hosts", Commands: Commands(a)})
 	root.SetArgs(append([]string{"tune", "verify", "--from", dir}, args...))
 	err := root.ExecuteContext(t.Context())
 	var exit app.ExitError
