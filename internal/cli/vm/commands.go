@@ -1,5 +1,5 @@
 // Package vm has the commands of virtual machines: the fleet's, and those of this host.
-package cli
+package vm
 
 import (
 	"github.com/spf13/cobra"
@@ -7,8 +7,8 @@ import (
 	"github.com/grange-project/grange/internal/cli/app"
 )
 
-// commandsOfVMs are the commands of virtual machines, the fleet's and those of this host.
-func commandsOfVMs(a *app.App) []*cobra.Command {
+// Commands are the commands of virtual machines, the fleet's and those of this host.
+func Commands(a *app.App) []*cobra.Command {
 	return []*cobra.Command{
 		vmCommands{a}.vmCommand(), sshCommands{a}.sshCommand(), groupCommands{a}.groupCommand(),
 		whyCommands{a}.whyCommand(), watchCommands{a}.watchCommand(),

@@ -1,4 +1,4 @@
-package cli
+package vm
 
 import (
 	"bytes"
@@ -75,7 +75,7 @@ func (l *fleetLab) run(args ...string) (out, code string) {
 	l.t.Helper()
 	var b bytes.Buffer
 	a := &app.App{Out: &b, Err: l.t.Output()}
-	root := a.Tree(app.Group{Title: "Virtual machines", Commands: commandsOfVMs(a)})
+	root := a.Tree(app.Group{Title: "Virtual machines", Commands: Commands(a)})
 	root.SetOut(&b)
 	root.SetArgs(append([]string{"--server", l.socket}, args...))
 	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
@@ -159,14 +159,14 @@ func TestWhereVMsAre(t *testing.T) {
 	}
 	t.Setenv("GRANGE_SOCKET", "/nonexistent")
 	a := &app.App{Out: l.t.Output(), Err: l.t.Output()}
-	root := a.Tree(app.Group{Title: "Virtual machines", Commands: commandsOfVMs(a)})
+	root := a.Tree(app.Group{Title: "Virtual machines", Commands: Commands(a)})
 	root.SetArgs([]string{"vm", "list"})
 	if _, err := root.ExecuteContextC(t.Context()); app.CodeOf(err) != "no-agent" {
 		t.Errorf("$GRANGE_SOCKET: %v", err)
 	}
 	t.Setenv("GRANGE_SERVER", "/nonexistent/server.sock")
 	a = &app.App{Out: l.t.Output(), Err: l.t.Output()}
-	root = a.Tree(app.Group{Title: "Virtual machines", Commands: commandsOfVMs(a)})
+	root = a.Tree(app.Group{Title: "Virtual machines", Commands: Commands(a)})
 	root.SetArgs([]string{"vm", "list"})
 	if _, err := root.ExecuteContextC(t.Context()); app.CodeOf(err) != "no-server" {
 		t.Errorf("$GRANGE_SERVER: %v", err)
