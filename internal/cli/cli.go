@@ -14,6 +14,7 @@ import (
 
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/cli/app"
+	"github.com/grange-project/grange/internal/cli/job"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/cli/tune"
 	"github.com/grange-project/grange/internal/cli/vm"
@@ -53,7 +54,7 @@ func Main(args []string) int {
 // grange is the whole command line.
 func grange(a *app.App) *cobra.Command {
 	return a.Tree(
-		app.Group{Title: "Jobs", Commands: append(commandsOfJobs(a), hookCommand(a))},
+		app.Group{Title: "Jobs", Commands: append(job.Commands(a), hookCommand(a))},
 		app.Group{Title: "Virtual machines", Commands: vm.Commands(a)},
 		app.Group{Title: "Hosts", Commands: slices.Concat(commandsOfAgent(a), commandsOfHosts(a), tune.Commands(a))},
 		app.Group{Title: "Batch systems", Commands: commandsOfBatchSystems(a)},

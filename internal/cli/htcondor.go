@@ -19,6 +19,7 @@ import (
 	"github.com/grange-project/grange/internal/batch/htcondor"
 	"github.com/grange-project/grange/internal/classad"
 	"github.com/grange-project/grange/internal/cli/app"
+	"github.com/grange-project/grange/internal/cli/job"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/runner"
 	"github.com/grange-project/grange/internal/version"
@@ -84,7 +85,7 @@ by itself.`,
 			}
 			a.SiteSocket(cmd)
 			words := condorExec(a.Socket, w, args)
-			again := a.Tree(app.Group{Title: "Jobs", Commands: commandsOfJobs(a.App)}) // which sets a.socket anew
+			again := a.Tree(app.Group{Title: "Jobs", Commands: job.Commands(a.App)}) // which sets a.socket anew
 			again.SetArgs(words)
 			return again.ExecuteContext(cmd.Context())
 		},

@@ -13,6 +13,7 @@ import (
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/batch/slurm"
 	"github.com/grange-project/grange/internal/cli/app"
+	"github.com/grange-project/grange/internal/cli/job"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -83,7 +84,7 @@ func (a ociCommands) ociRun() *cobra.Command {
 				app.PrintError(a.Err, err)
 				return app.ExitError{Status: batch.ExitNever}
 			}
-			return execInPlace(cmd.Context(), a.App, farm.Slurm, c.Image, c.Shape, c.Args)
+			return job.ExecInPlace(cmd.Context(), a.App, farm.Slurm, c.Image, c.Shape, c.Args)
 		}}
 	cmd.Flags().StringVar(&words, "words", slurm.Words, "`DIR` in which the prolog leaves messages")
 	return cmd

@@ -1,4 +1,4 @@
-package cli
+package job
 
 import (
 	"context"
@@ -92,8 +92,8 @@ signal. Exit status 197: no VM was started, and a retry would not help.`,
 	return cmd
 }
 
-// execInPlace runs a command in the place of a job of the batch system, as `grange exec --batch` does.
-func execInPlace(ctx context.Context, a *app.App, system farm.BatchSystem, image, shape string,
+// ExecInPlace runs a command in the place of a job of the batch system, as `grange exec --batch` does.
+func ExecInPlace(ctx context.Context, a *app.App, system farm.BatchSystem, image, shape string,
 	command []string) error {
 	return execCommands{a}.exec(ctx, &execFlags{batch: string(system), image: image, shape: shape, wait: true}, command)
 }

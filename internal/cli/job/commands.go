@@ -1,5 +1,5 @@
 // Package job has the commands that run jobs, and those of the images that they run in.
-package cli
+package job
 
 import (
 	"github.com/spf13/cobra"
@@ -7,7 +7,7 @@ import (
 	"github.com/grange-project/grange/internal/cli/app"
 )
 
-// commandsOfJobs are the commands of jobs, and of the images that they run in.
-func commandsOfJobs(a *app.App) []*cobra.Command {
+// Commands are the commands of jobs, and of the images that they run in.
+func Commands(a *app.App) []*cobra.Command {
 	return []*cobra.Command{execCommands{a}.execCommand(), imageCommands{a}.imageCommand()}
 }
