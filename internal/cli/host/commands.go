@@ -1,5 +1,5 @@
 // Package host has the commands of hosts: this one, recorded ones, and those of the fleet.
-package cli
+package host
 
 import (
 	"github.com/spf13/cobra"
@@ -7,7 +7,7 @@ import (
 	"github.com/grange-project/grange/internal/cli/app"
 )
 
-// commandsOfHosts are the commands of hosts.
-func commandsOfHosts(a *app.App) []*cobra.Command {
+// Commands are the commands of hosts.
+func Commands(a *app.App) []*cobra.Command {
 	return []*cobra.Command{hostCommands{a}.hostCommand(), selftestCommands{a}.selftestCommand()}
 }

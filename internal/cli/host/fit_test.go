@@ -1,4 +1,4 @@
-package cli
+package host
 
 import (
 	"bytes"
@@ -13,14 +13,14 @@ import (
 )
 
 // epyc is a recorded host of 2 sockets × 4 nodes × 6 cores × 2 threads.
-const epyc = "../topology/testdata/AMD-17h-Zen-2xEpyc-7451.derived.tar.bz2"
+const epyc = "../../topology/testdata/AMD-17h-Zen-2xEpyc-7451.derived.tar.bz2"
 
 // fit runs `grange host fit`.
 func fit(t *testing.T, args ...string) (out string, err error) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	a := &app.App{Out: &stdout, Err: &stderr}
-	root := a.Tree(app.Group{Title: "Hosts", Commands: commandsOfHosts(a)})
+	root := a.Tree(app.Group{Title: "Hosts", Commands: Commands(a)})
 	root.SetArgs(append([]string{"host", "fit"}, args...))
 	err = root.ExecuteContext(t.Context())
 	return stdout.String(), err
@@ -106,7 +106,7 @@ func TestHostFitNonsense(t *testing.T) {
 	} {
 		var stdout, stderr bytes.Buffer
 		a := &app.App{Out: &stdout, Err: &stderr}
-		root := a.Tree(app.Group{Title: "Hosts", Commands: commandsOfHosts(a)})
+		root := a.Tree(app.Group{Title: "Hosts", Commands: Commands(a)})
 		root.SetArgs(append([]string{"host", "fit", "--cpus", "1", "--memory", "1G", "--from", epyc}, args...))
 		if err := root.ExecuteContext(t.Context()); err != (app.ExitError{Status: app.ExitUsage}) ||
 			!strings.Contains(stderr.String(), "try: ") || strings.Contains(stderr.String(), "1 vCPUs") {
