@@ -14,6 +14,7 @@ import (
 
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/cli/app"
+	"github.com/grange-project/grange/internal/cli/batchsystem"
 	"github.com/grange-project/grange/internal/cli/host"
 	"github.com/grange-project/grange/internal/cli/job"
 	"github.com/grange-project/grange/internal/cli/output"
@@ -58,7 +59,7 @@ func grange(a *app.App) *cobra.Command {
 		app.Group{Title: "Jobs", Commands: append(job.Commands(a), hookCommand(a))},
 		app.Group{Title: "Virtual machines", Commands: vm.Commands(a)},
 		app.Group{Title: "Hosts", Commands: slices.Concat(commandsOfAgent(a), host.Commands(a), tune.Commands(a))},
-		app.Group{Title: "Batch systems", Commands: commandsOfBatchSystems(a)},
+		app.Group{Title: "Batch systems", Commands: batchsystem.Commands(a)},
 		app.Group{Title: "Fleet", Commands: slices.Concat(commandsOfServer(a), commandsOfFleet(a))},
 		app.Group{Title: "Access", Commands: commandsOfAccess(a)},
 		app.Group{Title: "", Commands: []*cobra.Command{manCommand()}})

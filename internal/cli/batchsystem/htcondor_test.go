@@ -1,4 +1,4 @@
-package cli
+package batchsystem
 
 import (
 	"bytes"
@@ -42,7 +42,7 @@ func runCondor(t *testing.T, input string, args ...string) (string, error) {
 	}
 	var out bytes.Buffer
 	a := &app.App{Out: &out, Err: &out}
-	root := a.Tree(app.Group{Title: "Batch systems", Commands: commandsOfBatchSystems(a)})
+	root := a.Tree(app.Group{Title: "Batch systems", Commands: Commands(a)})
 	root.SetArgs(append([]string{"htcondor"}, args...))
 	err := root.Execute()
 	return out.String(), err

@@ -1,5 +1,5 @@
 // Package batchsystem has the commands of batch systems: their installation and check, and what their hooks call.
-package cli
+package batchsystem
 
 import (
 	"github.com/spf13/cobra"
@@ -7,8 +7,8 @@ import (
 	"github.com/grange-project/grange/internal/cli/app"
 )
 
-// commandsOfBatchSystems are the commands of batch systems.
-func commandsOfBatchSystems(a *app.App) []*cobra.Command {
+// Commands are the commands of batch systems.
+func Commands(a *app.App) []*cobra.Command {
 	return []*cobra.Command{
 		slurmCommands{a}.slurmCommand(), gridEngineCommands{a}.gridEngineCommand(),
 		condorCommands{a}.htcondorCommand(), pbsCommands{a}.pbsCommand(), lsfCommands{a}.lsfCommand(),
