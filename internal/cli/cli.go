@@ -15,6 +15,7 @@ import (
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/batchsystem"
+	"github.com/grange-project/grange/internal/cli/fleet"
 	"github.com/grange-project/grange/internal/cli/host"
 	"github.com/grange-project/grange/internal/cli/job"
 	"github.com/grange-project/grange/internal/cli/output"
@@ -60,7 +61,7 @@ func grange(a *app.App) *cobra.Command {
 		app.Group{Title: "Virtual machines", Commands: vm.Commands(a)},
 		app.Group{Title: "Hosts", Commands: slices.Concat(commandsOfAgent(a), host.Commands(a), tune.Commands(a))},
 		app.Group{Title: "Batch systems", Commands: batchsystem.Commands(a)},
-		app.Group{Title: "Fleet", Commands: slices.Concat(commandsOfServer(a), commandsOfFleet(a))},
+		app.Group{Title: "Fleet", Commands: slices.Concat(commandsOfServer(a), fleet.Commands(a))},
 		app.Group{Title: "Access", Commands: commandsOfAccess(a)},
 		app.Group{Title: "", Commands: []*cobra.Command{manCommand()}})
 }

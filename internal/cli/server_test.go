@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/cli/app"
+	"github.com/grange-project/grange/internal/cli/fleet"
 	"github.com/grange-project/grange/internal/store/storetest/postgres"
 )
 
@@ -107,7 +108,7 @@ func ask(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
 	a := &app.App{Out: &out, Err: io.Discard}
-	root := a.Tree(app.Group{Title: "Fleet", Commands: slices.Concat(commandsOfServer(a), commandsOfFleet(a))})
+	root := a.Tree(app.Group{Title: "Fleet", Commands: slices.Concat(commandsOfServer(a), fleet.Commands(a))})
 	root.SetArgs(args)
 	err := root.ExecuteContext(t.Context())
 	return out.String(), err

@@ -1,5 +1,5 @@
 // Package fleet has the commands of what a fleet consists of: cells, projects, shapes, networks, the farm's file.
-package cli
+package fleet
 
 import (
 	"github.com/spf13/cobra"
@@ -7,8 +7,8 @@ import (
 	"github.com/grange-project/grange/internal/cli/app"
 )
 
-// commandsOfFleet are the commands of what a fleet consists of.
-func commandsOfFleet(a *app.App) []*cobra.Command {
+// Commands are the commands of what a fleet consists of.
+func Commands(a *app.App) []*cobra.Command {
 	return []*cobra.Command{
 		cellCommands{a}.cellCommand(), projectCommands{a}.projectCommand(), catalogueCommands{a}.shapeCommand(),
 		catalogueCommands{a}.networkCommand(), farmCommands{a}.applyCommand(), farmCommands{a}.diffCommand(),
