@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/cli/access"
 	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/batchsystem"
 	"github.com/grange-project/grange/internal/cli/fleet"
@@ -62,7 +63,7 @@ func grange(a *app.App) *cobra.Command {
 		app.Group{Title: "Hosts", Commands: slices.Concat(commandsOfAgent(a), host.Commands(a), tune.Commands(a))},
 		app.Group{Title: "Batch systems", Commands: batchsystem.Commands(a)},
 		app.Group{Title: "Fleet", Commands: slices.Concat(commandsOfServer(a), fleet.Commands(a))},
-		app.Group{Title: "Access", Commands: commandsOfAccess(a)},
+		app.Group{Title: "Access", Commands: access.Commands(a)},
 		app.Group{Title: "", Commands: []*cobra.Command{manCommand()}})
 }
 

@@ -1,5 +1,5 @@
 // Package access has the commands of who may do what in the fleet, and who did.
-package cli
+package access
 
 import (
 	"github.com/spf13/cobra"
@@ -7,8 +7,8 @@ import (
 	"github.com/grange-project/grange/internal/cli/app"
 )
 
-// commandsOfAccess are the commands of who may do what in the fleet, and who did.
-func commandsOfAccess(a *app.App) []*cobra.Command {
+// Commands are the commands of who may do what in the fleet, and who did.
+func Commands(a *app.App) []*cobra.Command {
 	return []*cobra.Command{
 		userCommands{a}.userCommand(), tokenCommands{a}.tokenCommand(), authCommands{a}.authCommand(),
 		auditCommands{a}.auditCommand(),
