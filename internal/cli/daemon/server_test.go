@@ -1,4 +1,4 @@
-package cli
+package daemon
 
 import (
 	"bytes"
@@ -82,7 +82,7 @@ func startServer(t *testing.T, args ...string) serverRun {
 	r := serverRun{socket: filepath.Join(t.TempDir(), "s"), log: &serverLog{}, ended: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	a := &app.App{Out: io.Discard, Err: r.log}
-	root := a.Tree(app.Group{Title: "Fleet", Commands: commandsOfServer(a)})
+	root := a.Tree(app.Group{Title: "Fleet", Commands: ServerCommands(a)})
 	root.SetArgs(append([]string{"server", "--socket", r.socket}, args...))
 	var err error
 	go func() {
@@ -108,7 +108,7 @@ func ask(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
 	a := &app.App{Out: &out, Err: io.Discard}
-	root := a.Tree(app.Group{Title: "Fleet", Commands: slices.Concat(commandsOfServer(a), fleet.Commands(a))})
+	root := a.Tree(app.Group{Title: "Fleet", Commands: slices.Concat(ServerCommands(a), fleet.Commands(a))})
 	root.SetArgs(args)
 	err := root.ExecuteContext(t.Context())
 	return out.String(), err

@@ -1,5 +1,5 @@
 // Package daemon has the commands that run the agent and the server, and those of the server's own data.
-package cli
+package daemon
 
 import (
 	"github.com/spf13/cobra"
@@ -7,12 +7,12 @@ import (
 	"github.com/grange-project/grange/internal/cli/app"
 )
 
-// commandsOfAgent are the commands of a host's agent.
-func commandsOfAgent(a *app.App) []*cobra.Command {
+// AgentCommands are the commands of a host's agent.
+func AgentCommands(a *app.App) []*cobra.Command {
 	return []*cobra.Command{agentCommands{a}.agentCommand()}
 }
 
-// commandsOfServer are the commands of a fleet's servers and their database.
-func commandsOfServer(a *app.App) []*cobra.Command {
+// ServerCommands are the commands of a fleet's servers and their database.
+func ServerCommands(a *app.App) []*cobra.Command {
 	return []*cobra.Command{serverCommands{a}.serverCommand(), serverCommands{a}.storeCommand()}
 }

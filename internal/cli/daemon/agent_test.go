@@ -1,4 +1,4 @@
-package cli
+package daemon
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ func TestAgentCheck(t *testing.T) {
 	check := func(flags ...string) (string, error) {
 		var out bytes.Buffer
 		a := &app.App{Out: &out, Err: &out}
-		root := a.Tree(app.Group{Title: "Hosts", Commands: commandsOfAgent(a)})
+		root := a.Tree(app.Group{Title: "Hosts", Commands: AgentCommands(a)})
 		root.SetArgs(append([]string{"agent", "--check", "--config", file}, flags...))
 		err := root.ExecuteContext(t.Context())
 		return out.String(), err
