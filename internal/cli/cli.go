@@ -1,5 +1,5 @@
-// Package cli is the command line: one file a noun. It wires packages together and prints; it decides nothing about
-// VMs.
+// Package cli is the whole command line, of the commands in its folders: one for each heading of `grange --help`, one
+// file a noun. They parse, call what decides, and print; they decide nothing about VMs.
 package cli
 
 import (

@@ -47,7 +47,7 @@ func TestWithoutJSON(t *testing.T) {
 	}
 }
 
-// textOnly are the functions behind the commands of withoutJSON.
+// textOnly are the functions behind the commands of WithoutJSON.
 var textOnly = []string{"condorCronCommand", "condorPrepareCommand", "gridEngineSensor", "lsfElim", "recordHost", "runSim",
 	"tellLists", "vmConnect"}
 

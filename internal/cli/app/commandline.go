@@ -116,7 +116,7 @@ func OldFlag(flags *pflag.FlagSet, old, name string) *pflag.Flag {
 	return &f
 }
 
-// RenamedFlag is oldFlag with a notice to who uses it.
+// RenamedFlag is OldFlag with a notice to who uses it.
 func RenamedFlag(flags *pflag.FlagSet, old, name string) {
 	OldFlag(flags, old, name).Deprecated = "it is called --" + name + " now"
 }

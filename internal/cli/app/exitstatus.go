@@ -10,7 +10,7 @@ import (
 )
 
 // Exit statuses of our own. Those of jobs pass through `grange exec` as they are. What a check found has statuses other
-// than exitFailed and exitUsage, so that a script can tell it from a check that did not happen.
+// than ExitFailed and ExitUsage, so that a script can tell it from a check that did not happen.
 const (
 	ExitFailed = 1
 	ExitUsage  = 2

@@ -67,7 +67,7 @@ func FileOf(w io.Writer) (*os.File, bool) {
 }
 
 // Text is where text for people goes: whatever it is made of, nothing in it moves the cursor, starts a terminal's
-// command or reorders what is read. What is raw by nature (JSON, recordings, a console) goes to rawOf it.
+// command or reorders what is read. What is raw by nature (JSON, recordings, a console) goes to RawOf it.
 type Text struct{ To io.Writer }
 
 // Write writes p with all that is not printed as Go writes it in a string.
@@ -108,7 +108,7 @@ func Visible(s string) string {
 	return b.String()
 }
 
-// OneLine is visible for text that must stay a line, or a cell of a table.
+// OneLine is Visible for text that must stay a line, or a cell of a table.
 func OneLine(s string) string {
 	return strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(Visible(s))
 }
