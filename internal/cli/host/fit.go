@@ -158,13 +158,13 @@ func (a fitCommands) fitVMs(ctx context.Context, f fitFlags) error {
 		return err
 	}
 	req.Allowed = host.Online
-	h := fitHost{room: room}
+	h := fitHost{Trial: numa.Trial{Room: room}}
 	for _, text := range f.beside {
 		if err := h.putBeside(text, req); err != nil {
 			return err
 		}
 	}
-	h.leave()
+	h.Remove(h.leaving)
 	report := fitReport{Host: tree.Name}
 	for i := range f.count {
 		vm, err := h.place(fmt.Sprintf("VM %d", i+1), req, f.repack)
@@ -173,12 +173,14 @@ func (a fitCommands) fitVMs(ctx context.Context, f fitFlags) error {
 		}
 		report.VMs = append(report.VMs, vm)
 		if !vm.Fits {
-			report.Instead = smaller(h.room, req)
+			if small, ok := numa.Smaller(h.Room, req); ok {
+				report.Instead = &fitSize{CPUs: small.VCPUs, Memory: small.Memory.String()}
+			}
 			break
 		}
 	}
-	report.Free = h.room.Free.String()
-	if err := a.printFit(report, h.room); err != nil {
+	report.Free = h.Room.Free.String()
+	if err := a.printFit(report, h.Room); err != nil {
 		return err
 	}
 	if !report.VMs[len(report.VMs)-1].Fits {
