@@ -23,7 +23,7 @@ func TestCondorExec(t *testing.T) {
 	}
 }
 
-// run is the command line with the given input.
+// runCondor runs a command for HTCondor with the given input.
 func runCondor(t *testing.T, input string, args ...string) (string, error) {
 	t.Helper()
 	if input != "" {
@@ -40,11 +40,17 @@ func runCondor(t *testing.T, input string, args ...string) (string, error) {
 		os.Stdin = file
 		defer func() { os.Stdin = old }()
 	}
+	return run(t, append([]string{"htcondor"}, args...)...)
+}
+
+// run runs a command of batch systems, and gives what it prints and its error.
+func run(t *testing.T, args ...string) (string, error) {
+	t.Helper()
 	var out bytes.Buffer
 	a := &app.App{Out: &out, Err: &out}
 	root := a.Tree(app.Group{Title: "Batch systems", Commands: Commands(a)})
-	root.SetArgs(append([]string{"htcondor"}, args...))
-	err := root.Execute()
+	root.SetArgs(args)
+	err := root.ExecuteContext(t.Context())
 	return out.String(), err
 }
 

@@ -1,4 +1,4 @@
-package cli
+package batchsystem
 
 import (
 	"bytes"
@@ -26,7 +26,7 @@ func TestInstallJSON(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	recorded, err := filepath.Abs("../batch/gridengine/testdata")
+	recorded, err := filepath.Abs("../../batch/gridengine/testdata")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,8 @@ func TestInstallJSON(t *testing.T) {
 		{"gridengine install --queue vm.q --links " + dir + "/links --grange /bin/true", "changes", true},
 	} {
 		var printed bytes.Buffer
-		root := grange(&app.App{Out: &printed, Err: io.Discard})
+		a := &app.App{Out: &printed, Err: io.Discard}
+		root := a.Tree(app.Group{Title: "Batch systems", Commands: Commands(a)})
 		root.SetArgs(append(strings.Fields(c.args), "--json"))
 		err := root.ExecuteContext(t.Context())
 		out := printed.String()
@@ -81,7 +82,7 @@ func TestInstallJSON(t *testing.T) {
 // error.
 func TestCheckStatus(t *testing.T) {
 	// a recorded one without grange's own files
-	check := []string{"lsf", "check", "--root", "../batch/lsf/testdata/site", "--conf", "/opt/lsf/conf/lsf.conf"}
+	check := []string{"lsf", "check", "--root", "../../batch/lsf/testdata/site", "--conf", "/opt/lsf/conf/lsf.conf"}
 	for _, more := range []string{"--json", ""} {
 		out, err := run(t, strings.Fields(strings.Join(append(check, more), " "))...)
 		if status := (app.ExitError{}); !errors.As(err, &status) || status.Status != app.ExitFailed {
