@@ -25,6 +25,7 @@ type App struct {
 	Err    io.Writer
 }
 
+// Client is a client of the agent.
 func (a *App) Client() *api.Client { return api.NewClient(a.Socket) }
 
 // Tree is the command line with these commands, which refuses what makes no sense.
@@ -66,6 +67,7 @@ type Group struct {
 	Commands []*cobra.Command
 }
 
+// PrintJSON prints a value as indented JSON.
 func (a *App) PrintJSON(v any) error {
 	encoder := output.NewJSON(a.Out)
 	encoder.SetIndent("", "  ")

@@ -72,6 +72,7 @@ func (a *App) CompleteNames(cmd *cobra.Command, args []string, typed string,
 	return Beginning(typed, "", names), cobra.ShellCompDirectiveNoFileComp
 }
 
+// CompleteHosts offers the hosts of the fleet that are not named yet.
 func (a *App) CompleteHosts(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	c, err := a.Fleet()
 	if err != nil {
@@ -92,6 +93,7 @@ func (a *App) CompleteHosts(cmd *cobra.Command, args []string, typed string) ([]
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
+// CompleteImages offers the images of this host.
 func (a *App) CompleteImages(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	images, err := a.Client().Images(cmd.Context())
 	if err != nil {
@@ -104,6 +106,7 @@ func (a *App) CompleteImages(cmd *cobra.Command, _ []string, _ string) ([]string
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
+// NamesOf returns the name of each.
 func NamesOf[T any](all []T, name func(T) string) []string {
 	names := make([]string, len(all))
 	for i, v := range all {
@@ -112,6 +115,7 @@ func NamesOf[T any](all []T, name func(T) string) []string {
 	return names
 }
 
+// BatchWords are the batch systems that run jobs of ours.
 func BatchWords() []string {
 	var words []string
 	for _, s := range systems.WithJobs() {

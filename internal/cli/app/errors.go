@@ -40,6 +40,7 @@ func PrintError(w io.Writer, err error) {
 	}
 }
 
+// Explain returns what an error says, and what to try.
 func Explain(err error) (message, hint string) {
 	problem, own := new(api.Problem), new(farm.Error)
 	switch {

@@ -64,6 +64,8 @@ var ExitStatuses = []struct {
 // ExitError carries an exit status through cobra. Its message was printed, or there is none.
 type ExitError struct{ Status int }
 
+func (e ExitError) Error() string { return fmt.Sprintf("exit status %d", e.Status) }
+
 // StatusOf is the one table from errors to exit statuses, for commands other than exec.
 func StatusOf(err error) int {
 	if own := new(farm.Error); errors.As(err, &own) && own.Code == farm.CodeUsage {
@@ -76,5 +78,3 @@ func StatusOf(err error) int {
 type DeathError struct{ Signal syscall.Signal }
 
 func (e DeathError) Error() string { return "death by " + e.Signal.String() }
-
-func (e ExitError) Error() string { return fmt.Sprintf("exit status %d", e.Status) }

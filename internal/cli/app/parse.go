@@ -6,6 +6,7 @@ import (
 	"time"
 )
 
+// ParseTags reads KEY=VALUE words.
 func ParseTags(words []string) (map[string]string, error) {
 	tags := map[string]string{}
 	for _, word := range words {
@@ -43,6 +44,7 @@ func ParseExpiry(text string, now time.Time) (*time.Time, error) {
 	return &at, nil
 }
 
+// UnknownWord is the error of a flag whose value is none of the known ones.
 func UnknownWord(flag, value string, known []string) error {
 	return Usage("write "+strings.Join(known, ", "), "invalid --%s %q", flag, value)
 }

@@ -164,6 +164,7 @@ func (a *App) Each(names []string, done string, do func(string) error) error {
 // maxToken bounds what is read of a token's file.
 const maxToken = 4096
 
+// JoinToken reads a join token from a file, or from standard input where path is "-".
 func JoinToken(path string) (string, error) {
 	from := io.Reader(os.Stdin)
 	if path != "-" {

@@ -18,6 +18,7 @@ type Table[T any] struct {
 	Line func(T) []any
 }
 
+// Print prints all as lines of the table, or as JSON.
 func (t Table[T]) Print(a *App, all []T) error {
 	if a.JSON {
 		return a.PrintJSON(slices.Concat([]T{}, all))

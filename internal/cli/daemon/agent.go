@@ -72,7 +72,7 @@ func checkMungeKey(path string) error {
 }
 
 // printChecked prints what was found sound.
-func (a agentCommands) printChecked(path string) error {
+func printChecked(a *app.App, path string) error {
 	text := path + " is sound"
 	if _, err := os.Stat(path); err != nil {
 		text = "no file " + path + ": all defaults hold"

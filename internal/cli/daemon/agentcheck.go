@@ -43,7 +43,7 @@ func (a agentCommands) checkAgent(ctx context.Context, c config.Agent, path stri
 		fmt.Fprintln(a.Err, "grange: note:", text)
 	}
 	if !a.JSON {
-		if err := a.printChecked(path); err != nil { // also where what follows finds a fault
+		if err := printChecked(a.App, path); err != nil { // also where what follows finds a fault
 			return err
 		}
 	}

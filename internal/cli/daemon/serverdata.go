@@ -59,7 +59,7 @@ func (a serverCommands) checkServer(ctx context.Context, c config.Server, path s
 		}
 	}
 	if !a.JSON {
-		if err := (agentCommands{a.App}).printChecked(path); err != nil {
+		if err := printChecked(a.App, path); err != nil {
 			return err
 		}
 	}

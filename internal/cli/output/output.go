@@ -81,6 +81,7 @@ func (w Text) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// RawOf is the writer below text for people; what is no text for people is written there.
 func RawOf(w io.Writer) io.Writer {
 	if t, ok := w.(Text); ok {
 		return t.To
@@ -142,17 +143,18 @@ func (w printedJSON) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// columns is a table for people.
-type columns struct{ *tabwriter.Writer }
+// Columns is a table for people.
+type Columns struct{ *tabwriter.Writer }
 
-func NewColumns(w io.Writer) columns { return columns{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)} }
+// NewColumns is a table that is printed to w when it is flushed.
+func NewColumns(w io.Writer) Columns { return Columns{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)} }
 
 // Write writes cells and lines: tabs and line breaks in them are the table's. (Other characters mean something to
 // tabwriter, too.)
-func (c columns) Write(p []byte) (int, error) { return Text{c.Writer}.Write(p) }
+func (c Columns) Write(p []byte) (int, error) { return Text{c.Writer}.Write(p) }
 
 // Row writes a line of the table, of cells that may hold anything.
-func (c columns) Row(cells ...any) {
+func (c Columns) Row(cells ...any) {
 	for i, cell := range cells {
 		if i > 0 {
 			io.WriteString(c.Writer, "\t")
