@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -35,9 +36,9 @@ func TestSenselessCommandLines(t *testing.T) {
 		{"exec --wait --no-wait -- true", "[no-wait wait]", "`grange exec --help`"},
 		{"exec", "no command", "grange exec -- COMMAND"},
 	} {
-		text, err := runCommand(t, strings.Fields(c.args)...)
+		text, err := run(t, strings.Fields(c.args)...)
 		own := new(farm.Error)
-		if !errors.As(err, &own) || statusOf(err) != exitUsage || text != "" {
+		if !errors.As(err, &own) || app.StatusOf(err) != app.ExitUsage || text != "" {
 			t.Errorf("%s: %v, printed %q", c.args, err, text)
 			continue
 		}
@@ -48,15 +49,15 @@ func TestSenselessCommandLines(t *testing.T) {
 }
 
 func TestCommandsThatHoldOthersShowHelp(t *testing.T) {
-	a := &app{}
-	for _, c := range append(a.root().Commands(), a.root()) {
+	a := &app.App{}
+	for _, c := range append(grange(a).Commands(), grange(a)) {
 		// which is a command itself: it would serve
 		if !c.HasSubCommands() || c.Name() == "help" || c.Name() == "server" {
 			continue
 		}
 		path := strings.Fields(c.CommandPath())[1:]
-		text, err := runCommand(t, path...)
-		if again, _ := runCommand(t, append(path, "help")...); again != text {
+		text, err := run(t, path...)
+		if again, _ := run(t, append(path, "help")...); again != text {
 			t.Errorf("%s help: %s", c.CommandPath(), again)
 		}
 		if err != nil || !strings.Contains(text, c.CommandPath()+" [command]") ||
@@ -77,18 +78,18 @@ func TestCommandsCheckArguments(t *testing.T) {
 			t.Errorf("%s takes any word", c.CommandPath())
 		}
 	}
-	walk((&app{}).root())
+	walk(grange(&app.App{}))
 }
 
 func TestNoAgent(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "agent.sock")
-	_, err := runCommand(t, "vm", "list", "--socket", socket)
+	_, err := run(t, "vm", "list", "--socket", socket)
 	var b bytes.Buffer
-	printError(&b, err)
+	app.PrintError(&b, err)
 	want := "grange: no agent answers on " + socket +
 		": no such file or directory [no-agent]\n  try: start it with `grange agent`, or name its socket with " +
 		"--socket\n"
-	if b.String() != want || statusOf(err) != exitFailed {
+	if b.String() != want || app.StatusOf(err) != app.ExitFailed {
 		t.Errorf("%q\nwant %q", b.String(), want)
 	}
 }
@@ -104,12 +105,12 @@ func TestErrorsMoveNoCursor(t *testing.T) {
 			"grange: open a\\xffb\\u202ec: file does not exist\n"},
 		{&fs.PathError{Op: "open", Path: "a\ngrange: fine", Err: fs.ErrNotExist},
 			"grange: open a\n    grange: fine: file does not exist\n"},
-		{usage("write \x07", "größer 中\x00"), "grange: größer 中\\x00 [usage]\n  try: write \\a\n"},
+		{app.Usage("write \x07", "größer 中\x00"), "grange: größer 中\\x00 [usage]\n  try: write \\a\n"},
 		{&url.Error{Op: "Get", URL: "http://agent/v1/vms", Err: errors.New("EOF")},
 			"grange: the agent did not answer: EOF [no-agent]\n"},
 	} {
 		var b bytes.Buffer
-		if printError(&b, c.err); !strings.HasPrefix(b.String(), c.want) {
+		if app.PrintError(&b, c.err); !strings.HasPrefix(b.String(), c.want) {
 			t.Errorf("%q, want %q", b.String(), c.want)
 		}
 	}
@@ -117,11 +118,24 @@ func TestErrorsMoveNoCursor(t *testing.T) {
 
 // TestRenamedFlags: the old name of a flag works for one more release, and says what the new one is.
 func TestRenamedFlags(t *testing.T) {
-	text, err := runCommand(t, "host", "fit", "--cpus", "1", "--memory", "64M", "--pages", "3x")
+	text, err := run(t, "host", "fit", "--cpus", "1", "--memory", "64M", "--pages", "3x")
 	if err == nil || !strings.Contains(text, "it is called --page-size now") {
 		t.Errorf("%v: %s", err, text)
 	}
-	if text, _ := runCommand(t, "host", "fit", "--help"); strings.Contains(text, "--pages") {
+	if text, _ := run(t, "host", "fit", "--help"); strings.Contains(text, "--pages") {
 		t.Errorf("help has the old name:\n%s", text)
 	}
+}
+
+// run runs the command line, and gives what it prints and its error.
+func run(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	a := &app.App{Out: &out, Err: &out}
+	root := grange(a)
+	root.SetArgs(args)
+	root.SetOut(&out)
+	root.SetErr(&out)
+	err := root.ExecuteContext(t.Context())
+	return out.String(), err
 }

@@ -16,7 +16,9 @@ import (
 
 	"github.com/grange-project/grange/internal/apiserver"
 	"github.com/grange-project/grange/internal/authn"
-	"github.com/grange-project/grange/internal/config"
+	"github.com/grange-project/grange/internal/batch/systems"
+	"github.com/grange-project/grange/internal/cli/app"
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/server"
 	"github.com/grange-project/grange/internal/store"
 )
@@ -36,9 +38,15 @@ func newFarmLab(t *testing.T) *farmLab {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var brokers []string
+	for _, k := range systems.All {
+		if k.Name != farm.ExecDriver { // which needs a configuration
+			brokers = append(brokers, string(k.Name))
+		}
+	}
 	log := slog.New(slog.DiscardHandler)
 	s := server.New(server.Options{Store: st, CAKeyFile: filepath.Join(t.TempDir(), "ca.key"), Log: log,
-		URL: "https://server.example.org:7480", Brokers: brokerNames(config.Server{})})
+		URL: "https://server.example.org:7480", Brokers: brokers})
 	api := apiserver.New(apiserver.Options{Server: s, Log: log, Authn: authn.New(authn.Options{Directory: s})})
 	door, err := apiserver.ListenSocket(l.socket, 0o666)
 	if err != nil {
@@ -64,8 +72,8 @@ func newFarmLab(t *testing.T) *farmLab {
 func (l *farmLab) run(stdin string, args ...string) (string, error) {
 	l.t.Helper()
 	var out bytes.Buffer
-	a := &app{out: &out, err: &out}
-	root := a.root()
+	a := &app.App{Out: &out, Err: &out}
+	root := grange(a)
 	root.SetArgs(args)
 	root.SetIn(strings.NewReader(stdin))
 	err := root.ExecuteContext(l.t.Context())
@@ -118,13 +126,13 @@ For whom:
   project atlas could make no VMs any more: the one cell that is for it takes none: atlas-io is closed (disks)
 
 0 to make, 1 to change, 0 to delete. Exactly this: grange apply -f `
-	var status exitError
-	if !errors.As(err, &status) || status.status != exitDiffers || !strings.HasPrefix(out, want) {
+	var status app.ExitError
+	if !errors.As(err, &status) || status.Status != app.ExitDiffers || !strings.HasPrefix(out, want) {
 		t.Errorf("%v (-want +got):\n%s", err, cmp.Diff(want, out))
 	}
 	_, plan, _ := strings.Cut(strings.TrimSpace(out), "--plan ")
 	l.must("cell", "close", "atlas-io", "--reason", "other")
-	if _, err := l.run("", "apply", "-f", closed, "--plan", plan); codeOf(err) != "other-plan" {
+	if _, err := l.run("", "apply", "-f", closed, "--plan", plan); app.CodeOf(err) != "other-plan" {
 		t.Errorf("another plan than was shown: %v", err)
 	}
 	l.must("apply", "-f", closed)
@@ -135,7 +143,7 @@ For whom:
 	if out := l.must("cell", "open", "atlas-io"); !strings.Contains(out, "new VMs            open") {
 		t.Error(out)
 	}
-	if _, err := l.run("[cells.x]\nopne = true\n", "diff", "-f", "-"); codeOf(err) != "bad-farm" ||
+	if _, err := l.run("[cells.x]\nopne = true\n", "diff", "-f", "-"); app.CodeOf(err) != "bad-farm" ||
 		!strings.Contains(err.Error(), "standard input: line 2: unknown key") {
 		t.Error(err)
 	}
@@ -157,7 +165,7 @@ func TestTokensAndRolesOnTheCommandLine(t *testing.T) {
 		t.Error(out)
 	}
 	// an operator of the cell, by a token for a project alone
-	if _, err := l.run("", "cell", "close", "atlas-io"); codeOf(err) != "no-role" {
+	if _, err := l.run("", "cell", "close", "atlas-io"); app.CodeOf(err) != "no-role" {
 		t.Error(err)
 	}
 	if out := l.must("auth", "explain", "cell.close", "cell:atlas-io"); !strings.HasPrefix(out,
@@ -170,7 +178,7 @@ func TestTokensAndRolesOnTheCommandLine(t *testing.T) {
 	if err := os.Chmod(file, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.run("", "auth", "whoami"); codeOf(err) != "bad-token-file" {
+	if _, err := l.run("", "auth", "whoami"); app.CodeOf(err) != "bad-token-file" {
 		t.Error(err)
 	}
 	t.Setenv("GRANGE_TOKEN_FILE", "")
@@ -183,7 +191,7 @@ func TestTokensAndRolesOnTheCommandLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("GRANGE_TOKEN_FILE", file)
-	if _, err := l.run("", "auth", "whoami"); codeOf(err) != "not-known" {
+	if _, err := l.run("", "auth", "whoami"); app.CodeOf(err) != "not-known" {
 		t.Errorf("a token that was taken back: %v", err)
 	}
 	t.Setenv("GRANGE_TOKEN_FILE", "")
@@ -207,7 +215,7 @@ func TestJoinTokensAreTakenBack(t *testing.T) {
 	if out := l.must("host", "token", "list"); strings.Contains(out, id) {
 		t.Error(out)
 	}
-	if _, err := l.run("", "host", "token", "revoke", id); codeOf(err) != "no-token" {
+	if _, err := l.run("", "host", "token", "revoke", id); app.CodeOf(err) != "no-token" {
 		t.Error(err)
 	}
 }
@@ -245,7 +253,7 @@ func TestUsersGroupsAndCatalogueOnTheCommandLine(t *testing.T) {
 		{"token revoke none", "no-token"},
 	} {
 		out, err := l.run("", strings.Fields(c.args)...)
-		if err != nil && codeOf(err) != c.want || err == nil && !strings.Contains(out, c.want) {
+		if err != nil && app.CodeOf(err) != c.want || err == nil && !strings.Contains(out, c.want) {
 			t.Errorf("%s: %v\n%s", c.args, err, out)
 		}
 	}
@@ -258,8 +266,8 @@ func TestWatchOnTheCommandLine(t *testing.T) {
 		{"watch --kind cell --json", `"kind":"cell","id":"atlas-io","object":{`}} {
 		ctx, cancel := context.WithCancel(t.Context())
 		r, w := io.Pipe()
-		a := &app{out: w, err: w}
-		root := a.root()
+		a := &app.App{Out: w, Err: w}
+		root := grange(a)
 		root.SetArgs(strings.Fields(c.args))
 		ended := make(chan error, 1)
 		go func() { ended <- root.ExecuteContext(ctx) }()
@@ -283,12 +291,12 @@ func TestWatchOnTheCommandLine(t *testing.T) {
 			t.Errorf("%s: %s", c.args, line)
 		}
 		cancel()
-		if err := <-ended; !errors.As(err, new(exitError)) {
+		if err := <-ended; !errors.As(err, new(app.ExitError)) {
 			t.Errorf("%s: %v", c.args, err)
 		}
 		w.Close()
 	}
-	if _, err := l.run("", "watch", "--kind", "moon"); codeOf(err) != "usage" {
+	if _, err := l.run("", "watch", "--kind", "moon"); app.CodeOf(err) != "usage" {
 		t.Error(err)
 	}
 }
@@ -308,7 +316,7 @@ func TestVMUpdateOnTheCommandLine(t *testing.T) {
 	} {
 		_, err := l.run("", append([]string{"vm", "update", "atlas/web"}, strings.Fields(c.args)...)...)
 		if err != nil {
-			if codeOf(err) != c.want[0] {
+			if app.CodeOf(err) != c.want[0] {
 				t.Errorf("%q: %v", c.args, err)
 			}
 			continue
@@ -336,7 +344,7 @@ func TestCellImport(t *testing.T) {
 	}
 	for _, args := range [][]string{{"cell", "import"}, {"cell", "import", "--nova", nova, "--cells-default", "a"},
 		{"cell", "import", "--nova", "/nonexistent"}} {
-		if _, err := l.run("", args...); codeOf(err) != "usage" {
+		if _, err := l.run("", args...); app.CodeOf(err) != "usage" {
 			t.Errorf("%v: %v", args, err)
 		}
 	}

@@ -5,9 +5,11 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/internal/cli/app"
 )
 
-func (a *app) hookCommand() *cobra.Command {
+func hookCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "hook FILE [ARGUMENT...]",
 		Short: "Run the command in a hook file, for batch systems",
@@ -26,13 +28,13 @@ shell is dynamically linked, and would load libraries that the job's user choose
 				return cmd.Help()
 			}
 			if len(args) == 0 {
-				return usage(cmd.UseLine(), "no file")
+				return app.Usage(cmd.UseLine(), "no file")
 			}
 			words, err := hookWords(args[0])
 			if err != nil {
 				return err
 			}
-			again := a.root()
+			again := grange(a)
 			again.SetArgs(append(words, args[1:]...))
 			return again.ExecuteContext(cmd.Context())
 		},
@@ -44,7 +46,7 @@ shell is dynamically linked, and would load libraries that the job's user choose
 func hookWords(path string) ([]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, usage("", "the hook: %v", err)
+		return nil, app.Usage("", "the hook: %v", err)
 	}
 	var words []string
 	for line := range strings.Lines(string(text)) {
@@ -53,7 +55,7 @@ func hookWords(path string) ([]string, error) {
 		}
 	}
 	if len(words) == 0 || words[0] == "hook" {
-		return nil, usage("see `grange hook --help`", "%s holds no command", path)
+		return nil, app.Usage("see `grange hook --help`", "%s holds no command", path)
 	}
 	return words, nil
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/runner/runnertest"
 )
 
@@ -27,7 +28,7 @@ func TestBatchSocketIsTheSites(t *testing.T) {
 			Called("grange-exec-slurm", []string{"/bin/true"}, os.Getenv)[1:]...),
 	} {
 		var errs bytes.Buffer
-		root := (&app{out: io.Discard, err: &errs}).root()
+		root := grange(&app.App{Out: io.Discard, Err: &errs})
 		root.SetArgs(args)
 		if err := root.Execute(); f.Request != nil || f.Asked || err == nil {
 			t.Errorf("%q: the user's agent was asked: %v: %s", args, err, errs.String())
@@ -49,12 +50,12 @@ func TestHook(t *testing.T) {
 	}
 	var errs bytes.Buffer
 	run := func(args ...string) error {
-		root := (&app{out: io.Discard, err: &errs}).root()
+		root := grange(&app.App{Out: io.Discard, Err: &errs})
 		root.SetArgs(append([]string{"hook"}, args...))
 		return root.Execute()
 	}
 	err := run(path, "/usr/bin/env", "--socket", "x y")
-	if exit, ok := err.(exitError); !ok || exit.status != 99 {
+	if exit, ok := err.(app.ExitError); !ok || exit.Status != 99 {
 		t.Errorf("%v: %s", err, errs.String())
 	}
 	if f.Request == nil || !slices.Equal(f.Request.Argv, []string{"/usr/bin/env", "--socket", "x y"}) ||

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -28,8 +29,8 @@ func TestWithoutJSON(t *testing.T) {
 			walk(sub)
 		}
 	}
-	walk((&app{}).root())
-	for path := range withoutJSON {
+	walk(grange(&app.App{}))
+	for path := range app.WithoutJSON {
 		if !slices.Contains(all, path) {
 			t.Errorf("no command %q", path)
 			continue
@@ -38,7 +39,7 @@ func TestWithoutJSON(t *testing.T) {
 		if path == "grange ssh" || path == "grange vm connect" {
 			words = append(words, "web", "22")[:len(words)+strings.Count(path, " ")]
 		}
-		_, err := runCommand(t, words...)
+		_, err := run(t, words...)
 		if own := new(farm.Error); !errors.As(err, &own) || own.Code != farm.CodeUsage ||
 			!strings.Contains(own.Message, "prints no JSON") {
 			t.Errorf("%s: %v", path, err)
@@ -46,16 +47,20 @@ func TestWithoutJSON(t *testing.T) {
 	}
 }
 
-// textOnly are the functions behind the commands of withoutJSON.
+// textOnly are the functions behind the commands of WithoutJSON.
 var textOnly = []string{"condorCronCommand", "condorPrepareCommand", "gridEngineSensor", "lsfElim", "recordHost", "runSim",
 	"tellLists", "vmConnect"}
 
 // TestPrintsJSON: each function that prints looks whether JSON is asked for, or everything that calls it does.
 func TestPrintsJSON(t *testing.T) {
 	prints, looks, commands, callers := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string][]string{}
-	names, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
+	var names []string
+	for _, pattern := range []string{"*.go", "*/*.go"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, found...)
 	}
 	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") {
@@ -67,7 +72,7 @@ func TestPrintsJSON(t *testing.T) {
 		}
 		for _, decl := range file.Decls {
 			f, ok := decl.(*ast.FuncDecl)
-			if !ok || f.Name.Name == "root" { // which only defines the flag
+			if !ok || f.Name.Name == "Tree" { // which only defines the flag
 				continue
 			}
 			if results := f.Type.Results; results != nil && len(results.List) == 1 {
@@ -78,13 +83,13 @@ func TestPrintsJSON(t *testing.T) {
 				switch n := n.(type) {
 				case *ast.SelectorExpr:
 					name := n.Sel.Name
-					prints[f.Name.Name] = prints[f.Name.Name] || name == "out"
-					looks[f.Name.Name] = looks[f.Name.Name] || name == "json" || name == "printJSON"
+					prints[f.Name.Name] = prints[f.Name.Name] || name == "Out"
+					looks[f.Name.Name] = looks[f.Name.Name] || name == "JSON" || name == "PrintJSON" ||
+						name == "NewJSON"
 					callers[name] = append(callers[name], f.Name.Name)
 				case *ast.CallExpr:
 					if function, ok := n.Fun.(*ast.Ident); ok {
 						callers[function.Name] = append(callers[function.Name], f.Name.Name)
-						looks[f.Name.Name] = looks[f.Name.Name] || function.Name == "newJSON"
 					}
 				}
 				return true

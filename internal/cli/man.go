@@ -10,18 +10,19 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/version"
 )
 
 // manCommand is what `make install` calls: the manual says what --help says.
-func (a *app) manCommand() *cobra.Command {
+func manCommand() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use: "man", Short: "Write the manual pages: grange.1, and one per command",
 		Args: cobra.NoArgs, Hidden: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, p := range manPages(cmd.Root()) {
-				err := writeFile(filepath.Join(dir, p.name+".1"), func(w io.Writer) error {
+				err := app.WriteFile(filepath.Join(dir, p.name+".1"), func(w io.Writer) error {
 					_, err := io.WriteString(w, p.text)
 					return err
 				})

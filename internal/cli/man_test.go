@@ -4,11 +4,13 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/grange-project/grange/internal/cli/app"
 )
 
 // TestManual: every command and flag that --help lists is in a page, and no text of ours is taken for a request.
 func TestManual(t *testing.T) {
-	root := (&app{out: io.Discard, err: io.Discard}).root()
+	root := grange(&app.App{Out: io.Discard, Err: io.Discard})
 	pages := map[string]string{}
 	for _, p := range manPages(root) {
 		pages[p.name] = p.text

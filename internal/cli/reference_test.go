@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -11,14 +12,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/grange-project/grange/internal/cli/app"
 )
+
+var update = flag.Bool("update", false, "write the reference anew")
 
 // TestReference holds docs/reference/cli.md equal to the commands: every command, every flag.
 func TestReference(t *testing.T) {
 	t.Setenv("GRANGE_SOCKET", "")
 	t.Setenv("GRANGE_SERVER", "")
 	t.Setenv("GRANGE_PROJECT", "")
-	root := (&app{out: io.Discard, err: io.Discard}).root()
+	root := grange(&app.App{Out: io.Discard, Err: io.Discard})
 	root.InitDefaultHelpFlag()
 	var b strings.Builder
 	b.WriteString("# Command line\n\nMade from the commands themselves: `go test ./internal/cli -run Reference " +
@@ -27,8 +32,8 @@ func TestReference(t *testing.T) {
 	writeFlags(&b, root.PersistentFlags())
 	b.WriteString("\n## Exit statuses\n\n`grange exec` ends with the status of its command. Others:\n\n" +
 		"| status | of | means |\n|---|---|---|\n")
-	for _, e := range exitStatuses {
-		fmt.Fprintf(&b, "| %d | %s | %s |\n", e.status, e.where, e.meaning)
+	for _, e := range app.ExitStatuses {
+		fmt.Fprintf(&b, "| %d | %s | %s |\n", e.Status, e.Where, e.Meaning)
 	}
 	writeCommand(t, &b, root)
 	file := filepath.Join("..", "..", "docs", "reference", "cli.md")

@@ -1,0 +1,50 @@
+package app
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// ParseTags reads KEY=VALUE words.
+func ParseTags(words []string) (map[string]string, error) {
+	tags := map[string]string{}
+	for _, word := range words {
+		key, value, ok := strings.Cut(word, "=")
+		if !ok || key == "" {
+			return nil, Usage("--tag KEY=VALUE", "--tag %q", word)
+		}
+		tags[key] = value
+	}
+	return tags, nil
+}
+
+// ParseExpiry reads a time or how long it is to it; days too, which time.ParseDuration has not.
+func ParseExpiry(text string, now time.Time) (*time.Time, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return &at, nil
+	}
+	var days time.Duration
+	rest := text
+	if number, after, ok := strings.Cut(text, "d"); ok {
+		var n int
+		if _, err := fmt.Sscanf(number+" ", "%d ", &n); err != nil || n < 0 || n > 36500 {
+			return nil, Usage("write 12h, 30d, or 2027-01-31T18:00:00Z", "invalid time %q", text)
+		}
+		days, rest = time.Duration(n)*24*time.Hour, after+"0s"
+	}
+	d, err := time.ParseDuration(rest)
+	if err != nil || days+d <= 0 {
+		return nil, Usage("write 12h, 30d, or 2027-01-31T18:00:00Z", "invalid time %q", text)
+	}
+	at := now.Add(days + d).UTC().Truncate(time.Second)
+	return &at, nil
+}
+
+// UnknownWord is the error of a flag whose value is none of the known ones.
+func UnknownWord(flag, value string, known []string) error {
+	return Usage("write "+strings.Join(known, ", "), "invalid --%s %q", flag, value)
+}

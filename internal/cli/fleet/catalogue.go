@@ -1,0 +1,52 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// catalogueCommands are the commands of what VMs are made of.
+type catalogueCommands struct{ *app.App }
+
+func (a catalogueCommands) shapeCommand() *cobra.Command {
+	shape := &cobra.Command{Use: "shape", Short: "List the shapes of VMs in the fleet",
+		Long: "A shape is a named size and tuning for VMs of the fleet. Shapes are created with\n" +
+			"`grange apply`."}
+	t := app.Table[fleet.Shape]{None: "no shapes; `grange apply` makes them",
+		Head: "SHAPE\tCPUS\tMEMORY\tSCRATCH\tPAGES\tNUMA\tPURPOSE\tCPU MODEL", Line: func(s fleet.Shape) []any {
+			return []any{s.Name, s.CPUs, farm.Bytes(s.Memory), farm.Bytes(s.Scratch), app.Dash(s.Pages),
+				app.Dash(s.NUMA), app.Dash(s.Purpose), app.Dash(s.CPUModel)}
+		}}
+	shape.AddCommand(t.Command(a.App, "List the shapes",
+		func(ctx context.Context, c *fleet.Client) ([]fleet.Shape, error) { return c.Shapes(ctx) }))
+	return shape
+}
+
+func (a catalogueCommands) networkCommand() *cobra.Command {
+	network := &cobra.Command{Use: "network", Short: "List the networks of the fleet",
+		Long: "A network provides addresses and host names for VMs of the fleet. Networks are created with\n" +
+			"`grange apply`."}
+	t := app.Table[fleet.Network]{None: "no networks; `grange apply` makes them",
+		Head: "NETWORK\tBRIDGE\tVLAN\tADDRESSES\tDOMAIN\tHOSTS", Line: func(n fleet.Network) []any {
+			vlan := "-"
+			if n.VLAN != 0 {
+				vlan = fmt.Sprint(n.VLAN)
+			}
+			hosts := strings.Join(n.Hosts, " ")
+			if hosts == "" {
+				hosts = "all with the bridge"
+			}
+			return []any{n.Name, app.Dash(n.Bridge), vlan, app.Dash(strings.Join(n.Addresses, " ")), app.Dash(n.Domain),
+				hosts}
+		}}
+	network.AddCommand(t.Command(a.App, "List the networks",
+		func(ctx context.Context, c *fleet.Client) ([]fleet.Network, error) { return c.Networks(ctx) }))
+	return network
+}

@@ -1,0 +1,79 @@
+package job
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/cli/app"
+	"github.com/grange-project/grange/internal/runner/runnertest"
+)
+
+// runExec runs `grange exec` and returns the status it would end with.
+func runExec(t *testing.T, socket string, flags execFlags, argv ...string) (status int, errs string) {
+	t.Helper()
+	var b bytes.Buffer
+	a := &app.App{Socket: socket, Out: io.Discard, Err: &b}
+	var exit app.ExitError
+	if err := (execCommands{a}).exec(t.Context(), &flags, argv); !errors.As(err, &exit) {
+		t.Fatalf("%v", err)
+	}
+	return exit.Status, b.String()
+}
+
+// TestBatchWithoutAgent must not start anything, and has the job tried again.
+func TestBatchWithoutAgent(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none")
+	if status, errs := runExec(t, none, execFlags{batch: "slurm", wait: true, waitTimeout: 50 * time.Millisecond},
+		"true"); status != 199 || !strings.Contains(errs, "[no-agent]") {
+		t.Errorf("status %d, %q", status, errs)
+	}
+	if status, errs := runExec(t, none, execFlags{batch: "slurm", memory: "lots", wait: true}, "true"); status != 197 {
+		t.Errorf("a size that is none: status %d, want 197: %s", status, errs)
+	}
+}
+
+// TestBatchTellsBoth prints why a VM was not started, and that it will not be tried again.
+func TestBatchTellsBoth(t *testing.T) {
+	t.Setenv("SLURM_RESTART_COUNT", "")
+	f := runnertest.Start(t, api.Grant{}, nil)
+	status, errs := runExec(t, f.Socket, execFlags{batch: "slurm", wait: true}, "true")
+	if first, more, _ := strings.Cut(errs, "[guest-silent]"); status != 197 || first == "" ||
+		!strings.Contains(more, "[vm-never-starts]") {
+		t.Errorf("status %d, %q", status, errs)
+	}
+	if status, errs := runExec(t, f.Socket, execFlags{batch: "slurm", wait: true, prologs: []string{"/nosuch"}},
+		"true"); status != 197 || !strings.Contains(errs, "prolog") {
+		t.Errorf("a prolog that is not there: status %d, %q", status, errs)
+	}
+}
+
+// TestExecAsks: what flags say reaches the agent.
+func TestExecAsks(t *testing.T) {
+	f := runnertest.Start(t, api.Grant{Requeues: 3}, nil)
+	dir := t.TempDir()
+	prolog := filepath.Join(dir, "prolog")
+	if err := os.WriteFile(prolog, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	runExec(t, f.Socket, execFlags{batch: "slurm", noWait: true, image: "el9", cpus: 2, memory: "1G", env: []string{"A=b"},
+		binds: []string{dir + ":/mine:ro"}, workdir: dir, prologs: []string{prolog}}, "true", "x")
+	if r := f.Request; r == nil || r.ID == "" || !r.NoWait || r.Image != "el9" || r.CPUs != 2 || r.Memory != 1<<30 ||
+		!slices.Contains(r.Env, "A=b") || !slices.Contains(r.Binds, api.Bind{Target: "/mine", ReadOnly: true}) ||
+		r.Dir != dir || len(r.Prologs) != 1 || !slices.Equal(r.Argv, []string{"true", "x"}) || r.Batch != "slurm" {
+		t.Errorf("%+v", r)
+	}
+	f.Request = nil
+	if status, _ := runExec(t, f.Socket, execFlags{workdir: "/tmp"}, "true"); status != batch.ExitNotStarted ||
+		f.Request == nil || f.Request.Batch != "" || f.Request.Dir != "/tmp" {
+		t.Errorf("status %d, %+v", status, f.Request)
+	}
+}

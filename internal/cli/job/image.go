@@ -1,0 +1,165 @@
+package job
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/cli/app"
+	"github.com/grange-project/grange/internal/cli/output"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// imageCommands are the commands of images of this host, and of the fleet's.
+type imageCommands struct{ *app.App }
+
+func (a imageCommands) imageCommand() *cobra.Command {
+	image := &cobra.Command{Use: "image",
+		Short: "Build, import, list and remove images of virtual machines"}
+	image.AddCommand(a.imageList(), a.imageBuild(), a.imageImport(), a.imageRemove())
+	return image
+}
+
+func (a imageCommands) imageList() *cobra.Command {
+	var fleet bool
+	cmd := &cobra.Command{Use: "list", Short: "List the images of this host, or of the fleet", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if fleet {
+				return a.OnServer(a.fleetImages)(cmd, args)
+			}
+			images, err := a.Client().Images(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.JSON {
+				return a.PrintJSON(images)
+			}
+			t := output.NewColumns(a.Out)
+			fmt.Fprintln(t, "NAME\tKIND\tSIZE\tCREATED\tDIGEST\tSITE")
+			for _, i := range images {
+				site := "-"
+				if i.Site {
+					site = "yes"
+				}
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.19s\t%s\n", i.Name, i.Kind, mebibytes(i.Size),
+					i.Created.Format(time.DateTime), i.Digest, site)
+			}
+			return t.Flush()
+		}}
+	cmd.Flags().BoolVar(&fleet, "fleet", false, "list the images of the fleet's hosts, from the server")
+	return cmd
+}
+
+func mebibytes(n uint64) string { return fmt.Sprintf("%.1fM", float64(n)/float64(farm.MiB)) }
+
+// workerPackages make the micro image a node of Slurm. slurmd finds the plug-ins of the cluster's configuration in
+// them.
+var workerPackages = []string{"slurmd", "slurm-wlm-basic-plugins", "munge"}
+
+// cloudPackages give the micro image an SSH server, for VMs that people log into and copy files to.
+var cloudPackages = []string{"dropbear-bin", "openssh-sftp-server"}
+
+const siteUsage = "mark the image as trusted by the site: workers created from it receive the batch system's key"
+
+func (a imageCommands) imageBuild() *cobra.Command {
+	r := api.ImageRequest{}
+	cmd := &cobra.Command{
+		Use:   "build micro|worker|cloud [NAME]",
+		Short: "Build an image from Debian packages: micro, worker or cloud",
+		Long: `Build an image, which is a kernel and an initramfs, from the Debian package sources of this
+host. Nothing is installed on the host.
+
+An image of kind "micro" has a shell and what jobs need. "worker" adds slurmd and munge, for
+nodes of Slurm. "cloud" has an SSH server, for interactive use. NAME sets another name for
+the image, and --package adds packages.`,
+		Args: cobra.RangeArgs(1, 2), ValidArgs: []string{"micro", "worker", "cloud"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request := r
+			switch args[0] {
+			case "micro":
+			case "worker":
+				request.Packages = slices.Concat(workerPackages, r.Packages)
+			case "cloud":
+				request.Packages = slices.Concat(cloudPackages, r.Packages)
+			default:
+				return app.Usage("grange image build micro, or grange image import FILE", "%q can not be built",
+					args[0])
+			}
+			request.Name = args[len(args)-1]
+			return a.makeImage(cmd, request)
+		},
+	}
+	cmd.Flags().StringSliceVar(&r.Packages, "package", nil, "additional Debian `PACKAGE` (repeatable)")
+	cmd.Flags().BoolVar(&r.Site, "site", false, siteUsage)
+	return cmd
+}
+
+func (a imageCommands) imageImport() *cobra.Command {
+	var name string
+	var site bool
+	cmd := &cobra.Command{
+		Use: "import FILE|DIR", Short: "Import a qcow2 or raw disk, or a directory with a kernel and an initrd",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, err := filepath.Abs(args[0])
+			if err != nil {
+				return err
+			}
+			if name == "" {
+				base := filepath.Base(path)
+				name = base[:len(base)-len(filepath.Ext(base))]
+			}
+			return a.makeImage(cmd, api.ImageRequest{Name: name, Path: path, Site: site})
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "`NAME` of the image (default: that of the file)")
+	cmd.Flags().BoolVar(&site, "site", false, siteUsage)
+	return cmd
+}
+
+func (a imageCommands) makeImage(cmd *cobra.Command, r api.ImageRequest) error {
+	image, err := a.Client().MakeImage(cmd.Context(), r, func(message string) { fmt.Fprintln(a.Err, message) })
+	if err != nil {
+		return err
+	}
+	if a.JSON {
+		return a.PrintJSON(image)
+	}
+	fmt.Fprintf(a.Out, "%s  %s  %s\n", image.Name, mebibytes(image.Size), image.Digest)
+	return nil
+}
+
+func (a imageCommands) imageRemove() *cobra.Command {
+	return &cobra.Command{
+		Use: "rm IMAGE", Short: "Remove an image", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			return a.CompleteImages(cmd, args, "")
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := a.Client().RemoveImage(cmd.Context(), args[0]); err != nil {
+				return err
+			}
+			if a.JSON {
+				return a.PrintJSON(map[string]string{"removed": args[0]})
+			}
+			fmt.Fprintf(a.Out, "%s removed\n", args[0])
+			return nil
+		},
+	}
+}
+
+// fleetImages lists what hosts have.
+func (a imageCommands) fleetImages(ctx context.Context, c *fleet.Client, _ []string) error {
+	images, err := c.Images(ctx)
+	if err != nil {
+		return err
+	}
+	return app.Table[fleet.Image]{None: "no host has an image", Head: "IMAGE\tHOSTS",
+		Line: func(i fleet.Image) []any { return []any{output.Visible(i.Name), i.Hosts} }}.Print(a.App, images)
+}
