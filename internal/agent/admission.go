@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/grange-project/grange/internal/agent/machine"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -140,7 +142,7 @@ func (d *admission) hears() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	// in that second net/http tries to accept again
-	return d.deaf.IsZero() || time.Since(d.deaf) > heartbeatTimeout+time.Second
+	return d.deaf.IsZero() || time.Since(d.deaf) > machine.HeartbeatTimeout+time.Second
 }
 
 // carry waits until no other large body of the user is being read.

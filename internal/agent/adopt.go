@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/grange-project/grange/internal/agent/machine"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/allotment"
@@ -41,7 +43,7 @@ func (j *job) enters(log *slog.Logger) func(pid int) {
 	}
 	return func(pid int) {
 		// libvirt waits for QEMU's first words, which one that is frozen would not say.
-		if frozen(j.caller.PID) || libvirtMoves(os.DirFS("/"), pid) {
+		if machine.Frozen(j.caller.PID) || libvirtMoves(os.DirFS("/"), pid) {
 			return
 		}
 		pins := new(unix.CPUSet)

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/grange-project/grange/internal/agent/machine"
+
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/farm"
@@ -50,7 +52,7 @@ func (a *Agent) postClaim(w http.ResponseWriter, r *http.Request, c Caller) erro
 	if err != nil {
 		return err
 	}
-	k := metalClaim{Claim: claim, Boot: bootID()}
+	k := metalClaim{Claim: claim, Boot: machine.BootID()}
 	if claim.Process != 0 {
 		if k.Start, err = startOf(claim.Process); err != nil {
 			return badRequest("process %d of the claim does not run: %v", claim.Process, err)
@@ -229,7 +231,7 @@ func (a *Agent) dropStaleClaims() {
 
 // stale returns why a claim is over; "" while it may not be. changed tells that it has learned something to be kept.
 func (k *metalClaim) stale() (reason string, changed bool) {
-	if k.Boot != bootID() {
+	if k.Boot != machine.BootID() {
 		return "the host has booted since", false
 	}
 	if k.Process != 0 {
@@ -247,9 +249,4 @@ func (k *metalClaim) stale() (reason string, changed bool) {
 		}
 	}
 	return "", changed
-}
-
-func bootID() string {
-	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(text))
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/grange-project/grange/internal/agent/machine"
+
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
@@ -24,8 +26,10 @@ import (
 // claimAgent is an agent that can claim, on a host of two sockets with 32 threads and 64 GiB or so.
 func claimAgent(state string) *Agent {
 	t := topologytest.CERN2650v2()
-	return &Agent{freeSpace: freeSpace, ledger: ledger.New(t, numa.Reserve{}, ledger.Host{}), topo: t,
-		cfg: config.Agent{StateDir: state}, log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	a := &Agent{ledger: ledger.New(t, numa.Reserve{}, ledger.Host{}), topo: t, cfg: config.Agent{StateDir: state},
+		log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	a.machines = machine.NewHost(machine.Options{Ledger: a.ledger, Log: a.log, Config: a.config, Topology: a.topology})
+	return a
 }
 
 var admin = Caller{UID: uint32(os.Getuid())}
@@ -220,7 +224,7 @@ func TestClaimsSurviveAgents(t *testing.T) {
 		seen  bool
 		stale bool
 	}{{"", true, false}, {"never/was", false, false}, {"never/was", true, true}, {".", true, false}} {
-		k := metalClaim{Claim: api.Claim{Cgroup: c.group}, Boot: bootID(), Seen: c.seen}
+		k := metalClaim{Claim: api.Claim{Cgroup: c.group}, Boot: machine.BootID(), Seen: c.seen}
 		if reason, _ := k.stale(); (reason != "") != c.stale {
 			t.Errorf("%+v: %q", c, reason)
 		}

@@ -43,7 +43,7 @@ func (v *vm) outgrown() error {
 	}
 	may := v.agent.ledger.Charge(v.id).Bytes
 	may -= min(may, r.Shape.Scratch)
-	used := v.agent.disks.OverlayUse(m.name)
+	used := v.agent.machines.Disks.OverlayUse(m.Name)
 	if used <= may {
 		return nil
 	}

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/grange-project/grange/api"
@@ -113,26 +112,4 @@ func (a *Agent) deleteDrain(w http.ResponseWriter, _ *http.Request, c Caller) er
 func drainDenied() error {
 	return &farm.Error{Kind: farm.Denied, Code: farm.CodeNotYours, Message: "only root may drain this host",
 		Hint: "use sudo"}
-}
-
-// takesNothing returns why the host takes no new VM; empty: it does.
-func (a *Agent) takesNothing() []string {
-	out := a.short()
-	if d, drained := a.ledger.Drained(); drained {
-		out = append(out, "it is drained: "+d.Reason)
-	}
-	return out
-}
-
-// refusal is the error of a cloud VM that may not start here now; nil where it may.
-func (a *Agent) refusal() error {
-	if d, drained := a.ledger.Drained(); drained {
-		return d.Refusal()
-	}
-	if short := a.short(); len(short) > 0 {
-		return &farm.Error{Kind: farm.NoCapacity, Code: CodeBelowMinimum,
-			Message: "the host starts no VMs: " + strings.Join(short, "; "),
-			Hint:    "free what is short, or see [minimum] in the agent's configuration"}
-	}
-	return nil
 }

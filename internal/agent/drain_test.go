@@ -57,8 +57,9 @@ func TestDrainIsKept(t *testing.T) {
 	if err != nil || second.Reason != "another reason" || !second.Since.Equal(first.Since) {
 		t.Errorf("drained again: %+v, %v", second, err)
 	}
-	if err := again.refusal(); !farm.IsCode(err, ledger.CodeHostDrained) || len(again.takesNothing()) != 1 {
-		t.Errorf("a cloud VM: %v, %v", err, again.takesNothing())
+	if err := again.machines.Refusal(); !farm.IsCode(err, ledger.CodeHostDrained) ||
+		len(again.machines.TakesNothing()) != 1 {
+		t.Errorf("a cloud VM: %v, %v", err, again.machines.TakesNothing())
 	}
 	if !Drained(dir) {
 		t.Error("a probe of KVM would boot a guest on the drained host")
@@ -73,8 +74,8 @@ func TestDrainIsKept(t *testing.T) {
 	if err := again.endDrain(Caller{UID: 12345}); !farm.IsKind(err, farm.Denied) {
 		t.Errorf("a user ended the drain: %v", err)
 	}
-	if err := again.endDrain(admin); err != nil || probed != 1 || again.refusal() != nil {
-		t.Errorf("ended: %v, KVM looked at %d times, %v", err, probed, again.refusal())
+	if err := again.endDrain(admin); err != nil || probed != 1 || again.machines.Refusal() != nil {
+		t.Errorf("ended: %v, KVM looked at %d times, %v", err, probed, again.machines.Refusal())
 	}
 	if Drained(dir) {
 		t.Error("the drain's file stays")

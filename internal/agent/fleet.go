@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/grange-project/grange/internal/agent/machine"
+
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
@@ -163,7 +165,7 @@ func (a *Agent) fleetVMs() []fleet.WantedVM {
 }
 
 // fleetMachine finds the machine of a cloud VM; nil when it does not run here.
-func (a *Agent) fleetMachine(id string) (*machine, fleet.WantedVM) {
+func (a *Agent) fleetMachine(id string) (*machine.Machine, fleet.WantedVM) {
 	v := a.fleetByID(id)
 	if v == nil {
 		return nil, fleet.WantedVM{}

@@ -4,12 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/grange-project/grange/internal/agent/machine"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -314,16 +315,14 @@ func TestCloudLosesItsSockets(t *testing.T) {
 // seesNot waits until the agent has noticed that nobody listens to it in the VM.
 func (f *farmhouse) seesNot(w *fleet.WantedVM) {
 	f.Helper()
-	c := f.agent.fleetByID(w.ID).current().control
+	c := f.agent.fleetByID(w.ID).current().Control
 	for limit := time.After(20 * time.Second); ; {
-		c.mu.Lock()
-		gone, changed := c.gone, c.changed
-		c.mu.Unlock()
-		if gone {
+		now := c.Now(w.ID)
+		if now.Gone {
 			return
 		}
 		select {
-		case <-changed:
+		case <-now.Changed:
 		case <-limit:
 			f.Fatal("the agent never noticed")
 		}
@@ -503,7 +502,8 @@ func TestFacts(t *testing.T) {
 	f.want(w)
 	f.seesState(w, farm.VMRunning)
 	facts, err := f.agent.Facts(t.Context())
-	if err != nil || len(facts.Taken) != 0 || facts.Instance == "" || facts.Boot != bootID() || facts.Now.IsZero() {
+	if err != nil || len(facts.Taken) != 0 || facts.Instance == "" || facts.Boot != machine.BootID() ||
+		facts.Now.IsZero() {
 		t.Fatalf("%+v, %v", facts, err)
 	}
 	if !cmp.Equal(facts.Images, []string{"micro", f.seesState(w, farm.VMRunning).Digest}) {
@@ -556,26 +556,4 @@ func TestHostKind(t *testing.T) {
 			t.Errorf("%q is %q, want %q", cpu.Name, got, want)
 		}
 	}
-}
-
-// TestConsoleLog: it is bounded, and outlives whoever writes.
-func TestConsoleLog(t *testing.T) {
-	path := filepath.Join(t.TempDir(), consoleFile)
-	line := []byte(strings.Repeat("x", 1<<16))
-	for n := range 40 {
-		l := newConsoleLog(path)
-		l.write(line)
-		l.write(fmt.Appendf(nil, "end %d", n))
-		l.close()
-	}
-	info, err := os.Stat(path)
-	if err != nil || info.Size() > consoleLogSize+2<<16 {
-		t.Errorf("%v, %v", info, err)
-	}
-	if got := string(newConsoleLog(path).last(6)); got != "end 39" {
-		t.Errorf("%q", got)
-	}
-	var none *consoleLog
-	none.write(line)
-	none.close()
 }

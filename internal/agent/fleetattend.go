@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/grange-project/grange/internal/agent/machine"
+
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
@@ -13,13 +15,13 @@ import (
 
 // give tells a guest that has just come up, or that has been asked what it knows, what it is. A guest that knows does
 // nothing.
-func (v *fleetVM) give(m *machine, kind vmimage.Kind) {
+func (v *fleetVM) give(m *machine.Machine, kind vmimage.Kind) {
 	w, _ := v.newest()
 	job, err := v.agent.fleetGuest(w, kind != vmimage.Kernel)
 	if err == nil {
 		ctx, cancel := context.WithTimeout(v.agent.ctx, giveLimit)
 		defer cancel()
-		err = m.control.give(ctx, job)
+		err = m.Control.Give(ctx, job)
 	}
 	if err != nil {
 		v.log().Warn("guest of a cloud VM", "error", err)
@@ -88,7 +90,7 @@ func (v *fleetVM) tooSilent(kind vmimage.Kind) {
 	}
 	text := fmt.Sprintf("the guest has not said within %v that it is up", v.agent.config().BootTimeout)
 	v.settleTicket(blame, text)
-	v.noteThat(reasonOf(&farm.Error{Kind: farm.Unavailable, Code: CodeGuestSilent, Message: text}))
+	v.noteThat(reasonOf(&farm.Error{Kind: farm.Unavailable, Code: machine.CodeGuestSilent, Message: text}))
 }
 
 // admitStart lets a VM start unless its image, its owner or this host backs off.

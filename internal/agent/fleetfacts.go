@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/grange-project/grange/internal/agent/machine"
+
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/wire"
@@ -25,10 +27,12 @@ func (a *Agent) readFacts() fleet.Facts {
 		unlisted[id] = true
 	}
 	topology, reserve, taken := a.ledger.Taken(unlisted)
-	facts := farm.Facts{Version: a.version, Capability: fleet.Capability, Instance: a.fleet.instance, Boot: bootID(),
+	facts := farm.Facts{Version: a.version, Capability: fleet.Capability, Instance: a.fleet.instance,
+		Boot:        machine.BootID(),
 		Accelerator: a.accelerator(), Topology: topology,
-		Reserve: farm.HostReserve{CPUs: reserve.CPUs, Memory: reserve.Memory}, Taken: taken, Short: a.takesNothing(),
-		Kind: hostKind(topology)}
+		Reserve: farm.HostReserve{CPUs: reserve.CPUs, Memory: reserve.Memory}, Taken: taken,
+		Short: a.machines.TakesNothing(),
+		Kind:  hostKind(topology)}
 	var err error
 	facts.Networks, err = bridges()
 	a.noBridges.log(a.log, "bridges for the server", err)

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/grange-project/grange/internal/agent/machine"
+
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/farm"
@@ -64,9 +66,11 @@ const fleetFile = "wanted.json"
 
 // fleetName is that of the VM's domain and directories: short, for paths of sockets end at 107 bytes, and none that a
 // job's VM can have.
-func fleetName(id string) string { return vmPrefix + id[:13] }
+func fleetName(id string) string { return machine.NamePrefix + id[:13] }
 
-func (a *Agent) fleetDir(id string) string { return filepath.Join(a.disksDir(), fleetName(id)) }
+func (a *Agent) fleetDir(id string) string {
+	return filepath.Join(a.machines.DisksDir(), fleetName(id))
+}
 
 // writeFleet replaces the record whole, and on the disk. The file is ours alone.
 func (a *Agent) writeFleet(r fleetRecord) error {
@@ -87,7 +91,7 @@ func (a *Agent) writeFleet(r fleetRecord) error {
 
 // readFleet reads all records. One that cannot be read is left alone, with all that lies beside it.
 func (a *Agent) readFleet() []fleetRecord {
-	paths, _ := filepath.Glob(filepath.Join(a.disksDir(), "*", fleetFile))
+	paths, _ := filepath.Glob(filepath.Join(a.machines.DisksDir(), "*", fleetFile))
 	var all []fleetRecord
 	for _, path := range paths {
 		var r fleetRecord
@@ -110,14 +114,14 @@ func (a *Agent) readFleet() []fleetRecord {
 }
 
 // removeFleet removes all that the host has of a VM: the record last, so that what is cut short goes on.
-func (a *Agent) removeFleet(m *machine) error {
-	if err := os.RemoveAll(m.sockets); err != nil {
+func (a *Agent) removeFleet(m *machine.Machine) error {
+	if err := os.RemoveAll(m.Sockets); err != nil {
 		return err
 	}
-	if err := removeDisks(m.disks, func(name string) bool { return name != fleetFile }); err != nil {
+	if err := removeDisks(m.Disks, func(name string) bool { return name != fleetFile }); err != nil {
 		return err
 	}
-	return os.RemoveAll(m.disks)
+	return os.RemoveAll(m.Disks)
 }
 
 // removeDisks removes those files of a VM's directory that which names; a directory that is not there has none.

@@ -2,10 +2,11 @@ package agent
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"github.com/grange-project/grange/internal/agent/machine"
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
@@ -69,7 +70,7 @@ func (a *Agent) fleetGuest(w fleet.WantedVM, full bool) (*guest.Job, error) {
 		hosts += fmt.Sprintf("%s %s %s\n", n.Address.Addr(), w.Hostname, short)
 	}
 	if w.Shape.Scratch > 0 {
-		j.Scratch = scratchSerial
+		j.Scratch = machine.ScratchSerial
 		j.Env = append(j.Env, "GRANGE_SCRATCH=/tmp")
 	}
 	j.Files = []guest.File{
@@ -140,9 +141,4 @@ func (a *Agent) fleetSeed(w fleet.WantedVM) (seed.Seed, error) {
 	}
 	return seed.Seed{ID: fmt.Sprintf("%s-%d", w.ID, w.Fresh), Hostname: w.Hostname, Guest: a.guestFile, Keys: w.Keys,
 		UserData: w.UserData, Network: n}, nil
-}
-
-// powerOff asks the guest to end in order. An error means that it was not told: its ACPI button is what is left.
-func (m *machine) powerOff(ctx context.Context) error {
-	return m.control.say(ctx, guest.ControlMessage{PowerOff: true})
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/grange-project/grange/internal/agent/machine"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/grange-project/grange/api/fleet"
@@ -51,7 +53,7 @@ func TestFleetGuest(t *testing.T) {
 	if !files[userDataPath].Own || !files[authorizedKeysPath].Own {
 		t.Error("others in the VM can read what may be secret")
 	}
-	if j.ID != w.ID || j.Hostname != w.Hostname || j.Scratch != scratchSerial || j.User.UID != 0 {
+	if j.ID != w.ID || j.Hostname != w.Hostname || j.Scratch != machine.ScratchSerial || j.User.UID != 0 {
 		t.Errorf("job %+v", j)
 	}
 	full, err := a.fleetGuest(w, true)

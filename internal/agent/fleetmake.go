@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/grange-project/grange/internal/agent/machine"
+
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/atomicfile"
@@ -56,20 +58,20 @@ func (v *fleetVM) build() error {
 		return err
 	}
 	if v.current() != nil {
-		charge := v.charge(v.agent.imageOf(r.Digest), shape)
+		charge := v.charge(v.agent.machines.ImageOf(r.Digest), shape)
 		if err := v.agent.ledger.CheckCloud(v.id, w.Job, charge, planner); err != nil {
 			return err
 		}
 		return v.stop()
 	}
-	fresh, image := r.fresh(), v.agent.imageOf(r.Digest)
+	fresh, image := r.fresh(), v.agent.machines.ImageOf(r.Digest)
 	if fresh {
 		if image, err = v.agent.images.Get(w.Image); err != nil {
 			return noSuchImage(w.Image, err)
 		}
 	}
 	if !r.Ran {
-		if err := v.agent.refusal(); err != nil {
+		if err := v.agent.machines.Refusal(); err != nil {
 			return err
 		}
 	}
@@ -88,7 +90,8 @@ func (v *fleetVM) build() error {
 	if err != nil && (r.Plan.VCPUs == nil || r.Yielded) {
 		v.agent.ledger.Release(v.id)
 	} else if err != nil {
-		v.agent.ledger.AdoptCloud(v.id, v.holder(), r.Job, v.charge(v.agent.imageOf(r.Digest), r.Shape), r.Plan)
+		v.agent.ledger.AdoptCloud(v.id, v.holder(), r.Job, v.charge(v.agent.machines.ImageOf(r.Digest), r.Shape),
+			r.Plan)
 	}
 	return err
 }
@@ -136,7 +139,7 @@ func (v *fleetVM) awaitJob(key string) {
 // holder names the VM for people.
 func (v *fleetVM) holder() string {
 	w := v.recordNow().Wanted
-	return v.agent.holder(v.name, w.Owner, w.Project+"/"+w.Name)
+	return v.agent.machines.Holder(v.name, w.Owner, w.Project+"/"+w.Name)
 }
 
 func noSuchImage(name string, err error) error {
@@ -172,7 +175,7 @@ func (v *fleetVM) start() (err error) {
 	case <-a.ctx.Done():
 		return context.Cause(a.ctx)
 	}
-	if err := a.refusal(); err != nil {
+	if err := a.machines.Refusal(); err != nil {
 		return err
 	}
 	r := v.recordNow()
@@ -185,8 +188,8 @@ func (v *fleetVM) start() (err error) {
 	v.mu.Unlock()
 	ctx, cancel := context.WithTimeout(a.ctx, makeLimit)
 	defer cancel()
-	m := a.newMachine(v.id, v.name)
-	m.made, m.console.log = true, newConsoleLog(filepath.Join(m.disks, consoleFile))
+	m := a.machines.New(v.id, v.name)
+	m.KeepConsole()
 	v.follow(m)
 	image, err := v.launch(ctx, m)
 	err = disk.NoSpace(err)
@@ -196,13 +199,13 @@ func (v *fleetVM) start() (err error) {
 		a.jobs.Go(func() { v.attend(m, image.Kind) })
 		return nil
 	}
-	m.unwatch()
-	v.settleTicket(blameFor(err), firstLine(err))
+	m.Unwatch()
+	v.settleTicket(machine.BlameFor(err), machine.FirstLine(err))
 	return errors.Join(err, v.kill(m))
 }
 
 // launch goes from what lies on the disk to a machine that runs.
-func (v *fleetVM) launch(ctx context.Context, m *machine) (vmimage.Image, error) {
+func (v *fleetVM) launch(ctx context.Context, m *machine.Machine) (vmimage.Image, error) {
 	a := v.agent
 	image, release, err := a.images.Acquire(v.recordNow().Digest)
 	if err != nil {
@@ -214,9 +217,9 @@ func (v *fleetVM) launch(ctx context.Context, m *machine) (vmimage.Image, error)
 	if err != nil {
 		return image, err
 	}
-	m.control.know(v.id)
-	err = a.define(ctx, m, spec, v.id, func(applied hyper.Applied) error {
-		m.applied = applied
+	m.Control.Know(v.id)
+	err = a.machines.Define(ctx, m, spec, v.id, func(applied hyper.Applied) error {
+		m.Applied = applied
 		return nil
 	})
 	if err != nil {
@@ -227,12 +230,12 @@ func (v *fleetVM) launch(ctx context.Context, m *machine) (vmimage.Image, error)
 	v.mu.Unlock()
 	// Before the first instruction: whoever finds the file knows that there may have been one.
 	err = v.keep(func(n *fleetRecord) {
-		n.Ran, n.Boot, n.Boots, n.Halt, n.Since = true, bootID(), r.Wanted.Boots, haltNone, time.Now()
+		n.Ran, n.Boot, n.Boots, n.Halt, n.Since = true, machine.BootID(), r.Wanted.Boots, haltNone, time.Now()
 	})
 	if err != nil {
 		return image, err
 	}
-	if err := m.run(func() error { return a.hyper.Resume(ctx, m.id) }); err != nil {
+	if err := m.Run(func() error { return a.hyper.Resume(ctx, m.ID) }); err != nil {
 		return image, err
 	}
 	v.log().Info("cloud VM runs", "project", r.Wanted.Project, "name", r.Wanted.Name, "boots", r.Wanted.Boots,
@@ -242,41 +245,42 @@ func (v *fleetVM) launch(ctx context.Context, m *machine) (vmimage.Image, error)
 
 // readyMachine makes all that a machine needs beside itself: disks where there are none, a directory for sockets, a
 // user.
-func (v *fleetVM) readyMachine(ctx context.Context, m *machine, image vmimage.Image) (spec hyper.Machine, err error) {
+func (v *fleetVM) readyMachine(ctx context.Context, m *machine.Machine,
+	image vmimage.Image) (spec hyper.Machine, err error) {
 	if err := v.makeDisks(ctx, m, image); err != nil {
 		return spec, err
 	}
-	if err := os.RemoveAll(m.sockets); err != nil {
+	if err := os.RemoveAll(m.Sockets); err != nil {
 		return spec, err
 	}
-	if err := os.Mkdir(m.sockets, 0o711); err != nil {
+	if err := os.Mkdir(m.Sockets, 0o711); err != nil {
 		return spec, fmt.Errorf("directory for sockets: %w", err)
 	}
-	if m.user, err = v.agent.takeUser(ctx, m.name, 0); err != nil {
+	if m.User, err = v.agent.machines.TakeUser(ctx, m.Name, 0); err != nil {
 		return spec, err
 	}
 	if spec, err = v.spec(m, v.recordNow(), image); err != nil {
 		return spec, err
 	}
-	return spec, v.agent.disks.Give(m.name, m.user.uid, m.user.gid)
+	return spec, v.agent.machines.Disks.Give(m.Name, m.User.UID, m.User.GID)
 }
 
 // spec is the machine as the hypervisor is to make it. Its ID is the VM's, so there can never be two of them on one
 // host, and its guest sees the same system UUID at every start.
-func (v *fleetVM) spec(m *machine, r fleetRecord, image vmimage.Image) (hyper.Machine, error) {
-	spec := hyper.Machine{ID: v.id, Name: v.name, Plan: r.Plan, Console: m.path("console"), Network: r.Shape.Network,
+func (v *fleetVM) spec(m *machine.Machine, r fleetRecord, image vmimage.Image) (hyper.Machine, error) {
+	spec := hyper.Machine{ID: v.id, Name: v.name, Plan: r.Plan, Console: m.Path("console"), Network: r.Shape.Network,
 		MAC: r.Wanted.MAC, Reboots: true, Purpose: r.Shape.Purpose, CPUModel: r.Shape.CPUModel, Cache: r.Shape.Cache,
-		UID: m.user.own, Group: m.user.group, Watchdog: hasWatchdog(v.agent.config().Heartbeat, image),
-		Ports: []hyper.Port{{Name: guest.ControlPort, Path: m.path(guest.ControlPort)},
-			{Name: guest.JobPort(0), Path: m.path(guest.JobPort(0))}}}
+		UID: m.User.Own, Group: m.User.Group, Watchdog: machine.HasWatchdog(v.agent.config().Heartbeat, image),
+		Ports: []hyper.Port{{Name: guest.ControlPort, Path: m.Path(guest.ControlPort)},
+			{Name: guest.JobPort(0), Path: m.Path(guest.JobPort(0))}}}
 	if spec.Purpose == farm.PurposeService {
-		spec.Move = m.moveSockets()
+		spec.Move = m.MoveSockets()
 	}
 	if image.Kind == vmimage.Kernel {
 		spec.Boot = hyper.Boot{Kernel: image.Kernel(), Initrd: image.Initrd(), Cmdline: image.Cmdline}
 	} else {
-		path := filepath.Join(m.disks, disk.SeedFile)
-		if err := removeDisks(m.disks, func(name string) bool { return name == disk.SeedFile }); err != nil {
+		path := filepath.Join(m.Disks, disk.SeedFile)
+		if err := removeDisks(m.Disks, func(name string) bool { return name == disk.SeedFile }); err != nil {
 			return spec, err
 		}
 		seed, err := v.agent.fleetSeed(r.Wanted)
@@ -286,12 +290,12 @@ func (v *fleetVM) spec(m *machine, r fleetRecord, image vmimage.Image) (hyper.Ma
 		if err := seed.WriteFile(path); err != nil {
 			return spec, err
 		}
-		spec.Disks = []hyper.Disk{{Serial: "root", Path: filepath.Join(m.disks, disk.OverlayFile), Format: "qcow2",
+		spec.Disks = []hyper.Disk{{Serial: "root", Path: filepath.Join(m.Disks, disk.OverlayFile), Format: "qcow2",
 			Base: image.Disk()}, {Serial: "seed", Path: path, Format: "raw", ReadOnly: true, CDROM: true}}
 	}
 	if r.Shape.Scratch > 0 {
 		spec.Disks = append(spec.Disks,
-			hyper.Disk{Serial: scratchSerial, Path: filepath.Join(m.disks, disk.ScratchFile), Format: "raw"})
+			hyper.Disk{Serial: machine.ScratchSerial, Path: filepath.Join(m.Disks, disk.ScratchFile), Format: "raw"})
 	}
 	var err error
 	spec.Metadata, err = r.metadata().encode()
@@ -300,12 +304,12 @@ func (v *fleetVM) spec(m *machine, r fleetRecord, image vmimage.Image) (hyper.Ma
 
 // makeDisks makes the VM's disks, once: what a cut-short attempt left is removed first. On a full image that is an
 // overlay, which keeps all that the guest writes; an image in memory keeps nothing but what is on scratch.
-func (v *fleetVM) makeDisks(ctx context.Context, m *machine, image vmimage.Image) error {
+func (v *fleetVM) makeDisks(ctx context.Context, m *machine.Machine, image vmimage.Image) error {
 	r := v.recordNow()
 	if r.Disks {
 		return nil
 	}
-	if err := removeDisks(m.disks, func(name string) bool {
+	if err := removeDisks(m.Disks, func(name string) bool {
 		return name == disk.OverlayFile ||
 			name == disk.ScratchFile
 	}); err != nil {
@@ -313,7 +317,7 @@ func (v *fleetVM) makeDisks(ctx context.Context, m *machine, image vmimage.Image
 	}
 	var made []string
 	if image.Kind != vmimage.Kernel {
-		path, err := v.agent.disks.Overlay(ctx, m.name,
+		path, err := v.agent.machines.Disks.Overlay(ctx, m.Name,
 			disk.Base{Path: image.Disk(), Format: image.Format, Size: image.VirtualSize}, 0)
 		if err != nil {
 			return err
@@ -321,7 +325,7 @@ func (v *fleetVM) makeDisks(ctx context.Context, m *machine, image vmimage.Image
 		made = append(made, path)
 	}
 	if r.Shape.Scratch > 0 {
-		path, err := v.agent.disks.Scratch(ctx, m.name, r.Shape.Scratch)
+		path, err := v.agent.machines.Disks.Scratch(ctx, m.Name, r.Shape.Scratch)
 		if err != nil {
 			return err
 		}
@@ -357,7 +361,7 @@ func (v *fleetVM) stop() error {
 // askToEnd has the guest power off, and returns when it has, when its time is over, or when the VM is wanted deleted.
 // grange-guest is asked as soon as it is heard of: an agent that has just come up has not yet. The power button is for
 // guests that it does not answer in, and is pressed again, for one that boots hears it late.
-func (v *fleetVM) askToEnd(m *machine) {
+func (v *fleetVM) askToEnd(m *machine.Machine) {
 	limit := time.After(v.agent.config().StopTimeout)
 	again := time.NewTicker(askAgain)
 	defer again.Stop()
@@ -366,10 +370,8 @@ func (v *fleetVM) askToEnd(m *machine) {
 		if press {
 			v.pressButton(m)
 		}
-		m.control.mu.Lock()
-		gone, changed := m.control.gone, m.control.changed
-		m.control.mu.Unlock()
-		if w, _ := v.newest(); gone || farm.Power(w.Power) == farm.PowerDeleted {
+		heard := m.Control.Now(v.id)
+		if w, _ := v.newest(); heard.Gone || farm.Power(w.Power) == farm.PowerDeleted {
 			return
 		}
 		if !told {
@@ -378,7 +380,7 @@ func (v *fleetVM) askToEnd(m *machine) {
 			}
 		}
 		select {
-		case <-changed:
+		case <-heard.Changed:
 		case <-v.wake:
 		case <-again.C:
 			v.pressButton(m)
@@ -392,19 +394,19 @@ func (v *fleetVM) askToEnd(m *machine) {
 }
 
 // tellToEnd asks grange-guest to power off. It reports whether there is one that was asked.
-func (v *fleetVM) tellToEnd(m *machine) bool {
-	if m.control.phase() == "" {
+func (v *fleetVM) tellToEnd(m *machine.Machine) bool {
+	if m.Control.Phase() == "" {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(v.agent.ctx, askAgain)
 	defer cancel()
-	return m.powerOff(ctx) == nil
+	return m.PowerOff(ctx) == nil
 }
 
-func (v *fleetVM) pressButton(m *machine) {
+func (v *fleetVM) pressButton(m *machine.Machine) {
 	ctx, cancel := context.WithTimeout(v.agent.ctx, askAgain)
 	defer cancel()
-	if err := v.agent.hyper.Shutdown(ctx, m.id); err != nil {
+	if err := v.agent.hyper.Shutdown(ctx, m.ID); err != nil {
 		v.log().Warn("power button", "error", err)
 	}
 }
@@ -412,34 +414,34 @@ func (v *fleetVM) pressButton(m *machine) {
 const askAgain = 10 * time.Second
 
 // kill ends the machine, whatever it does, and what it had beside its disks, which are nobody's but ours then.
-func (v *fleetVM) kill(m *machine) error {
+func (v *fleetVM) kill(m *machine.Machine) error {
 	if v.agent.ctx.Err() != nil {
 		return context.Cause(v.agent.ctx) // the agent stops; VMs do not
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), endLimit)
 	defer cancel()
-	if err := v.agent.hyper.Stop(ctx, m.id); err != nil {
+	if err := v.agent.hyper.Stop(ctx, m.ID); err != nil {
 		return err
 	}
-	m.unwatch()
-	if err := v.agent.disks.Take(m.name); err != nil {
+	m.Unwatch()
+	if err := v.agent.machines.Disks.Take(m.Name); err != nil {
 		return err
 	}
-	v.agent.returnUser(m.name)
-	return os.RemoveAll(m.sockets)
+	v.agent.machines.ReturnUser(m.Name)
+	return os.RemoveAll(m.Sockets)
 }
 
 // lives reports whether the process of a machine whose control port has gone may still be there. That it does not
 // answer is no proof, and a big one takes its time to go.
-func (v *fleetVM) lives(m *machine) bool {
+func (v *fleetVM) lives(m *machine.Machine) bool {
 	ctx, cancel := context.WithTimeout(v.agent.ctx, endLimit)
 	defer cancel()
-	_, err := v.agent.hyper.Observe(ctx, m.id)
+	_, err := v.agent.hyper.Observe(ctx, m.ID)
 	return !farm.IsKind(err, farm.NotFound)
 }
 
 // ended takes notice of a machine that ended although nobody wanted it to.
-func (v *fleetVM) ended(m *machine) {
+func (v *fleetVM) ended(m *machine.Machine) {
 	end := v.awaitEnd()
 	if err := v.kill(m); v.agent.ctx.Err() != nil {
 		return
@@ -450,8 +452,8 @@ func (v *fleetVM) ended(m *machine) {
 	reason := "its guest powered off"
 	if end != hyper.PoweredOff {
 		reason = reasonOf(&farm.Error{Kind: farm.Unavailable, Code: CodeVMEnded,
-			Message: "the VM ended, and nobody wanted it to" + m.lastWords()})
-		v.settleTicket(breaker.Unclear, firstLine(errors.New(reason)))
+			Message: "the VM ended, and nobody wanted it to" + m.LastWords()})
+		v.settleTicket(breaker.Unclear, machine.FirstLine(errors.New(reason)))
 	}
 	v.settleTicket(breaker.Nobody, "")
 	v.log().Warn("cloud VM ended by itself", "end", string(end), "ran", ran)
@@ -514,7 +516,7 @@ func (v *fleetVM) awaitEnd() hyper.End {
 func (v *fleetVM) remove() error {
 	m := v.current()
 	if m == nil {
-		m = v.agent.newMachine(v.id, v.name)
+		m = v.agent.machines.New(v.id, v.name)
 	}
 	if err := v.kill(m); err != nil {
 		return err
@@ -539,45 +541,40 @@ func (v *fleetVM) remove() error {
 // attend is with a machine while it runs: it gives the guest its job whenever the guest comes up, and learns whether it
 // has. Both cost others: the job brings the user data with it, and news goes to the server and to all who watch. So a
 // guest gets them at a pace, and what it says faster is not queued: the newest counts.
-func (v *fleetVM) attend(m *machine, kind vmimage.Kind) {
-	c := m.control
+func (v *fleetVM) attend(m *machine.Machine, kind vmimage.Kind) {
 	silent := time.After(v.agent.config().BootTimeout)
-	gives, news := pace{burst: 5, rate: paceOfGuest}, pace{burst: 10, rate: paceOfGuest}
+	gives, news := machine.NewPace(5), machine.NewPace(10)
 	for given := 0; ; {
-		c.mu.Lock()
-		gone, comes, state, changed := c.gone, c.comes, c.states[v.id], c.changed
-		c.mu.Unlock()
-		if gone {
+		heard := m.Control.Now(v.id)
+		comes, state := heard.Comes, heard.State
+		if heard.Gone {
 			v.poke()
 			return
 		}
 		var later <-chan time.Time
 		now := time.Now()
 		switch {
-		case comes > given && gives.wait(now) > 0:
-			later = time.After(gives.wait(now))
+		case comes > given && gives.Wait(now) > 0:
+			later = time.After(gives.Wait(now))
 		case comes > given:
-			gives.take(now, 1)
+			gives.Take(now, 1)
 			given = comes
 			v.give(m, kind)
 			continue
 		case !v.isNews(state):
-		case news.wait(now) > 0:
-			later = time.After(news.wait(now))
+		case news.Wait(now) > 0:
+			later = time.After(news.Wait(now))
 		default:
-			news.take(now, 1)
+			news.Take(now, 1)
 			v.hears(state)
 		}
 		select {
-		case <-changed:
+		case <-heard.Changed:
 		case <-later:
 		case <-silent:
 			v.tooSilent(kind)
-		case <-m.done:
+		case <-m.Done:
 			return
 		}
 	}
 }
-
-// paceOfGuest is how often a second a guest is given its job, or heard, beyond what it gets at once.
-const paceOfGuest = 0.1

@@ -13,7 +13,7 @@ import (
 // planner plans as the server said, or here where it said nothing.
 func (a *Agent) planner(shape farm.Shape, exact *api.Plan) (ledger.Planner, error) {
 	if exact == nil {
-		request := a.numaRequest(shape, a.allCPUs())
+		request := a.machines.NUMARequest(shape, a.machines.AllCPUs())
 		return func(room numa.Room, own farm.CPUSet) (farm.Plan, error) {
 			r := request
 			if !own.Empty() {

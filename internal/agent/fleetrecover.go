@@ -2,10 +2,9 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
-	"os"
-	"path/filepath"
 	"time"
+
+	"github.com/grange-project/grange/internal/agent/machine"
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
@@ -34,7 +33,8 @@ func (r fleetRecord) metadata() record {
 func fleetRecordOf(r record) fleetRecord {
 	c := r.Cloud
 	return fleetRecord{Version: fleetRecordVersion, Created: r.Created, Plan: r.Plan, Shape: r.Shape, Image: r.Image,
-		Digest: r.Digest, Disks: true, Boots: c.Boots, Builds: c.Builds, Fresh: c.Fresh, Ran: true, Boot: bootID(),
+		Digest: r.Digest, Disks: true, Boots: c.Boots, Builds: c.Builds, Fresh: c.Fresh, Ran: true,
+		Boot:  machine.BootID(),
 		Since: time.Now(), Wanted: fleet.WantedVM{ID: r.VM, Name: c.Name, Project: c.Project, Owner: c.Owner,
 			Power: string(farm.PowerOn), Boots: c.Boots, Builds: c.Builds, Fresh: c.Fresh, Image: r.Digest,
 			Bridge: c.Bridge, MAC: c.MAC, Hostname: c.Hostname}}
@@ -52,7 +52,7 @@ func (a *Agent) enterFleet(r fleetRecord) *fleetVM {
 	v := newFleetVM(a, r.Wanted.ID)
 	v.record, v.wanted, v.since = r, r.Wanted, r.Since // nobody else sees it yet
 	if r.Plan.VCPUs != nil && !r.Yielded {
-		a.ledger.AdoptCloud(v.id, v.holder(), r.Job, v.charge(a.imageOf(r.Digest), r.Shape), r.Plan)
+		a.ledger.AdoptCloud(v.id, v.holder(), r.Job, v.charge(a.machines.ImageOf(r.Digest), r.Shape), r.Plan)
 	}
 	a.fleet.mu.Lock()
 	a.fleet.vms[v.id] = v
@@ -71,12 +71,9 @@ func (a *Agent) takeOverFleet(ctx context.Context, f hyper.Found, r record) bool
 			a.log.Error("record of a vm", "vm", r.Name, "error", err)
 		}
 	}
-	m := a.newMachine(v.id, v.name)
-	m.made, m.console.log = true, newConsoleLog(filepath.Join(m.disks, consoleFile))
-	text, err := os.ReadFile(m.path(appliedFile))
-	if err == nil {
-		err = json.Unmarshal(text, &m.applied)
-	}
+	m := a.machines.New(v.id, v.name)
+	m.KeepConsole()
+	err := m.ReadApplied()
 	if err != nil && f.State != hyper.Running {
 		if err := a.hyper.Stop(ctx, v.id); err != nil {
 			a.log.Error("vm does not end", "vm", r.Name, "error", err)
@@ -86,11 +83,11 @@ func (a *Agent) takeOverFleet(ctx context.Context, f hyper.Found, r record) bool
 		v.mu.Unlock()
 		return false
 	}
-	m.applied.PID, m.applied.Started = f.PID, f.Started
-	m.checked.Store(true)
-	m.control.know(v.id)
+	m.Applied.PID, m.Applied.Started = f.PID, f.Started
+	m.Checked.Store(true)
+	m.Control.Know(v.id)
 	v.follow(m)
-	m.watch()
+	m.Watch()
 	v.started = time.Now()
 	v.mu.Lock()
 	v.machine, v.state = m, farm.VMRunning
@@ -108,14 +105,14 @@ func (a *Agent) takeOverFleet(ctx context.Context, f hyper.Found, r record) bool
 func (v *fleetVM) missEnd() {
 	r := v.recordNow()
 	if v.current() == nil {
-		if err := v.agent.disks.Take(v.name); err != nil {
+		if err := v.agent.machines.Disks.Take(v.name); err != nil {
 			v.log().Error("disks of a vm keep their user", "error", err)
 		}
 	}
 	switch {
 	case v.current() != nil || r.Boot == "":
 		return
-	case r.Boot != bootID():
+	case r.Boot != machine.BootID():
 		v.log().Info("cloud VM ended with its host, and is started again")
 		r.Boot = ""
 	default:

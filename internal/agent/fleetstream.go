@@ -32,7 +32,7 @@ func (a *Agent) Stream(ctx context.Context, o fleet.StreamOrder) (io.ReadWriteCl
 	}
 	switch o.Kind {
 	case fleet.StreamConsole:
-		return m.console.open(), nil
+		return m.Console.Open(), nil
 	case fleet.StreamTCP:
 		return dialVM(ctx, w, o.Port)
 	}
@@ -67,34 +67,4 @@ func dialVM(ctx context.Context, w fleet.WantedVM, port int) (net.Conn, error) {
 			Err:     err}
 	}
 	return conn, nil
-}
-
-// consoleStream is one person at a console. Reads go on from what is kept of it to its end.
-type consoleStream struct {
-	*io.PipeReader
-	console *console
-	cancel  context.CancelFunc
-	over    chan struct{} // closed when nothing reads for it any more
-}
-
-// open joins the console. The log, and whoever reads it, see all that this one sees.
-func (c *console) open() io.ReadWriteCloser {
-	ctx, cancel := context.WithCancel(context.Background())
-	out, in := io.Pipe()
-	s := &consoleStream{out, c, cancel, make(chan struct{})}
-	go func() {
-		defer close(s.over)
-		in.CloseWithError(c.follow(ctx, in, func() {}, false))
-	}()
-	return s
-}
-
-func (s *consoleStream) Write(p []byte) (int, error) { return s.console.Write(p) }
-
-// Close leaves the console, which goes on.
-func (s *consoleStream) Close() error {
-	s.cancel()
-	err := s.PipeReader.Close()
-	<-s.over
-	return err
 }

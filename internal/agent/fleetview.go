@@ -3,8 +3,9 @@ package agent
 import (
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"strings"
+
+	"github.com/grange-project/grange/internal/agent/machine"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
@@ -62,9 +63,9 @@ func (v *fleetVM) view(c Caller) *api.VM {
 		out.Cloud.Reason = codeOf(o.Reason)
 	}
 	if v.machine != nil {
-		v.machine.show(out, r.Shape)
+		v.machine.Show(out, r.Shape)
 		if out.State == string(farm.VMRunning) && out.Unresponsive != nil {
-			out.State = stateUnresponsive
+			out.State = machine.StateUnresponsive
 		}
 	}
 	return out
@@ -91,9 +92,9 @@ func (v *fleetVM) getConsole(w http.ResponseWriter, r *http.Request, c Caller) e
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	m := v.current()
 	if m == nil {
-		_, err := w.Write(newConsoleLog(filepath.Join(v.agent.fleetDir(v.id), consoleFile)).last(consoleTail))
+		_, err := w.Write(machine.LastOfConsole(v.agent.fleetDir(v.id)))
 		return err
 	}
 	control := http.NewResponseController(w)
-	return m.console.follow(r.Context(), w, func() { control.Flush() }, r.URL.Query().Get("follow") != "true")
+	return m.Console.Follow(r.Context(), w, func() { control.Flush() }, r.URL.Query().Get("follow") != "true")
 }

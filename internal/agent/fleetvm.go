@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/grange-project/grange/internal/agent/machine"
+
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/disk"
@@ -44,10 +46,10 @@ type fleetVM struct {
 	begun bool          // run has; keepFleet alone looks
 
 	mu       sync.Mutex
-	wanted   fleet.WantedVM // the newest; record.Wanted may still be an older one
-	unlisted bool           // there is a list, and it lacks the VM
-	record   fleetRecord    // as the file has it; run alone changes it
-	machine  *machine       // nil: none runs
+	wanted   fleet.WantedVM   // the newest; record.Wanted may still be an older one
+	unlisted bool             // there is a list, and it lacks the VM
+	record   fleetRecord      // as the file has it; run alone changes it
+	machine  *machine.Machine // nil: none runs
 	state    farm.VMState
 	reason   string // of a state that is not what is wanted
 	since    time.Time
@@ -62,7 +64,7 @@ type fleetVM struct {
 	ticket   *breaker.Ticket    // of a start that nobody knows yet to have worked
 	progress hyper.MoveProgress // of a move from here
 	waitsAt  string             // where the source of a move to here finds this host; "": nothing waits
-	incoming *machine           // whose sockets take what a move brings; nil: there is none
+	incoming *machine.Machine   // whose sockets take what a move brings; nil: there is none
 
 	controls chan *moveConn // of sources; run takes them
 
@@ -118,7 +120,7 @@ func (v *fleetVM) newest() (w fleet.WantedVM, unlisted bool) {
 	return v.wanted, v.unlisted
 }
 
-func (v *fleetVM) current() *machine {
+func (v *fleetVM) current() *machine.Machine {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.machine
@@ -167,7 +169,7 @@ func (v *fleetVM) run() {
 	for {
 		if v.agent.ctx.Err() != nil { // looked at first: a wake-up at the same moment must not begin anything
 			if m := v.current(); m != nil {
-				m.unwatch() // the VM goes on
+				m.Unwatch() // the VM goes on
 			}
 			return
 		}
@@ -203,7 +205,7 @@ func (v *fleetVM) step() (pause time.Duration, over bool) {
 		return v.stumble(stepNone, err), false
 	}
 	silent := false
-	if m := v.current(); m != nil && m.control.hasGone() {
+	if m := v.current(); m != nil && m.Control.HasGone() {
 		if silent = v.lives(m); !silent {
 			v.ended(m)
 		}
@@ -380,7 +382,7 @@ func (v *fleetVM) rest(r fleetRecord) {
 			note = reasonOf(v.silence)
 		}
 		if v.full {
-			note = reasonOf(v.agent.diskFull("the VM is paused until there is space"))
+			note = reasonOf(v.agent.machines.DiskFull("the VM is paused until there is space"))
 		}
 		v.mu.Unlock()
 		v.is(farm.VMRunning, cmp.Or(note, r.Reason))
@@ -408,7 +410,7 @@ func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
 	}
 	r := v.recordNow()
 	state := farm.VMStarting
-	final := !r.Ran && (!worthAnotherTry(err) || farm.IsKind(err, farm.NotFound) ||
+	final := !r.Ran && (!machine.WorthAnotherTry(err) || farm.IsKind(err, farm.NotFound) ||
 		farm.IsCode(err, farm.CodeBackedOff))
 	switch {
 	case v.current() != nil:
@@ -417,8 +419,8 @@ func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
 		state = farm.VMDeleting
 	}
 	reason := reasonOf(err)
-	waits := []farm.Code{hyper.CodeAway, farm.CodeBackedOff, CodeBelowMinimum, ledger.CodeHostDrained,
-		CodeNoVMUID}
+	waits := []farm.Code{hyper.CodeAway, farm.CodeBackedOff, machine.CodeBelowMinimum, ledger.CodeHostDrained,
+		machine.CodeNoVMUID}
 	waiting := !final && slices.ContainsFunc(waits, func(c farm.Code) bool { return farm.IsCode(err, c) })
 	unwritten := r.Wanted.ID == "" // not even its first record could be written: there is nothing to note a failure in
 	moves := step == stepSend || step == stepUnmove || step == stepLeave || step == stepReceive
@@ -472,9 +474,6 @@ func (v *fleetVM) kept(change func(*fleetRecord)) time.Duration {
 	return 0
 }
 
-// maxReason bounds what is told of a failure, in bytes.
-const maxReason = 3000
-
 // reasonOf is an error for the server: its code, and what people may read.
 func reasonOf(err error) string {
 	code := farm.CodeInternal
@@ -482,7 +481,7 @@ func reasonOf(err error) string {
 		code = e.Code
 	}
 	text := string(code) + ": " + err.Error()
-	return strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
+	return strings.ToValidUTF8(text[:min(len(text), machine.MaxReason)], "")
 }
 
 // observed is the VM as the server is told.
@@ -491,7 +490,7 @@ func (v *fleetVM) observed() fleet.Observed {
 	defer v.mu.Unlock()
 	r := v.record
 	if v.machine != nil {
-		v.used = max(v.used, cpuTime(v.machine.applied.PID))
+		v.used = max(v.used, cpuTime(v.machine.Applied.PID))
 	}
 	plan := r.Plan
 	if r.Yielded {

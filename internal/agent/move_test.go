@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/grange-project/grange/internal/agent/machine"
+
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
@@ -203,7 +205,7 @@ func (h *twoHosts) settled(id string) {
 			h.observed(other(id)).State == "" && h.at[id].does(h.vm) == hyper.Running &&
 			h.at[other(id)].does(h.vm) == hyper.Gone
 	})
-	left, err := os.ReadDir(h.at[other(id)].agent.disksDir())
+	left, err := os.ReadDir(h.at[other(id)].agent.machines.DisksDir())
 	if err != nil || len(left) > 0 {
 		h.Errorf("left on host %s: %v, %v", other(id), left, err)
 	}
@@ -226,7 +228,8 @@ func TestMove(t *testing.T) {
 	jobs := len(h.at["a"].guests.jobs[h.vm.ID])
 	h.order()
 	h.settled("b")
-	if r := h.at["b"].record(h.vm); r.In != nil || !r.Ran || r.Boot != bootID() || len(r.Plan.VCPUs) != 1 || jobs == 0 {
+	if r := h.at["b"].record(h.vm); r.In != nil || !r.Ran || r.Boot != machine.BootID() || len(r.Plan.VCPUs) != 1 ||
+		jobs == 0 {
 		t.Errorf("the record at the target: %+v", r)
 	}
 	h.order()
@@ -282,7 +285,7 @@ func TestMoveFails(t *testing.T) {
 	b.host.Observe = func(hyper.Machine) numa.Observed { return numa.Observed{} }
 	h.order()
 	h.serve(func() bool { return h.outcome == fleet.MoveFailed })
-	if code := codeOf(h.reason); code != string(CodeBadPins) {
+	if code := codeOf(h.reason); code != string(machine.CodeBadPins) {
 		t.Errorf("pins are elsewhere at the target: %q", h.reason)
 	}
 	b.host.Observe = nil

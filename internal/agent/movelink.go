@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/grange-project/grange/internal/agent/machine"
+
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -112,7 +114,7 @@ func (c *moveConn) receive(limit time.Duration) (l moveLine, err error) {
 	}
 	if l.Error != nil {
 		e := *l.Error
-		e.Message, e.Hint, e.Err = farm.Clean(e.Message, maxReason), farm.Clean(e.Hint, maxReason), nil
+		e.Message, e.Hint, e.Err = farm.Clean(e.Message, machine.MaxReason), farm.Clean(e.Hint, machine.MaxReason), nil
 		return l, &e
 	}
 	return l, nil

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -10,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/grange-project/grange/internal/agent/machine"
 
 	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/disk"
@@ -54,13 +55,13 @@ func (v *fleetVM) receive() error {
 func (v *fleetVM) dropIncoming(why error) error {
 	m := v.current()
 	if m == nil {
-		m = v.agent.newMachine(v.id, v.name)
+		m = v.agent.machines.New(v.id, v.name)
 	}
 	if err := v.kill(m); err != nil {
 		return err
 	}
 	v.leave()
-	if err := removeDisks(m.disks, func(name string) bool { return name != fleetFile }); err != nil {
+	if err := removeDisks(m.Disks, func(name string) bool { return name != fleetFile }); err != nil {
 		return err
 	}
 	v.agent.ledger.Release(v.id)
@@ -82,8 +83,8 @@ func (v *fleetVM) dropIncoming(why error) error {
 func (v *fleetVM) takeIn(digest string) (*moveConn, error) {
 	ctx, cancel := context.WithCancelCause(v.agent.ctx)
 	defer cancel(nil)
-	m := v.agent.newMachine(v.id, v.name)
-	m.made, m.console.log = true, newConsoleLog(filepath.Join(m.disks, consoleFile))
+	m := v.agent.machines.New(v.id, v.name)
+	m.KeepConsole()
 	if err := v.kill(m); err != nil { // what an earlier agent left
 		return nil, err
 	}
@@ -165,7 +166,7 @@ func (v *fleetVM) claimIncoming(image vmimage.Image) error {
 	if err != nil {
 		return err
 	}
-	if err := v.agent.refusal(); err != nil {
+	if err := v.agent.machines.Refusal(); err != nil {
 		return err
 	}
 	planner, err := v.agent.planner(shape, nil)
@@ -204,7 +205,7 @@ func (v *fleetVM) awaitControl(ctx context.Context) (*moveConn, error) {
 }
 
 // goThrough is the target's part of the steps.
-func (v *fleetVM) goThrough(ctx context.Context, m *machine, spec hyper.Machine, image vmimage.Image,
+func (v *fleetVM) goThrough(ctx context.Context, m *machine.Machine, spec hyper.Machine, image vmimage.Image,
 	c *moveConn) error {
 	a := v.agent
 	described, err := c.receive(moveAnswer)
@@ -222,17 +223,17 @@ func (v *fleetVM) goThrough(ctx context.Context, m *machine, spec hyper.Machine,
 	if err != nil {
 		return lostSource(ctx, err)
 	}
-	at := m.moveSockets()
+	at := m.MoveSockets()
 	dir := filepath.Dir(at.Memory)
-	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700), os.Chown(dir, m.user.uid, m.user.gid)); err != nil {
+	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700), os.Chown(dir, m.User.UID, m.User.GID)); err != nil {
 		return err
 	}
 	applied, cookie, err := a.hyper.Await(ctx, spec, fitted, begun.Cookie, at)
 	if err != nil {
 		return err
 	}
-	m.applied = applied
-	if err := a.proven(ctx, m, spec, v.id); err != nil { // before a byte is copied
+	m.Applied = applied
+	if err := a.machines.Proven(ctx, m, spec, v.id); err != nil { // before a byte is copied
 		return err
 	}
 	if err := c.send(moveLine{Cookie: cookie}); err != nil {
@@ -245,7 +246,7 @@ func (v *fleetVM) goThrough(ctx context.Context, m *machine, spec hyper.Machine,
 	if err := a.hyper.Arrive(ctx, spec, sent.Cookie); err != nil {
 		return err
 	}
-	if err := a.proven(ctx, m, spec, v.id); err != nil {
+	if err := a.machines.Proven(ctx, m, spec, v.id); err != nil {
 		return err
 	}
 	return v.whole(m, image, c)
@@ -263,13 +264,10 @@ func lostSource(ctx context.Context, err error) error {
 
 // whole writes down that all is here before the source hears of it: an agent that comes after this one keeps the
 // machine for the source's word.
-func (v *fleetVM) whole(m *machine, image vmimage.Image, c *moveConn) error {
-	text, err := json.Marshal(m.applied)
-	if err == nil {
-		err = os.WriteFile(m.path(appliedFile), text, 0o600)
-	}
+func (v *fleetVM) whole(m *machine.Machine, image vmimage.Image, c *moveConn) error {
+	err := m.KeepApplied()
 	for _, name := range []string{disk.OverlayFile, disk.ScratchFile} {
-		if e := atomicfile.SyncDir(filepath.Join(m.disks, name)); err == nil && !errors.Is(e, os.ErrNotExist) {
+		if e := atomicfile.SyncDir(filepath.Join(m.Disks, name)); err == nil && !errors.Is(e, os.ErrNotExist) {
 			err = e
 		}
 	}
@@ -279,9 +277,9 @@ func (v *fleetVM) whole(m *machine, image vmimage.Image, c *moveConn) error {
 	if err != nil {
 		return err
 	}
-	m.control.know(v.id)
+	m.Control.Know(v.id)
 	v.follow(m)
-	m.watch()
+	m.Watch()
 	v.mu.Lock()
 	v.machine, v.told = m, false
 	v.mu.Unlock()
@@ -385,16 +383,17 @@ func (v *fleetVM) serverKnows() (done bool, err error) {
 // crash.
 func (v *fleetVM) come() error {
 	m, in := v.current(), *v.recordNow().In
-	if m != nil && m.control.hasGone() && !v.lives(m) {
+	if m != nil && m.Control.HasGone() && !v.lives(m) {
 		m = nil
 	}
 	if m != nil {
 		ctx, cancel := context.WithTimeout(v.agent.ctx, endLimit)
 		defer cancel()
-		if err := v.keep(func(r *fleetRecord) { r.Ran, r.Boot, r.Since = true, bootID(), time.Now() }); err != nil {
+		err := v.keep(func(r *fleetRecord) { r.Ran, r.Boot, r.Since = true, machine.BootID(), time.Now() })
+		if err != nil {
 			return err
 		}
-		if err := v.agent.hyper.Resume(ctx, m.id); err != nil {
+		if err := v.agent.hyper.Resume(ctx, m.ID); err != nil {
 			return err
 		}
 		v.started = time.Now()
@@ -426,13 +425,13 @@ func (v *fleetVM) takeControl(c *moveConn) {
 }
 
 // expectSockets reports which machine the bytes of the hypervisors are for; nil: for none.
-func (v *fleetVM) expectSockets(m *machine) {
+func (v *fleetVM) expectSockets(m *machine.Machine) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.incoming = m
 }
 
-func (v *fleetVM) expected() *machine {
+func (v *fleetVM) expected() *machine.Machine {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.incoming
@@ -446,9 +445,9 @@ func (v *fleetVM) takeBytes(c *moveConn) {
 		c.refuse(badMove(nil, "nothing is awaited", ""))
 		return
 	}
-	path := m.moveSockets().Memory
+	path := m.MoveSockets().Memory
 	if c.open.Kind == moveDisks {
-		path = m.moveSockets().Disks
+		path = m.MoveSockets().Disks
 	}
 	local, err := net.Dial("unix", path)
 	if err != nil {
@@ -474,7 +473,7 @@ func (v *fleetVM) takeSeed(c *moveConn) {
 	err := c.send(moveLine{Word: wordOK})
 	var f *os.File
 	if err == nil {
-		f, err = os.OpenFile(filepath.Join(m.disks, disk.SeedFile), os.O_WRONLY|os.O_TRUNC, 0)
+		f, err = os.OpenFile(filepath.Join(m.Disks, disk.SeedFile), os.O_WRONLY|os.O_TRUNC, 0)
 	}
 	if err == nil {
 		_, err = io.CopyN(f, c, c.open.Size)

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/grange-project/grange/internal/agent/machine"
+
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/disk"
@@ -78,7 +80,7 @@ func (v *fleetVM) send() error {
 }
 
 // watchMove waits until the machine is whole at the target.
-func (v *fleetVM) watchMove(cancel context.CancelCauseFunc, id string, m *machine, done <-chan error) error {
+func (v *fleetVM) watchMove(cancel context.CancelCauseFunc, id string, m *machine.Machine, done <-chan error) error {
 	tick := time.NewTicker(moveLook)
 	defer tick.Stop()
 	moved, last := time.Now(), hyper.MoveProgress{}
@@ -91,7 +93,7 @@ func (v *fleetVM) watchMove(cancel context.CancelCauseFunc, id string, m *machin
 				cancel(err)
 			}
 		case <-tick.C:
-			p, err := v.agent.hyper.MoveProgress(v.agent.ctx, m.id)
+			p, err := v.agent.hyper.MoveProgress(v.agent.ctx, m.ID)
 			if err == nil && p != last {
 				last, moved = p, time.Now()
 				v.update(func() { v.progress = p })
@@ -127,9 +129,9 @@ func (v *fleetVM) usedSoFar() time.Duration {
 
 // handOver goes through the steps of a move until the machine is whole at the target, and stopped on both sides. The
 // connection that it returns is the caller's to close.
-func (v *fleetVM) handOver(ctx context.Context, m *machine, o moveOut) (target *moveConn, err error) {
+func (v *fleetVM) handOver(ctx context.Context, m *machine.Machine, o moveOut) (target *moveConn, err error) {
 	a := v.agent
-	described, err := a.hyper.Describe(ctx, m.id)
+	described, err := a.hyper.Describe(ctx, m.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +158,7 @@ func (v *fleetVM) handOver(ctx context.Context, m *machine, o moveOut) (target *
 	if err != nil {
 		return failed(err)
 	}
-	cookie, err := a.hyper.BeginMove(ctx, m.id, fitted.Body)
+	cookie, err := a.hyper.BeginMove(ctx, m.ID, fitted.Body)
 	if err != nil {
 		return failed(err)
 	}
@@ -169,7 +171,7 @@ func (v *fleetVM) handOver(ctx context.Context, m *machine, o moveOut) (target *
 		return failed(err)
 	}
 	defer closeSockets()
-	if cookie, err = a.hyper.Send(ctx, m.id, awaited.Cookie, at); err != nil {
+	if cookie, err = a.hyper.Send(ctx, m.ID, awaited.Cookie, at); err != nil {
 		return failed(err)
 	}
 	whole, err := target.ask(moveLine{Cookie: cookie})
@@ -188,8 +190,8 @@ func (v *fleetVM) opens(o moveOut, kind string) moveLine {
 
 // sendSeed brings the seed of a full image to the target: its guest may have it mounted, so it must be the same, byte
 // for byte.
-func (v *fleetVM) sendSeed(ctx context.Context, m *machine, o moveOut) error {
-	f, err := os.Open(filepath.Join(m.disks, disk.SeedFile))
+func (v *fleetVM) sendSeed(ctx context.Context, m *machine.Machine, o moveOut) error {
+	f, err := os.Open(filepath.Join(m.Disks, disk.SeedFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -217,15 +219,15 @@ func (v *fleetVM) sendSeed(ctx context.Context, m *machine, o moveOut) error {
 }
 
 // openSockets listens where the hypervisor sends to, and takes it to the target.
-func (v *fleetVM) openSockets(ctx context.Context, m *machine, o moveOut) (at hyper.MoveSockets, closeAll func(),
-	err error) {
-	at = m.moveSockets()
+func (v *fleetVM) openSockets(ctx context.Context, m *machine.Machine, o moveOut) (at hyper.MoveSockets,
+	closeAll func(), err error) {
+	at = m.MoveSockets()
 	dir := filepath.Dir(at.Memory)
 	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o711)); err != nil {
 		return at, nil, err
 	}
 	uid := os.Getuid()
-	if info, err := os.Stat(fmt.Sprintf("/proc/%d", m.applied.PID)); err == nil && m.applied.PID != 0 {
+	if info, err := os.Stat(fmt.Sprintf("/proc/%d", m.Applied.PID)); err == nil && m.Applied.PID != 0 {
 		uid = int(info.Sys().(*syscall.Stat_t).Uid)
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -269,18 +271,13 @@ func (v *fleetVM) forward(ctx context.Context, l net.Listener, o moveOut, kind s
 	}
 }
 
-// moveSockets are in a directory of their own.
-func (m *machine) moveSockets() hyper.MoveSockets {
-	return hyper.MoveSockets{Memory: m.path("move/memory"), Disks: m.path("move/disks")}
-}
-
 // unmove has the VM run on here, and notes why it did not go.
 func (v *fleetVM) unmove(why error) error {
 	out := *v.recordNow().Out
 	if m := v.current(); m != nil {
 		ctx, cancel := context.WithTimeout(v.agent.ctx, makeLimit)
 		defer cancel()
-		if err := v.agent.hyper.CancelMove(ctx, m.id); err != nil && !farm.IsKind(err, farm.NotFound) {
+		if err := v.agent.hyper.CancelMove(ctx, m.ID); err != nil && !farm.IsKind(err, farm.NotFound) {
 			return err // stumble has it tried again
 		}
 	}

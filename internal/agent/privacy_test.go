@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/grange-project/grange/internal/agent/machine"
+
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
@@ -123,7 +125,7 @@ func TestPrivateRoutes(t *testing.T) {
 func (f *farmhouse) populate() map[string]string {
 	f.Helper()
 	if err := f.agent.writeClaim(&metalClaim{Claim: api.Claim{Key: "slurm/424242", CPUs: "0"},
-		Boot: bootID()}); err != nil {
+		Boot: machine.BootID()}); err != nil {
 		f.Fatal(err)
 	}
 	j := newJob(f.agent, api.NewID(), admin)

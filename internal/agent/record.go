@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/grange-project/grange/internal/agent/machine"
+
 	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -51,14 +53,6 @@ func decodeRecord(text []byte) (record, error) {
 	return r, nil
 }
 
-// holder names the VM to whoever finds its CPUs in use, with its user and command unless those are private.
-func (a *Agent) holder(name, user, command string) string {
-	if a.config().PrivateVMs {
-		return name
-	}
-	return fmt.Sprintf("%s (%s: %s)", name, user, command)
-}
-
 // taskRecord is what an agent keeps of one task of a batch job in its VM, over a restart: the VM's own record is that
 // of the task which it was made for. It is written before the caller is told that its job will start.
 type taskRecord struct {
@@ -75,10 +69,12 @@ type taskRecord struct {
 // tasksDir is below the directory of a VM's sockets.
 const tasksDir = "tasks"
 
-func (j *job) file(m *machine) string { return filepath.Join(m.sockets, tasksDir, j.id+".json") }
+func (j *job) file(m *machine.Machine) string {
+	return filepath.Join(m.Sockets, tasksDir, j.id+".json")
+}
 
 // writeFile keeps a task. A job that has its VM to itself is in the VM's record.
-func (j *job) writeFile(m *machine) error {
+func (j *job) writeFile(m *machine.Machine) error {
 	if j.vm.key == "" {
 		return nil
 	}
@@ -94,16 +90,16 @@ func (j *job) writeFile(m *machine) error {
 	return atomicfile.Write(path, text, 0o600)
 }
 
-func (j *job) removeFile(m *machine) {
+func (j *job) removeFile(m *machine.Machine) {
 	if err := os.Remove(j.file(m)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		j.log().Error("file of a task stays", "error", err)
 	}
 }
 
-// tasks are those that an earlier agent kept of a machine; none where the machine has one job, or none of its tasks had
-// been told that it will start.
-func (m *machine) tasks() ([]taskRecord, error) {
-	paths, err := filepath.Glob(filepath.Join(m.sockets, tasksDir, "*.json"))
+// tasksOf are those that an earlier agent kept of a machine; none where the machine has one job, or none of its tasks
+// had been told that it will start.
+func tasksOf(m *machine.Machine) ([]taskRecord, error) {
+	paths, err := filepath.Glob(filepath.Join(m.Sockets, tasksDir, "*.json"))
 	if err != nil {
 		return nil, err
 	}

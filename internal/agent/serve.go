@@ -171,7 +171,7 @@ func (a *Agent) postJob(w http.ResponseWriter, r *http.Request, c Caller) error 
 		a.jobs.Go(j.run)
 	}
 	if request.Beats {
-		j.vm.power.expect()
+		j.vm.power.Expect()
 	}
 	defer j.callerLeft()
 	j.follow(r.Context(), lines[api.JobEvent](w))
@@ -245,7 +245,7 @@ func (a *Agent) getConsole(w http.ResponseWriter, r *http.Request, c Caller) err
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	control := http.NewResponseController(w)
-	return m.console.follow(r.Context(), w, func() { control.Flush() }, r.URL.Query().Get("follow") != "true")
+	return m.Console.Follow(r.Context(), w, func() { control.Flush() }, r.URL.Query().Get("follow") != "true")
 }
 
 func (a *Agent) postSuspend(w http.ResponseWriter, r *http.Request, c Caller) error {

@@ -28,13 +28,13 @@ func (a *Agent) takeOverHost() error {
 		return err
 	}
 	err := a.persist(func() (err error) {
-		a.uid, a.gid, err = a.hyper.QEMUOwner(a.ctx)
+		a.machines.UID, a.machines.GID, err = a.hyper.QEMUOwner(a.ctx)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if a.disks, err = disk.Open(a.disksDir()); err != nil {
+	if a.machines.Disks, err = disk.Open(a.machines.DisksDir()); err != nil {
 		return err
 	}
 	a.jobs.Go(a.housekeep)

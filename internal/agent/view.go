@@ -7,7 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/grange-project/grange/internal/agent/machine"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/breaker"
@@ -87,40 +88,18 @@ func (v *vm) viewLocked(j *job) *api.VM {
 	}
 	out.OneFilesystem = j != nil && j.record.OneFS
 	if m := v.machine; m != nil {
-		out.JobPort = m.path(guest.JobPort(0))
+		out.JobPort = m.Path(guest.JobPort(0))
 		if j != nil && j.port >= 0 {
-			out.Job, out.JobPort = j.id, m.path(guest.JobPort(j.port))
+			out.Job, out.JobPort = j.id, m.Path(guest.JobPort(j.port))
 		}
-		m.show(out, r.Shape)
+		m.Show(out, r.Shape)
 	}
 	return out
 }
 
-// show adds to a view of the VM how its machine is.
-func (m *machine) show(out *api.VM, s farm.Shape) {
-	out.Applied = m.appliedView(s)
-	out.Guest = m.sight.view()
-	m.pulse.show(out)
-	out.FloodWaits = m.control.flood.count()
-	if since, on := m.control.flood.goesOn(time.Now()); on {
-		out.Flooding = &since
-	}
-}
-
-func (m *machine) appliedView(s farm.Shape) api.Applied {
-	x := m.applied
-	if m.control.flood.count() > 0 {
-		x.Warnings = append(slices.Clone(x.Warnings),
-			"its guest has sent more to the agent than a guest may, and is read slowly")
-	}
-	return api.Applied{Accelerator: x.Accelerator, CPUMode: x.CPUMode, CPUModel: x.CPUModel, Cache: x.Cache, IO: x.IO,
-		Purpose: s.Purpose.String(), Emulated: x.Emulated, QEMUUID: x.UID, Confinement: x.Confinement,
-		Warnings: x.Warnings}
-}
-
 func (v *vm) stateLocked() string {
 	running := func(j *job) bool { return !j.isEnded() || !j.record.Keep }
-	stopped := v.power.now()
+	stopped := v.power.Now()
 	switch {
 	case v.record.Plan.VCPUs == nil:
 		return "waiting"
@@ -130,15 +109,13 @@ func (v *vm) stateLocked() string {
 		return "suspended (caller stopped)"
 	case len(v.jobs) > 0 && !slices.ContainsFunc(v.jobs, running):
 		return "kept"
-	case v.machine == nil, v.machine.control.phase() == "":
+	case v.machine == nil, v.machine.Control.Phase() == "":
 		return "starting"
-	case v.machine.pulse.isUnresponsive():
-		return stateUnresponsive
+	case v.machine.Pulse.IsUnresponsive():
+		return machine.StateUnresponsive
 	}
 	return "running"
 }
-
-const stateUnresponsive = "running (unresponsive)"
 
 func exitOf(e *guest.Exit) *api.Exit {
 	return &api.Exit{Code: e.Code, Signal: e.Signal, User: e.User, System: e.System, MaxRSS: e.MaxRSS,
@@ -212,19 +189,19 @@ func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) e
 		}
 	}
 	for _, v := range a.all() {
-		countGuest(&h, v.current())
+		machine.CountGuest(&h, v.current())
 	}
 	for _, v := range a.allFleet() {
-		countGuest(&h, v.current())
+		machine.CountGuest(&h, v.current())
 	}
 	h.Hypervisor = daemonView(a.hyper.Daemon())
 	if !a.isKnown() {
 		h.Recovering, h.Free = a.unknown(), ""
 	}
-	for _, s := range a.takesNothing() {
+	for _, s := range a.machines.TakesNothing() {
 		h.Warnings = append(h.Warnings, "no more VMs: "+s)
 	}
-	if shared := a.usersWarning(); shared != "" {
+	if shared := a.machines.UsersWarning(); shared != "" {
 		h.Warnings = append(h.Warnings, shared)
 	}
 	if wrong := a.linkWarning(); wrong != "" {
@@ -237,22 +214,6 @@ func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) e
 		h.BackOffs = slices.DeleteFunc(h.BackOffs, func(b api.BackOff) bool { return b.Kind == string(breaker.User) })
 	}
 	return answer(w, h)
-}
-
-// countGuest counts a machine whose guest is unresponsive, floods, or sees another machine than was planned.
-func countGuest(h *api.Host, m *machine) {
-	if m == nil {
-		return
-	}
-	if m.pulse.isUnresponsive() {
-		h.Unresponsive++
-	}
-	if _, on := m.control.flood.goesOn(time.Now()); on {
-		h.Flooding++
-	}
-	if len(m.sight.wrong()) > 0 {
-		h.Differing++
-	}
 }
 
 // grantable is a room's topology with what its nodes can still grant as what is free there.

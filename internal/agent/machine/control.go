@@ -1,4 +1,4 @@
-package agent
+package machine
 
 import (
 	"context"
@@ -20,7 +20,7 @@ type control struct {
 	fresh bool // the VM has not run yet: its guest will speak first, and need not be asked
 
 	reading pace                 // of what the guest sends; run's alone
-	flood   flood                // of what it sends beyond that
+	Flood   flood                // of what it sends beyond that
 	views   func(farm.GuestView) // takes what it reports of its machine; nil: nobody wants to know
 
 	writing sync.Mutex // one line at a time
@@ -41,8 +41,8 @@ func newControl(path string) *control {
 		states: map[string]guest.State{}}
 }
 
-// know makes the guest's word on a job count: of other jobs it may tell what it likes.
-func (c *control) know(job string) {
+// Know makes the guest's word on a job count: of other jobs it may tell what it likes.
+func (c *control) Know(job string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := c.states[job]; !ok {
@@ -77,7 +77,7 @@ func (c *control) talk(ctx context.Context, conn net.Conn) {
 		return
 	}
 	c.fresh = false
-	lines := slowReader{conn, ctx, &c.reading, func() { c.flood.waited(time.Now()) }}
+	lines := slowReader{conn, ctx, &c.reading, func() { c.Flood.Waited(time.Now()) }}
 	guest.Lines(lines, guest.MaxGuestLine, func(s guest.State) {
 		if s.View != nil && c.views != nil {
 			c.views(*s.View)
@@ -100,7 +100,7 @@ func (c *control) take(s guest.State) {
 		c.comes++
 		return
 	}
-	s.Message = s.Message[:min(len(s.Message), maxReason)]
+	s.Message = s.Message[:min(len(s.Message), MaxReason)]
 	if old, ok := c.states[s.Job]; ok && s.Phase != "" && old.Phase != guest.Gone &&
 		(s.Phase != guest.Exited || s.Exit != nil) {
 		c.states[s.Job] = s
@@ -157,9 +157,9 @@ func (c *control) update(change func()) {
 	c.mu.Unlock()
 }
 
-// give hands a job over. The guest starts a job once: giving it again is harmless.
-func (c *control) give(ctx context.Context, j *guest.Job) error {
-	c.know(j.ID)
+// Give hands a job over. The guest starts a job once: giving it again is harmless.
+func (c *control) Give(ctx context.Context, j *guest.Job) error {
+	c.Know(j.ID)
 	return c.say(ctx, guest.ControlMessage{Job: j})
 }
 
@@ -182,9 +182,9 @@ var errNotConnected = errors.New("the VM is not connected")
 // endTimeout is how long a guest has to end what is left of a job. A sound one needs milliseconds.
 const endTimeout = 10 * time.Second
 
-// end has the guest end what is left of a job, and waits until it has. A guest whose CPUs are stopped does so when they
+// End has the guest end what is left of a job, and waits until it has. A guest whose CPUs are stopped does so when they
 // go on.
-func (c *control) end(ctx context.Context, job string, suspended bool) {
+func (c *control) End(ctx context.Context, job string, suspended bool) {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
 	for {
@@ -193,48 +193,63 @@ func (c *control) end(ctx context.Context, job string, suspended bool) {
 			return
 		}
 		again, stop := context.WithTimeout(ctx, time.Second) // the connection may have been cut behind the order
-		_, err = c.wait(again, job, func(s guest.State) bool { return s.Phase == guest.Gone || s.Phase == guest.Ready })
+		_, err = c.Wait(again, job, func(s guest.State) bool { return s.Phase == guest.Gone || s.Phase == guest.Ready })
 		stop()
-		if err == nil || errors.Is(err, errGone) || ctx.Err() != nil {
+		if err == nil || errors.Is(err, ErrGone) || ctx.Err() != nil {
 			return
 		}
 	}
 }
 
-var errGone = errors.New("the VM has ended")
+// ErrGone is the end of waiting for the guest of a VM that has ended.
+var ErrGone = errors.New("the VM has ended")
 
-// phase is the guest's own: "" until it has spoken, Ready from then on.
-func (c *control) phase() guest.Phase { return c.phaseOf("") }
+// Phase is the guest's own: "" until it has spoken, Ready from then on.
+func (c *control) Phase() guest.Phase { return c.PhaseOf("") }
 
-// phaseOf is that of a job.
-func (c *control) phaseOf(job string) guest.Phase {
+// PhaseOf is that of a job.
+func (c *control) PhaseOf(job string) guest.Phase {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.stateLocked(job).Phase
 }
 
-func (c *control) hasGone() bool {
+// HasGone reports whether the VM has ended, as far as its control port tells.
+func (c *control) HasGone() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.gone
 }
 
-// wait blocks until the state of a job satisfies want; errGone when the VM ends first.
-func (c *control) wait(ctx context.Context, job string, want func(guest.State) bool) (guest.State, error) {
+// Wait blocks until the state of a job satisfies want; errGone when the VM ends first.
+func (c *control) Wait(ctx context.Context, job string, want func(guest.State) bool) (guest.State, error) {
 	for {
-		c.mu.Lock()
-		state, gone, changed := c.stateLocked(job), c.gone, c.changed
-		c.mu.Unlock()
+		now := c.Now(job)
 		switch {
-		case want(state):
-			return state, nil
-		case gone:
-			return state, errGone
+		case want(now.State):
+			return now.State, nil
+		case now.Gone:
+			return now.State, ErrGone
 		}
 		select {
-		case <-changed:
+		case <-now.Changed:
 		case <-ctx.Done():
-			return state, context.Cause(ctx)
+			return now.State, context.Cause(ctx)
 		}
 	}
+}
+
+// Heard is what is known of a guest and of one of its jobs.
+type Heard struct {
+	State   guest.State
+	Comes   int             // how often it has said all that it knows
+	Gone    bool            // the VM has
+	Changed <-chan struct{} // closed when something of this changes
+}
+
+// Now is what is known at this moment.
+func (c *control) Now(job string) Heard {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Heard{c.stateLocked(job), c.comes, c.gone, c.changed}
 }

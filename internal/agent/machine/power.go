@@ -1,4 +1,4 @@
-package agent
+package machine
 
 import (
 	"context"
@@ -11,19 +11,19 @@ import (
 	"github.com/grange-project/grange/internal/hyper"
 )
 
-// power says whether a VM's CPUs run. Two may stop them: somebody by order (`grange vm suspend`, or the caller on
+// Power says whether a VM's CPUs run. Two may stop them: somebody by order (`grange vm suspend`, or the caller on
 // SIGTSTP), and the silence of callers who promised beats. They run when neither does. A VM whose process is itself
 // frozen or stopped, by its batch system, is left alone: it runs no instruction, its monitor does not answer, and
 // libvirt would wait for it.
-type power struct {
+type Power struct {
 	hyper  machines
 	frozen func(pid int) bool
 	told   func()      // after each change; never under a lock of ours
-	hears  func() bool // whether callers can reach us; nil: they can
+	Hears  func() bool // whether callers can reach us; nil: they can
 
 	acting  sync.Mutex // held while the hypervisor is asked, so that orders do not cross
 	mu      sync.Mutex
-	machine *machine // nil: there is none whose CPUs run, or have been stopped
+	machine *Machine // nil: there is none whose CPUs run, or have been stopped
 	kept
 	last      time.Time // of the newest beat
 	overruled bool      // somebody resumed the VM by order although its callers are silent: until the next beat
@@ -32,15 +32,15 @@ type power struct {
 	wake      chan struct{}
 }
 
-// wanted says why the CPUs are to be stopped; zero: they are to run.
-type wanted struct {
+// Wanted says why the CPUs are to be stopped; zero: they are to run.
+type Wanted struct {
 	Suspended bool // by order
 	Silent    bool // no caller beats
 }
 
 // kept is what the next agent must know.
 type kept struct {
-	wanted
+	Wanted
 	Expects bool // callers have promised beats
 }
 
@@ -50,10 +50,10 @@ type machines interface {
 	Resume(ctx context.Context, id string) error
 }
 
-// heartbeatTimeout is how long callers may be silent before their VM is paused. They beat every second, and three beats
+// HeartbeatTimeout is how long callers may be silent before their VM is paused. They beat every second, and three beats
 // may be late: on a busy host, or in a memory cgroup at its limit, a caller does not run on the second. A VM that
 // pauses without need costs its job the time until the next beat, nothing else.
-const heartbeatTimeout = 4 * time.Second
+const HeartbeatTimeout = 4 * time.Second
 
 // powerTick is between two looks. Less than a beat, so that a stop is noticed within the timeout and a little more.
 const powerTick = 500 * time.Millisecond
@@ -62,13 +62,14 @@ const powerTick = 500 * time.Millisecond
 // that was suspended by order must not, whichever agent is there by then.
 const powerFile = "power.json"
 
-func newPower(h machines, frozen func(pid int) bool, told func()) *power {
-	return &power{hyper: h, frozen: frozen, told: told, wake: make(chan struct{}, 1)}
+// NewPower is of a VM that has no machine yet. told is called after each change.
+func NewPower(h machines, frozen func(pid int) bool, told func()) *Power {
+	return &Power{hyper: h, frozen: frozen, told: told, wake: make(chan struct{}, 1)}
 }
 
-// start lets a machine run its first instruction, as soon as its process is not frozen.
-func (p *power) start(ctx context.Context, m *machine) error {
-	for p.frozen(m.applied.PID) {
+// Start lets a machine run its first instruction, as soon as its process is not frozen.
+func (p *Power) Start(ctx context.Context, m *Machine) error {
+	for p.frozen(m.Applied.PID) {
 		select {
 		case <-time.After(powerTick / 10):
 		case <-ctx.Done():
@@ -77,7 +78,7 @@ func (p *power) start(ctx context.Context, m *machine) error {
 	}
 	p.acting.Lock()
 	defer p.acting.Unlock()
-	if err := p.hyper.Resume(ctx, m.id); err != nil {
+	if err := p.hyper.Resume(ctx, m.ID); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -86,32 +87,32 @@ func (p *power) start(ctx context.Context, m *machine) error {
 	return nil
 }
 
-// takeOver goes on with a machine of an earlier agent. Its callers have all of their time to come again.
-func (p *power) takeOver(m *machine, state hyper.State) {
+// TakeOver goes on with a machine of an earlier agent. Its callers have all of their time to come again.
+func (p *Power) TakeOver(m *Machine, state hyper.State) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.machine, p.paused, p.last = m, state == hyper.Paused, time.Now()
-	text, err := os.ReadFile(m.path(powerFile))
+	text, err := os.ReadFile(m.Path(powerFile))
 	if err == nil {
 		err = json.Unmarshal(text, &p.kept)
 	}
 	if err != nil {
-		p.kept = kept{wanted: wanted{Suspended: p.paused}}
+		p.kept = kept{Wanted: Wanted{Suspended: p.paused}}
 	}
 	p.saved = p.kept
 }
 
-// drop forgets the machine: it has ended.
-func (p *power) drop() {
+// Drop forgets the machine: it has ended.
+func (p *Power) Drop() {
 	p.mu.Lock()
-	p.machine, p.wanted, p.saved, p.overruled = nil, wanted{}, kept{}, false
+	p.machine, p.Wanted, p.saved, p.overruled = nil, Wanted{}, kept{}, false
 	p.mu.Unlock()
 }
 
-// order suspends or resumes the VM because somebody said so. Where the VM has not run yet this decides whether it may.
-func (p *power) order(ctx context.Context, suspend bool) error {
+// Order suspends or resumes the VM because somebody said so. Where the VM has not run yet this decides whether it may.
+func (p *Power) Order(ctx context.Context, suspend bool) error {
 	p.mu.Lock()
-	before := p.wanted
+	before := p.Wanted
 	p.Suspended = suspend
 	if !suspend && p.Silent {
 		p.Silent, p.overruled = false, true
@@ -120,15 +121,15 @@ func (p *power) order(ctx context.Context, suspend bool) error {
 	err := p.settle(ctx)
 	if err != nil {
 		p.mu.Lock()
-		p.wanted = before
+		p.Wanted = before
 		p.mu.Unlock()
 	}
 	p.told()
 	return err
 }
 
-// expect reports that callers have promised beats, and beat that one came.
-func (p *power) expect() {
+// Expect reports that callers have promised beats.
+func (p *Power) Expect() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.Expects {
@@ -136,14 +137,15 @@ func (p *power) expect() {
 	}
 }
 
-// hold keeps a machine that is being made from running until somebody orders it to.
-func (p *power) hold() {
+// Hold keeps a machine that is being made from running until somebody orders it to.
+func (p *Power) Hold() {
 	p.mu.Lock()
 	p.Suspended = true
 	p.mu.Unlock()
 }
 
-func (p *power) beat() {
+// Beat reports that a beat came.
+func (p *Power) Beat() {
 	p.mu.Lock()
 	p.last, p.overruled = time.Now(), false
 	silent := p.Silent
@@ -156,17 +158,17 @@ func (p *power) beat() {
 	}
 }
 
-// now returns why the CPUs are stopped; zero when they run.
-func (p *power) now() wanted {
+// Now returns why the CPUs are stopped; zero when they run.
+func (p *Power) Now() Wanted {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.wanted
+	return p.Wanted
 }
 
-// run looks for silence until ctx ends. attended reports whether the guest is up, for its boot has a time limit, and
+// Run looks for silence until ctx ends. attended reports whether the guest is up, for its boot has a time limit, and
 // has a caller who could beat: a VM that is kept has none. failed is told what the hypervisor said against it; the next
 // look tries again.
-func (p *power) run(ctx context.Context, attended func() bool, failed func(error)) {
+func (p *Power) Run(ctx context.Context, attended func() bool, failed func(error)) {
 	tick := time.NewTicker(powerTick)
 	defer tick.Stop()
 	for {
@@ -187,14 +189,14 @@ func (p *power) run(ctx context.Context, attended func() bool, failed func(error
 
 // listen notes whether the callers are silent, and reports whether that is news. The clock is the monotonic one:
 // setting the host's time changes nothing.
-func (p *power) listen(attended func() bool) (news bool) {
+func (p *Power) listen(attended func() bool) (news bool) {
 	silent := p.silent() && attended() // which takes locks of its own
-	if silent && p.hears != nil && !p.hears() {
+	if silent && p.Hears != nil && !p.Hears() {
 		return false // the silence is ours
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	silent = silent && time.Since(p.last) > heartbeatTimeout // a beat may have come meanwhile
+	silent = silent && time.Since(p.last) > HeartbeatTimeout // a beat may have come meanwhile
 	if silent == p.Silent {
 		return false
 	}
@@ -202,14 +204,14 @@ func (p *power) listen(attended func() bool) (news bool) {
 	return true
 }
 
-func (p *power) silent() bool {
+func (p *Power) silent() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.Expects && p.machine != nil && !p.overruled && time.Since(p.last) > heartbeatTimeout
+	return p.Expects && p.machine != nil && !p.overruled && time.Since(p.last) > HeartbeatTimeout
 }
 
 // settle makes the CPUs do what is wanted, if it is not done already and the process can hear it.
-func (p *power) settle(ctx context.Context) error {
+func (p *Power) settle(ctx context.Context) error {
 	p.acting.Lock()
 	defer p.acting.Unlock()
 	p.mu.Lock()
@@ -227,14 +229,14 @@ func (p *power) settle(ctx context.Context) error {
 		p.mu.Unlock()
 	}
 	want := now.Suspended || now.Silent
-	if want == paused || p.frozen(m.applied.PID) {
+	if want == paused || p.frozen(m.Applied.PID) {
 		return nil
 	}
 	act := p.hyper.Resume
 	if want {
 		act = p.hyper.Suspend
 	}
-	if err := act(ctx, m.id); err != nil {
+	if err := act(ctx, m.ID); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -244,10 +246,25 @@ func (p *power) settle(ctx context.Context) error {
 }
 
 // write replaces the file whole.
-func (k kept) write(m *machine) error {
+func (k kept) write(m *Machine) error {
 	text, err := json.Marshal(k)
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(m.path(powerFile), text, 0o644)
+	return atomicfile.Write(m.Path(powerFile), text, 0o644)
+}
+
+// ResumeLimit is for the hypervisor to let a machine go on.
+const ResumeLimit = 10 * time.Second
+
+// GoOn continues a machine that the hypervisor has stopped by itself, unless somebody wants it stopped.
+func (p *Power) GoOn(m *Machine) error {
+	p.acting.Lock()
+	defer p.acting.Unlock()
+	if p.Now() != (Wanted{}) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), ResumeLimit)
+	defer cancel()
+	return p.hyper.Resume(ctx, m.ID)
 }

@@ -1,7 +1,8 @@
-package agent
+package machine
 
 import (
 	"os"
+	"path/filepath"
 )
 
 // consoleLog keeps what a cloud VM wrote to its console over restarts of VM, agent and host, beside its disks:
@@ -70,3 +71,11 @@ func (l *consoleLog) last(n int64) []byte {
 	got, _ := f.ReadAt(text, info.Size()-int64(len(text)))
 	return text[:got]
 }
+
+// LastOfConsole is the end of what was kept of a console in a directory of disks.
+func LastOfConsole(disks string) []byte {
+	return newConsoleLog(filepath.Join(disks, consoleFile)).last(consoleTail)
+}
+
+// KeepConsole has the machine's console kept beside its disks.
+func (m *Machine) KeepConsole() { m.Console.log = newConsoleLog(filepath.Join(m.Disks, consoleFile)) }

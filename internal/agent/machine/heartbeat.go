@@ -1,7 +1,8 @@
-package agent
+package machine
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/config"
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
 )
 
@@ -96,11 +98,11 @@ func (h *heartbeat) note(answered bool, silent time.Duration, unresponsive bool)
 func (h *heartbeat) change(set func(now time.Time)) {
 	h.changing.Lock()
 	defer h.changing.Unlock()
-	was := h.isUnresponsive()
+	was := h.IsUnresponsive()
 	h.mu.Lock()
 	set(time.Now())
 	h.mu.Unlock()
-	if is := h.isUnresponsive(); is != was && h.changed != nil {
+	if is := h.IsUnresponsive(); is != was && h.changed != nil {
 		h.changed(is)
 	}
 }
@@ -124,7 +126,8 @@ func (h *heartbeat) show(out *api.VM) {
 	}
 }
 
-func (h *heartbeat) isUnresponsive() bool {
+// IsUnresponsive reports whether the guest does not answer, or let its watchdog run out.
+func (h *heartbeat) IsUnresponsive() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return !h.since.IsZero() || !h.expired.IsZero()
@@ -192,3 +195,66 @@ func (p *pulse) look(now clocks, tick time.Duration, answered bool, can ability)
 	p.last = now
 	return p.silent
 }
+
+// tick is between two looks at the guest.
+func (h *heartbeat) tick() time.Duration {
+	if timeout := h.settings().Timeout; timeout > 0 {
+		return heartbeatTick(timeout)
+	}
+	return heartbeatOff
+}
+
+// stoppedLately looks whether the VM is stopped, and reports whether it is, or was in the last tick.
+func (h *heartbeat) stoppedLately(tick time.Duration) bool {
+	stopped := h.stopped()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.stops.look(readClocks(), tick, stopped)
+}
+
+// stops remembers when a VM, its host or the agent was last stopped. The clock of a guest whose QEMU was frozen jumps
+// when it goes on: its watchdog runs out at once, through no fault of the guest's. It is pure.
+type stops struct {
+	last clocks // of the last look; zero: there was none
+	// by the monotonic clock: the last look at which it was or had been stopped; zero: there was none
+	seen time.Duration
+}
+
+// look reports whether there was a stop in the last tick.
+func (s *stops) look(now clocks, tick time.Duration, stopped bool) bool {
+	if stopped || s.last != (clocks{}) && s.last.jumped(now, tick) {
+		s.seen = now.monotonic
+	}
+	s.last = now
+	return s.seen != 0 && now.monotonic-s.seen <= tick+late
+}
+
+// Problem is the error of a guest that is unresponsive.
+func (h *heartbeat) Problem(more string) *farm.Error {
+	message := fmt.Sprintf("the guest has not answered for %v", h.settings().Timeout)
+	h.mu.Lock()
+	if h.since.IsZero() && !h.expired.IsZero() {
+		message = "the guest did not reset its watchdog in time"
+	}
+	h.mu.Unlock()
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeGuestUnresponsive, Message: message + more,
+		Hint: "its kernel may hang, or its memory be used up: see its console; [heartbeat] in the agent's " +
+			"configuration says what is done about it"}
+}
+
+// Watchdog notes that the guest's watchdog ran out, unless the VM was stopped, which it reports.
+func (h *heartbeat) Watchdog() (stopped bool) {
+	if h.stoppedLately(h.tick()) {
+		return true
+	}
+	h.change(func(now time.Time) {
+		if h.expires.Wait(now) == 0 {
+			h.expires.Take(now, 1)
+			h.expired = now
+		}
+	})
+	return false
+}
+
+// Rebooted notes that the guest begins anew.
+func (h *heartbeat) Rebooted() { h.change(func(time.Time) { h.expired = time.Time{} }) }

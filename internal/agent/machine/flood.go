@@ -1,4 +1,4 @@
-package agent
+package machine
 
 import (
 	"sync"
@@ -18,19 +18,19 @@ type flood struct {
 }
 
 const (
-	floodAfter = 10 * time.Second // of waiting again and again it is a flood
+	FloodAfter = 10 * time.Second // of waiting again and again it is a flood
 	floodOver  = 10 * time.Second // after its last wait a flood has ended
 )
 
-// waited counts that the guest has to wait.
-func (f *flood) waited(now time.Time) {
+// Waited counts that the guest has to wait.
+func (f *flood) Waited(now time.Time) {
 	f.mu.Lock()
 	if now.Sub(f.last) > floodOver {
 		f.since, f.told = now, false
 	}
 	f.last = now
 	f.waits++
-	tell := !f.told && now.Sub(f.since) >= floodAfter
+	tell := !f.told && now.Sub(f.since) >= FloodAfter
 	f.told = f.told || tell
 	f.mu.Unlock()
 	if tell && f.notice != nil {

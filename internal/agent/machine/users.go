@@ -1,4 +1,4 @@
-package agent
+package machine
 
 import (
 	"context"
@@ -26,120 +26,120 @@ type users struct {
 	logged string // the last reason that was logged
 }
 
-// user is whom a machine's QEMU runs as.
-type user struct {
-	uid, gid   int    // whom its disks are given to
-	own, group uint32 // for the hypervisor: 0 is its own choice
+// User is whom a machine's QEMU runs as.
+type User struct {
+	UID, GID   int    // whom its disks are given to
+	Own, Group uint32 // for the hypervisor: 0 is its own choice
 }
 
 func (u *users) init() { u.checked, u.given = make(chan struct{}), map[uint32]string{} }
 
-// checkUsers finds out whether the IDs of VMs are theirs alone. VMs wait for it: the name service answers, or is known
+// CheckUsers finds out whether the IDs of VMs are theirs alone. VMs wait for it: the name service answers, or is known
 // to be away, within seconds.
-func (a *Agent) checkUsers() {
-	defer close(a.users.checked)
-	uids := a.config().VMUIDs
-	if a.users.wrong = vmuid.Check(os.DirFS("/"), uids); a.users.wrong == nil {
-		a.users.wrong = vmuid.Ask(a.ctx, a.names, uids)
+func (h *Host) CheckUsers(ctx context.Context) {
+	defer close(h.users.checked)
+	uids := h.Config().VMUIDs
+	if h.users.wrong = vmuid.Check(os.DirFS("/"), uids); h.users.wrong == nil {
+		h.users.wrong = vmuid.Ask(ctx, h.Names, uids)
 	}
 	switch {
-	case a.users.wrong != nil:
-		a.log.Error("no vm starts", "error", a.users.wrong)
+	case h.users.wrong != nil:
+		h.Log.Error("no vm starts", "error", h.users.wrong)
 	case uids.None():
-		a.log.Warn("all vms run as QEMU's own user, for vm_uids is not set: a guest that breaks out has what the others " +
+		h.Log.Warn("all vms run as QEMU's own user, for vm_uids is not set: a guest that breaks out has what the others " +
 			"have")
 	}
 }
 
-// takeUser gives a machine its user, until returnUser. Where the host does not let a user without an account run QEMU,
+// TakeUser gives a machine its user, until returnUser. Where the host does not let a user without an account run QEMU,
 // that is QEMU's own, whom machines share. Errors: CodeNoVMUID, farm.CodeUIDsTaken.
-func (a *Agent) takeUser(ctx context.Context, machine string, tracked uint32) (user, error) {
-	u, uids := &a.users, a.config().VMUIDs
-	shared := user{uid: a.uid, gid: a.gid, group: tracked}
+func (h *Host) TakeUser(ctx context.Context, machine string, tracked uint32) (User, error) {
+	u, uids := &h.users, h.Config().VMUIDs
+	shared := User{UID: h.UID, GID: h.GID, Group: tracked}
 	if uids.None() {
 		return shared, nil
 	}
 	select {
 	case <-u.checked:
 	case <-ctx.Done():
-		return user{}, context.Cause(ctx)
+		return User{}, context.Cause(ctx)
 	}
 	if u.wrong != nil {
-		return user{}, u.wrong
+		return User{}, u.wrong
 	}
-	uid, err := a.freeUser(uids, machine)
+	uid, err := h.freeUser(uids, machine)
 	if err != nil {
-		return user{}, err
+		return User{}, err
 	}
-	gid, why, err := a.hyper.OwnGroup(ctx, uid, tracked)
+	gid, why, err := h.Hyper.OwnGroup(ctx, uid, tracked)
 	if err != nil || why != "" {
-		a.returnUser(machine)
+		h.ReturnUser(machine)
 	}
 	if err != nil {
-		return user{}, err
+		return User{}, err
 	}
-	a.noteShared(machine, why, tracked)
+	h.noteShared(machine, why, tracked)
 	if why != "" {
 		return shared, nil
 	}
-	return user{uid: int(uid), gid: int(gid), own: uid, group: gid}, nil
+	return User{UID: int(uid), GID: int(gid), Own: uid, Group: gid}, nil
 }
 
 // freeUser finds an ID that nobody has, and notes for whom it is.
-func (a *Agent) freeUser(uids farm.UIDs, machine string) (uint32, error) {
-	a.users.mu.Lock()
-	defer a.users.mu.Unlock()
+func (h *Host) freeUser(uids farm.UIDs, machine string) (uint32, error) {
+	h.users.mu.Lock()
+	defer h.users.mu.Unlock()
 	running, err := vmuid.Running(os.DirFS("/proc"), uids)
 	if err != nil {
 		return 0, fmt.Errorf("whose processes run here: %w", err)
 	}
-	owners, err := a.disks.Owners()
+	owners, err := h.Disks.Owners()
 	if err != nil {
 		return 0, err
 	}
 	uid, ok := uids.Free(rand.Uint32(), func(uid uint32) bool {
 		return running[uid] || owners[uid] ||
-			a.users.given[uid] != ""
+			h.users.given[uid] != ""
 	})
 	if !ok {
 		return 0, &farm.Error{Kind: farm.NoCapacity, Code: CodeNoVMUID,
 			Message: fmt.Sprintf("all user IDs of VMs on this host are in use (%v)", uids),
 			Hint:    "wait until other VMs have ended, or have a wider range as vm_uids in the agent's configuration"}
 	}
-	a.users.given[uid] = machine
+	h.users.given[uid] = machine
 	return uid, nil
 }
 
 // noteShared keeps, and logs when it is new, why a machine runs as QEMU's own user; "": it does not.
-func (a *Agent) noteShared(machine, why string, tracked uint32) {
-	u := &a.users
+func (h *Host) noteShared(machine, why string, tracked uint32) {
+	u := &h.users
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if why != "" && why != u.logged {
 		u.logged = why
-		a.log.Warn("vms run as QEMU's own user, all as the same", "first", machine, "reason", why)
+		h.Log.Warn("vms run as QEMU's own user, all as the same", "first", machine, "reason", why)
 	}
 	if tracked == 0 {
 		u.shared = why
 	}
 }
 
-// returnUser takes a machine's user back: it has ended, and its files are gone or not the user's any more. What is left
+// ReturnUser takes a machine's user back: it has ended, and its files are gone or not the user's any more. What is left
 // of either keeps the ID in use.
-func (a *Agent) returnUser(machine string) {
-	a.users.mu.Lock()
-	defer a.users.mu.Unlock()
-	for uid, name := range a.users.given {
+func (h *Host) ReturnUser(machine string) {
+	h.users.mu.Lock()
+	defer h.users.mu.Unlock()
+	for uid, name := range h.users.given {
 		if name == machine {
-			delete(a.users.given, uid)
+			delete(h.users.given, uid)
 		}
 	}
 }
 
-// usersWarning says for people why VMs are not kept from each other by their users; "": they are.
-func (a *Agent) usersWarning() string {
-	u := &a.users
-	if a.config().VMUIDs.None() {
+// UsersWarning says for people why VMs are not kept from each other by their users; "": they are.
+func (h *Host) UsersWarning() string {
+	u := &h.users
+	if h.Config().VMUIDs.None() {
 		return "all VMs run as QEMU's own user: vm_uids is not set in the agent's configuration"
 	}
 	select {

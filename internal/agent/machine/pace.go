@@ -1,4 +1,4 @@
-package agent
+package machine
 
 import (
 	"bytes"
@@ -16,8 +16,8 @@ type pace struct {
 	at   time.Time // left was so much; zero: never used, and full
 }
 
-// wait is how long it takes until there is something left.
-func (p *pace) wait(now time.Time) time.Duration {
+// Wait is how long it takes until there is something left.
+func (p *pace) Wait(now time.Time) time.Duration {
 	if p.at.IsZero() {
 		p.left = p.burst
 	} else {
@@ -33,9 +33,9 @@ func (p *pace) wait(now time.Time) time.Duration {
 // minLeft keeps a wait that rounds down from being waited for again.
 const minLeft = 1e-3
 
-// take spends what may be more than is left: the next wait is for all of it.
-func (p *pace) take(now time.Time, cost float64) {
-	p.wait(now)
+// Take spends what may be more than is left: the next wait is for all of it.
+func (p *pace) Take(now time.Time, cost float64) {
+	p.Wait(now)
 	p.left -= cost
 }
 
@@ -57,7 +57,7 @@ const (
 )
 
 func (r slowReader) Read(b []byte) (int, error) {
-	if wait := r.pace.wait(time.Now()); wait > 0 {
+	if wait := r.pace.Wait(time.Now()); wait > 0 {
 		r.late()
 		select {
 		case <-time.After(wait):
@@ -66,6 +66,12 @@ func (r slowReader) Read(b []byte) (int, error) {
 		}
 	}
 	n, err := r.Reader.Read(b[:min(len(b), guestChunk)])
-	r.pace.take(time.Now(), float64(n+lineCost*bytes.Count(b[:n], []byte{'\n'})))
+	r.pace.Take(time.Now(), float64(n+lineCost*bytes.Count(b[:n], []byte{'\n'})))
 	return n, err
 }
+
+// NewPace bounds what a guest has done by its words: so often at once, and then by paceOfGuest.
+func NewPace(burst float64) pace { return pace{burst: burst, rate: paceOfGuest} }
+
+// paceOfGuest is how often a second a guest is given its job, or heard, beyond what it gets at once.
+const paceOfGuest = 0.1

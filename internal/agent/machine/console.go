@@ -1,4 +1,4 @@
-package agent
+package machine
 
 import (
 	"context"
@@ -111,8 +111,8 @@ func (c *console) lastLines(n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// follow writes what is kept and what comes, until the VM ends, ctx ends or w fails.
-func (c *console) follow(ctx context.Context, w io.Writer, flush func(), once bool) error {
+// Follow writes what is kept and what comes, until the VM ends, ctx ends or w fails.
+func (c *console) Follow(ctx context.Context, w io.Writer, flush func(), once bool) error {
 	for at := 0; ; {
 		c.mu.Lock()
 		from := max(0, len(c.tail)-(c.written-at))
@@ -134,4 +134,34 @@ func (c *console) follow(ctx context.Context, w io.Writer, flush func(), once bo
 			return nil
 		}
 	}
+}
+
+// consoleStream is one person at a console. Reads go on from what is kept of it to its end.
+type consoleStream struct {
+	*io.PipeReader
+	console *console
+	cancel  context.CancelFunc
+	over    chan struct{} // closed when nothing reads for it any more
+}
+
+// Open joins the console. The log, and whoever reads it, see all that this one sees.
+func (c *console) Open() io.ReadWriteCloser {
+	ctx, cancel := context.WithCancel(context.Background())
+	out, in := io.Pipe()
+	s := &consoleStream{out, c, cancel, make(chan struct{})}
+	go func() {
+		defer close(s.over)
+		in.CloseWithError(c.Follow(ctx, in, func() {}, false))
+	}()
+	return s
+}
+
+func (s *consoleStream) Write(p []byte) (int, error) { return s.console.Write(p) }
+
+// Close leaves the console, which goes on.
+func (s *consoleStream) Close() error {
+	s.cancel()
+	err := s.PipeReader.Close()
+	<-s.over
+	return err
 }

@@ -1,4 +1,4 @@
-package agent
+package machine
 
 import (
 	"fmt"
@@ -101,15 +101,4 @@ var instructions = []string{"3dnow", "abm", "adx", "aes", "amx_", "avx", "bmi", 
 
 func isInstruction(flag string) bool {
 	return slices.ContainsFunc(instructions, func(prefix string) bool { return strings.HasPrefix(flag, prefix) })
-}
-
-// looks compares what the guest of a machine reports with a plan.
-func (a *Agent) looks(m *machine, plan func() farm.Plan, notice func(text string)) {
-	m.sight.compare = func(v farm.GuestView) []string {
-		a.mu.Lock()
-		cpu := a.topo.CPU
-		a.mu.Unlock()
-		return guestDiffers(plan(), m.applied, cpu, v)
-	}
-	m.sight.notice = notice
 }
