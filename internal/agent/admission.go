@@ -12,10 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/grange-project/grange/internal/agent/machine"
-
 	"golang.org/x/sys/unix"
 
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 )
 

@@ -12,12 +12,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/grange-project/grange/internal/agent/machine"
-
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/cloud"
+	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
@@ -41,7 +42,7 @@ type Options struct {
 	Gate        Gate           // of this host in its batch system; nil: there is none
 	Lookup      Lookup         // what batch systems know of their jobs; nil: there is nobody to ask
 	Names       *names.Service // of users and groups; nil: the host's
-	Peers       Peers          // the fleet's other hosts; nil: there are none
+	Peers       cloud.Peers    // the fleet's other hosts; nil: there are none
 }
 
 // Agent is one host's agent.
@@ -83,11 +84,9 @@ type Agent struct {
 	vms     map[string]*vm  // by the ID of the job that each was made for
 
 	workers workers
-	fleet   fleetHost
-	peers   Peers
-	moves   moveListener
 
-	noBridges, noImages repeated // of the facts for the server
+	Cloud  *cloud.Host // what the server sees of this host
+	noLink error       // what is wrong with the link to the server; nil: nothing
 
 	watching sdnotify.Loop // watchDaemon
 }
@@ -122,8 +121,11 @@ func New(o Options) (*Agent, error) {
 	a.machines = machine.NewHost(machine.Options{Hyper: a.hyper, Images: images, Ledger: a.ledger, Names: a.names,
 		Log: a.log, Config: a.config, Topology: a.topology})
 	a.loadDrain()
-	a.peers = o.Peers
-	a.fleet.init()
+	a.Cloud = cloud.New(cloud.Options{Machines: a.machines, Jobs: &a.jobs, GuestFile: a.guestFile,
+		Version: a.version, Accelerator: a.accelerator, Peers: o.Peers, Settings: a.takeSettings,
+		Admit: a.breakers.admit, Started: a.breakers.started, Failed: a.breakers.failed,
+		Confines: func() bool { return allotment.Confines(allotment.Host(), a.ofThisHost) }, HasJob: a.metal.has,
+		Encode: encodeCloud})
 	return a, nil
 }
 

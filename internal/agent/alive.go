@@ -19,7 +19,7 @@ const aliveWithin = 30 * time.Second
 // the ledger, does not make an agent dead: it answers who asks why, and another agent would hang as well.
 func (a *Agent) getAlive(w http.ResponseWriter, _ *http.Request, _ Caller) error {
 	a.all()
-	a.allFleet()
+	a.Cloud.All()
 	if a.watching.Hangs(time.Now(), aliveWithin) {
 		return &farm.Error{Kind: farm.Unavailable, Code: CodeHung, Message: "a loop of the agent stands still",
 			Hint: "systemd starts it again; VMs go on"}

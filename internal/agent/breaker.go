@@ -9,9 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/grange-project/grange/internal/agent/machine"
-
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/vmimage"
@@ -246,4 +245,25 @@ func (a *Agent) backOffs() []api.BackOff {
 			Trial: s.Trial, Last: s.Last, Closed: s.Kind == breaker.Host && b.closed})
 	}
 	return all
+}
+
+// admit lets a VM start unless its image, its owner or this host backs off.
+func (b *breakers) admit(s breaker.Start) (*breaker.Ticket, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.set.Admit(time.Now(), s)
+}
+
+// started notes that a start has worked, and reports whether the host has healed by it.
+func (b *breakers) started(t *breaker.Ticket) (healed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.set.Started(time.Now(), t)
+}
+
+// failed notes that a start came to nothing, and returns what backs off now.
+func (b *breakers) failed(t *breaker.Ticket, blame breaker.Blame, text string) []breaker.Key {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.set.Failed(time.Now(), t, blame, text)
 }

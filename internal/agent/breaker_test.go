@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/agent/machine"
-
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"

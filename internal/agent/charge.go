@@ -5,8 +5,6 @@ import (
 	"slices"
 
 	"github.com/grange-project/grange/internal/agent/machine"
-
-	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/policy"
 	"github.com/grange-project/grange/internal/vmimage"
@@ -30,9 +28,4 @@ func (a *Agent) excepted(c Caller) policy.Who {
 		a.log.Warn("no exception from [limits] by name: the name service does not answer", "uid", c.UID, "error", err)
 	}
 	return w
-}
-
-// charge is what a cloud VM is charged. What its owner may have is its project's quota.
-func (v *fleetVM) charge(image vmimage.Image, shape farm.Shape) ledger.Charge {
-	return ledger.Charge{Disks: v.name, Bytes: machine.DiskNeed(image, shape.Scratch, 0)}
 }

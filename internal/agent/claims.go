@@ -13,11 +13,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/grange-project/grange/internal/agent/machine"
-
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/journal"
 )
 
 // metalClaim is a claim with what tells, later, whether it is stale. One file holds it, below state_dir.
@@ -66,7 +66,7 @@ func (a *Agent) postClaim(w http.ResponseWriter, r *http.Request, c Caller) erro
 		return err
 	}
 	k.CPUs = k.Plan.Held().String()
-	a.log.With(jobAttrs(claim.Key, "")...).Info("claim on the host", "cpus", k.CPUs, "memory", claim.Memory, "conflicts",
+	a.log.With(journal.JobAttrs(claim.Key, "")...).Info("claim on the host", "cpus", k.CPUs, "memory", claim.Memory, "conflicts",
 		strings.Join(k.Conflicts, "; "))
 	return answer(w, k.Claim)
 }
@@ -220,11 +220,11 @@ func (a *Agent) dropStaleClaims() {
 			err = a.writeClaim(&k)
 		}
 		if reason != "" {
-			a.log.With(jobAttrs(k.Key, "")...).Warn("claim on the host is stale", "reason", reason)
+			a.log.With(journal.JobAttrs(k.Key, "")...).Warn("claim on the host is stale", "reason", reason)
 			err = errors.Join(err, a.release(k.Key))
 		}
 		if err != nil {
-			a.log.With(jobAttrs(k.Key, "")...).Error("claim not released", "error", err)
+			a.log.With(journal.JobAttrs(k.Key, "")...).Error("claim not released", "error", err)
 		}
 	}
 }

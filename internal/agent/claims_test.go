@@ -13,9 +13,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/grange-project/grange/internal/agent/machine"
-
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/cloud"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/ledger"
@@ -29,6 +29,7 @@ func claimAgent(state string) *Agent {
 	a := &Agent{ledger: ledger.New(t, numa.Reserve{}, ledger.Host{}), topo: t, cfg: config.Agent{StateDir: state},
 		log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 	a.machines = machine.NewHost(machine.Options{Ledger: a.ledger, Log: a.log, Config: a.config, Topology: a.topology})
+	a.Cloud = cloud.New(cloud.Options{Machines: a.machines, Settings: a.takeSettings})
 	return a
 }
 

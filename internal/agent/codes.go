@@ -22,14 +22,6 @@ const (
 	CodeSlowRequest farm.Code = "slow-request" // its body did not come in time
 )
 
-// Codes of cloud VMs on their host, and of moves.
-const (
-	CodeVMEnded       farm.Code = "vm-ended"          // a VM ended, and nobody wanted it to
-	CodeVMWontStart   farm.Code = "vm-wont-start"     // a VM that has run on its host does not start there any more
-	CodeServersVM     farm.Code = "belongs-to-server" // the host's own commands do not change it
-	CodeMoveCancelled farm.Code = "move-cancelled"    // a move was not wanted any more
-)
-
 // Codes of errors about what is known of a batch job.
 const (
 	CodeWrongBatch   farm.Code = "wrong-batch"   // the caller is not a job of the batch system that it names

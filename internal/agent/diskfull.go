@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"time"
 
 	"github.com/grange-project/grange/internal/agent/machine"
@@ -15,8 +14,8 @@ const endOfFull = time.Minute // for a VM that ends to give its disks back
 
 // noSpace deals with a machine that stands still for want of space.
 func (a *Agent) noSpace(machine string) {
-	if v := a.fleetByID(machine); v != nil {
-		v.standStill(true)
+	if v := a.Cloud.ByID(machine); v != nil {
+		v.StandStill(true)
 		return
 	}
 	a.full.Lock() // one at a time: the end of one may be space for the next
@@ -44,33 +43,5 @@ func (v *vm) endFull(m *machine.Machine) {
 	case <-v.over:
 	case <-time.After(endOfFull):
 	case <-v.agent.ctx.Done():
-	}
-}
-
-// standStill notes whether the cloud VM waits for space.
-func (v *fleetVM) standStill(full bool) {
-	v.update(func() { v.full = full })
-	if full {
-		v.log().Error("cloud VM stands still, its disks find no space on the host")
-	} else {
-		v.log().Info("cloud VM goes on, there is space again")
-	}
-	v.poke()
-}
-
-// goOn continues a VM that waits for space, once there is some.
-func (v *fleetVM) goOn() {
-	v.mu.Lock()
-	m, full := v.machine, v.full
-	v.mu.Unlock()
-	if m == nil || !full || !v.agent.machines.SpaceAgain() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(v.agent.ctx, machine.ResumeLimit)
-	defer cancel()
-	v.standStill(false) // first: it may be stopped again at once
-	if err := v.agent.hyper.Resume(ctx, m.ID); err != nil {
-		v.log().Error("cloud VM does not go on", "error", err)
-		v.standStill(true)
 	}
 }

@@ -18,8 +18,8 @@ func (a *Agent) watchDisks() {
 	tick := time.NewTicker(diskLook)
 	defer tick.Stop()
 	for {
-		for _, v := range a.allFleet() {
-			v.goOn()
+		for _, v := range a.Cloud.All() {
+			v.GoOn()
 		}
 		for _, v := range a.all() {
 			if err := v.outgrown(); err != nil && v.ctx.Err() == nil {

@@ -83,7 +83,7 @@ func (a *Agent) postDrain(w http.ResponseWriter, r *http.Request, c Caller) erro
 	}
 	a.ledger.Drain(ledger.Drain{Reason: d.Reason, Since: d.Since})
 	d.Holders = a.ledger.JobHolders()
-	if starting := len(a.fleet.starts); starting > 0 {
+	if starting := a.Cloud.Starting(); starting > 0 {
 		d.Holders = append(d.Holders, farm.Count(starting, "cloud VM")+" being started")
 	}
 	return answer(w, d)

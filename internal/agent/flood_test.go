@@ -6,9 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grange-project/grange/internal/agent/machine"
-
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/machine"
 )
 
 // TestFloodIsShown: by the VM, by the host, and to whoever waits for the job.

@@ -4,10 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grange-project/grange/internal/agent/machine"
-
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -103,7 +102,7 @@ func TestUnresponsiveCloudVM(t *testing.T) {
 		f.guests.hang(true)
 		f.sees(string(action), w, func(
 			o fleet.Observed) bool {
-			return codeOf(o.Reason) == string(farm.CodeGuestUnresponsive) && want(o)
+			return reasonCode(o.Reason) == string(farm.CodeGuestUnresponsive) && want(o)
 		})
 		f.guests.hang(false)
 		if action == config.HeartbeatEnd {

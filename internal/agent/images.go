@@ -99,12 +99,7 @@ func (a *Agent) imageInUse(digest string) bool {
 			return true
 		}
 	}
-	for _, v := range a.allFleet() {
-		if v.recordNow().Digest == digest { // stopped, too: its disks read through to the image
-			return true
-		}
-	}
-	return false
+	return a.Cloud.UsesImage(digest)
 }
 
 func onlyAdmin(what string) error {

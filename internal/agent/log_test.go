@@ -12,6 +12,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/journal"
 )
 
 func TestJobAttrs(t *testing.T) {
@@ -21,7 +22,7 @@ func TestJobAttrs(t *testing.T) {
 		"pbs/7.master/x": "[job 7.master/x system pbs]",
 		"":               "[job an-id]",
 	} {
-		if got := fmt.Sprint(jobAttrs(key, "an-id")); got != want {
+		if got := fmt.Sprint(journal.JobAttrs(key, "an-id")); got != want {
 			t.Errorf("%q: %s, want %s", key, got, want)
 		}
 	}

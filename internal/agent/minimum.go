@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/agent/machine"
-
 	"github.com/grange-project/grange/internal/farm"
 )
 

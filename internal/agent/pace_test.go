@@ -66,7 +66,7 @@ func TestHostileGuest(t *testing.T) {
 	f.want(w)
 	changes := 0
 	for over := false; !over; {
-		_, changed := f.agent.Observed()
+		_, changed := f.agent.Cloud.Observed()
 		select {
 		case <-changed:
 			changes++
@@ -82,8 +82,8 @@ func TestHostileGuest(t *testing.T) {
 	if most := 60 + 4*int(late); changes > most {
 		t.Errorf("the server has seen %d changes, want at most %d", changes, most)
 	}
-	v := f.agent.fleetByID(w.ID)
-	if view := v.view(admin); !strings.Contains(strings.Join(view.Applied.Warnings, " "), "read slowly") {
+	v := f.agent.Cloud.ByID(w.ID)
+	if view := v.View(true); !strings.Contains(strings.Join(view.Applied.Warnings, " "), "read slowly") {
 		t.Errorf("nobody sees that it floods: %q", view.Applied.Warnings)
 	}
 	w.Power = string(farm.PowerDeleted)

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/grange-project/grange/internal/agent/machine"
-
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/cloud"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -32,14 +32,14 @@ func TestConsoleIsRoots(t *testing.T) {
 	w := f.cloud()
 	f.want(w)
 	f.seesState(w, farm.VMRunning)
-	v := f.agent.fleetByID(w.ID)
+	v := f.agent.Cloud.ByID(w.ID)
 	const secret = "password: hunter2"
-	v.noteThat(reasonOf(&farm.Error{Code: CodeVMEnded,
-		Message: "the VM ended in a kernel panic (" + secret + "); the end of its console:\n  " + secret}))
+	v.NoteThat(string(cloud.CodeVMEnded) + ": " +
+		"the VM ended in a kernel panic (" + secret + "); the end of its console:\n  " + secret)
 	f.sees("the note", w, func(o fleet.Observed) bool { return strings.Contains(o.Reason, secret) })
 	other := Caller{UID: 4711}
 	seen := f.vmsFor(other)
-	if len(seen) != 1 || seen[0].Cloud.Reason != string(CodeVMEnded) {
+	if len(seen) != 1 || seen[0].Cloud.Reason != string(cloud.CodeVMEnded) {
 		t.Errorf("an ordinary account sees %+v", seen)
 	}
 	if text, _ := json.Marshal(seen); strings.Contains(string(text), "hunter2") {
@@ -47,18 +47,6 @@ func TestConsoleIsRoots(t *testing.T) {
 	}
 	if root := f.vmsFor(admin); len(root) != 1 || !strings.Contains(root[0].Cloud.Reason, secret) {
 		t.Errorf("root sees %+v", root)
-	}
-}
-
-// TestCodeOf keeps what a guest or a person wrote out of what everybody sees.
-func TestCodeOf(t *testing.T) {
-	for reason, want := range map[string]string{
-		"vm-ended: the VM ended; the end of its console:\n  x: y": "vm-ended", "": "", "its guest powered off": "",
-		"Oops: 0000": "", "vm-ended": "vm-ended",
-	} {
-		if got := codeOf(reason); got != want {
-			t.Errorf("codeOf(%q) = %q, want %q", reason, got, want)
-		}
 	}
 }
 
@@ -85,7 +73,7 @@ func TestPrivateVMs(t *testing.T) {
 	}
 	host := httptest.NewRecorder()
 	if err := f.agent.getHost(host, httptest.NewRequest("GET", "/v1/host", nil), other); err != nil ||
-		strings.Contains(host.Body.String(), w.Owner) || !strings.Contains(host.Body.String(), fleetName(w.ID)) {
+		strings.Contains(host.Body.String(), w.Owner) || !strings.Contains(host.Body.String(), cloud.Name(w.ID)) {
 		t.Errorf("%v; the host's view names the owner: %s", err, host.Body)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/grange-project/grange/internal/agent/cloud"
 	"github.com/grange-project/grange/internal/agent/machine"
-
 	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -35,7 +35,7 @@ type record struct {
 	Judged  string        // digest of the job's request, which was allowed; "": an earlier release wrote the record
 	OneFS   bool          // the site's policy: binds show nothing that is mounted below them
 	Worker  *workerRecord // nil: the VM is a job's, or
-	Cloud   *cloudRecord  // the server's: it has no job
+	Cloud   *cloud.About  // the server's: it has no job
 }
 
 const recordVersion = 1
@@ -116,4 +116,16 @@ func tasksOf(m *machine.Machine) ([]taskRecord, error) {
 		found = append(found, t)
 	}
 	return found, nil
+}
+
+// encodeCloud is the record of a cloud VM's machine.
+func encodeCloud(c cloud.Carried) ([]byte, error) {
+	return record{Version: recordVersion, VM: c.ID, Name: c.Name, Created: c.Created, Image: c.Image, Digest: c.Digest,
+		Shape: c.Shape, Plan: c.Plan, User: c.Owner, Cloud: &c.About}.encode()
+}
+
+// carried is such a record as encodeCloud has it.
+func (r record) carried() cloud.Carried {
+	return cloud.Carried{ID: r.VM, Name: r.Name, Created: r.Created, Image: r.Image, Digest: r.Digest, Shape: r.Shape,
+		Plan: r.Plan, About: *r.Cloud}
 }

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/grange-project/grange/internal/agent/machine"
-
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/cloud"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/hyper"
 )
 
@@ -26,7 +26,7 @@ func (a *Agent) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.loadFleet()
+	a.Cloud.Load(a.ctx)
 	known := map[string]bool{}
 	slices.SortFunc(found, func(x, y hyper.Found) int { return attemptOf(y) - attemptOf(x) })
 	for _, f := range found {
@@ -59,7 +59,7 @@ func (a *Agent) takeOver(ctx context.Context, f hyper.Found) (name string, ok bo
 		return f.Name, true
 	}
 	if r.Cloud != nil {
-		return r.Name, a.takeOverFleet(ctx, f, r)
+		return r.Name, a.Cloud.TakeOver(ctx, f, r.carried())
 	}
 	m := a.machines.New(r.VM, r.Name)
 	err = m.ReadApplied()
@@ -167,8 +167,8 @@ func (a *Agent) removeOldLogs(now time.Time) {
 	for _, v := range a.all() {
 		live[v.recordNow().Name+".log"] = true
 	}
-	for _, v := range a.allFleet() {
-		live[v.name+".log"] = true
+	for _, v := range a.Cloud.All() {
+		live[v.Name+".log"] = true
 	}
 	logs, _ := filepath.Glob(filepath.Join(a.config().LibvirtLogs, machine.NamePrefix+"*.log"))
 	for _, path := range logs {
@@ -191,7 +191,7 @@ func (a *Agent) removeStrays(known map[string]bool) {
 			a.log.Error("list vms", "error", err)
 		}
 		for _, e := range entries {
-			if known[e.Name()] || keptFleet(filepath.Join(dir, e.Name())) {
+			if known[e.Name()] || cloud.Keeps(filepath.Join(dir, e.Name())) {
 				continue
 			}
 			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {

@@ -231,8 +231,18 @@ func (a *Agent) postDone(w http.ResponseWriter, r *http.Request, c Caller) error
 }
 
 func (a *Agent) getConsole(w http.ResponseWriter, r *http.Request, c Caller) error {
-	if v := a.fleetLookUp(r.PathValue("vm")); v != nil {
-		return v.getConsole(w, r, c)
+	once := r.URL.Query().Get("follow") != "true"
+	control := http.NewResponseController(w)
+	flush := func() { control.Flush() }
+	if v := a.Cloud.LookUp(r.PathValue("vm")); v != nil { // root alone may: the VM's owner asks the server
+		if !a.maySee(c, nobody) {
+			return noVM(r.PathValue("vm"))
+		}
+		if !c.admin() {
+			return notYours("VM " + v.Name)
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		return v.Console(r.Context(), w, flush, once)
 	}
 	v, err := a.find(r.PathValue("vm"), c)
 	if err != nil {
@@ -244,8 +254,7 @@ func (a *Agent) getConsole(w http.ResponseWriter, r *http.Request, c Caller) err
 			Message: v.recordNow().Name + " has no console yet", Hint: "try again in a moment"}
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	control := http.NewResponseController(w)
-	return m.Console.Follow(r.Context(), w, func() { control.Flush() }, r.URL.Query().Get("follow") != "true")
+	return m.Console.Follow(r.Context(), w, flush, once)
 }
 
 func (a *Agent) postSuspend(w http.ResponseWriter, r *http.Request, c Caller) error {

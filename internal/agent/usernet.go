@@ -38,10 +38,8 @@ func (a *Agent) userNetworks() map[int]string {
 		add(v.machine, v.record.Shape.Network)
 		v.mu.Unlock()
 	}
-	for _, v := range a.allFleet() {
-		v.mu.Lock()
-		add(v.machine, v.record.Shape.Network)
-		v.mu.Unlock()
+	for _, v := range a.Cloud.All() {
+		add(v.Current(), v.Network())
 	}
 	return all
 }

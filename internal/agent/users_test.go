@@ -10,10 +10,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/grange-project/grange/internal/agent/machine"
-
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/cloud"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/farm"
@@ -66,26 +66,26 @@ func TestUsersOfVMs(t *testing.T) {
 	w, other := f.cloud(), f.cloud()
 	f.want(w)
 	f.seesState(w, farm.VMRunning)
-	is(f.ownerOf(fleetName(w.ID)))
+	is(f.ownerOf(cloud.Name(w.ID)))
 	first.done()
 	f.close()
 	f.open()
-	if owner := f.ownerOf(fleetName(w.ID)); !seen[owner] {
+	if owner := f.ownerOf(cloud.Name(w.ID)); !seen[owner] {
 		t.Errorf("a VM that runs has lost its disk to user %d", owner)
 	}
-	had := f.ownerOf(fleetName(w.ID))
+	had := f.ownerOf(cloud.Name(w.ID))
 	f.agent.mu.Lock()
 	f.agent.cfg.VMUIDs = farm.UIDs{First: had, Last: had + 1}
 	f.agent.mu.Unlock()
 	f.want(w, other)
 	f.seesState(other, farm.VMRunning)
-	if f.ownerOf(fleetName(other.ID)) == f.ownerOf(fleetName(w.ID)) {
+	if f.ownerOf(cloud.Name(other.ID)) == f.ownerOf(cloud.Name(w.ID)) {
 		t.Error("an agent that was restarted gives a user to a second VM")
 	}
 	w.Power = string(farm.PowerOff)
 	f.want(w, other)
 	f.seesState(w, farm.VMStopped)
-	if owner := f.ownerOf(fleetName(w.ID)); owner != 0 {
+	if owner := f.ownerOf(cloud.Name(w.ID)); owner != 0 {
 		t.Errorf("the disk of a VM that is stopped is user %d's", owner)
 	}
 }
@@ -98,13 +98,13 @@ func TestEndedUnseen(t *testing.T) {
 	f.want(w)
 	f.seesState(w, farm.VMRunning)
 	f.close()
-	if owner := f.ownerOf(fleetName(w.ID)); owner == 0 {
+	if owner := f.ownerOf(cloud.Name(w.ID)); owner == 0 {
 		t.Fatal("no user has the disk")
 	}
 	f.host.PowerOff(w.ID)
 	f.open()
-	for _, v := range f.agent.allFleet() {
-		if owner := f.ownerOf(v.name); v.current() == nil && owner != 0 {
+	for _, v := range f.agent.Cloud.All() {
+		if owner := f.ownerOf(v.Name); v.Current() == nil && owner != 0 {
 			t.Errorf("the disk is still user %d's", owner)
 		}
 	}

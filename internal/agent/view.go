@@ -8,9 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/grange-project/grange/internal/agent/machine"
-
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
@@ -20,8 +19,8 @@ import (
 
 // find looks a VM up by name, or by the start of its ID or of a job's in it, for an action that only its owner may do.
 func (a *Agent) find(ref string, c Caller) (*vm, error) {
-	if v := a.fleetLookUp(ref); v != nil && a.maySee(c, nobody) {
-		return nil, v.serversOwn()
+	if v := a.Cloud.LookUp(ref); v != nil && a.maySee(c, nobody) {
+		return nil, v.ServersOwn()
 	}
 	v, err := a.lookUp(ref)
 	if err != nil {
@@ -130,9 +129,9 @@ func (a *Agent) getVMs(w http.ResponseWriter, _ *http.Request, c Caller) error {
 			vms = append(vms, v.view(nil))
 		}
 	}
-	for _, v := range a.allFleet() {
+	for _, v := range a.Cloud.All() {
 		if a.maySee(c, nobody) {
-			vms = append(vms, v.view(c))
+			vms = append(vms, v.View(c.admin()))
 		}
 	}
 	slices.SortFunc(vms, func(x, y *api.VM) int { return x.Created.Compare(y.Created) })
@@ -142,11 +141,11 @@ func (a *Agent) getVMs(w http.ResponseWriter, _ *http.Request, c Caller) error {
 // getVM shows one. A VM that the caller may not see is as one that is not there.
 func (a *Agent) getVM(w http.ResponseWriter, r *http.Request, c Caller) error {
 	ref := r.PathValue("vm")
-	if v := a.fleetLookUp(ref); v != nil {
+	if v := a.Cloud.LookUp(ref); v != nil {
 		if !a.maySee(c, nobody) {
 			return noVM(ref)
 		}
-		return answer(w, v.view(c))
+		return answer(w, v.View(c.admin()))
 	}
 	v, err := a.lookUp(ref)
 	if err != nil {
@@ -178,7 +177,7 @@ func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) e
 	v := wire.Topology(grantable(room))
 	h := api.Host{Version: a.version, Accelerator: a.accelerator(), Reserved: c.ReservedCPUs.String(),
 		Free: room.Free.String(), CPU: v.CPU, Sockets: v.Sockets, Cores: v.Cores, Nodes: v.Nodes, L3: v.L3,
-		Distance: v.Distance, Holders: map[string]string{}, VMs: len(a.all()) - waiting + a.fleetRunning(),
+		Distance: v.Distance, Holders: map[string]string{}, VMs: len(a.all()) - waiting + a.Cloud.Running(),
 		Waiting: waiting, AgentMemory: residentMemory(), BackOffs: a.backOffs()}
 	if space, err := a.ledger.DiskSpace(); err == nil {
 		h.DiskTotal, h.DiskFree = uint64(space.Pool), uint64(space.Free)
@@ -191,8 +190,8 @@ func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) e
 	for _, v := range a.all() {
 		machine.CountGuest(&h, v.current())
 	}
-	for _, v := range a.allFleet() {
-		machine.CountGuest(&h, v.current())
+	for _, v := range a.Cloud.All() {
+		machine.CountGuest(&h, v.Current())
 	}
 	h.Hypervisor = daemonView(a.hyper.Daemon())
 	if !a.isKnown() {

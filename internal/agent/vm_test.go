@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grange-project/grange/internal/agent/machine"
-
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/cloud"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
@@ -139,7 +139,7 @@ type farmhouse struct {
 	stop   context.CancelCauseFunc
 	wrap   func(hyper.Hypervisor) hyper.Hypervisor // nil: the fake as it is
 	ready  func()                                  // of agents that serve
-	peers  Peers                                   // nil: it has not joined
+	peers  cloud.Peers                             // nil: it has not joined
 	names  *names.Service                          // nil: the host's
 }
 
@@ -208,7 +208,8 @@ func (f *farmhouse) open() {
 		f.Fatal(err)
 	}
 	a.jobs.Go(func() { a.machines.CheckUsers(a.ctx) })
-	a.beginFleet()
+	a.followEvents()
+	a.Cloud.Begin()
 }
 
 // close stops the agent as a restart does: VMs go on.

@@ -25,8 +25,8 @@ func (a *Agent) rebooted(machine string) {
 
 // machineOf returns the machine with an ID; nil: there is none.
 func (a *Agent) machineOf(id string) *machine.Machine {
-	if v := a.fleetByID(id); v != nil {
-		return v.current()
+	if v := a.Cloud.ByID(id); v != nil {
+		return v.Current()
 	}
 	for _, v := range a.all() {
 		if m := v.current(); m != nil && m.ID == id {

@@ -25,7 +25,7 @@ func withFullImage(t *testing.T) *farmhouse {
 	if err := os.WriteFile(disk, sector, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	f.agent.guestFile = disk // any file will do
+	f.agent.guestFile, f.agent.Cloud.GuestFile = disk, disk // any file will do
 	if _, err := f.agent.images.Import(t.Context(), fullImage, disk, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestWatchdogOfCloudVM(t *testing.T) {
 		f.sees("ready", w, func(o fleet.Observed) bool { return o.Ready })
 		f.host.Watchdog(w.ID)
 		f.sees(string(action), w, func(o fleet.Observed) bool {
-			return codeOf(o.Reason) == string(farm.CodeGuestUnresponsive) && strings.Contains(o.Reason, "watchdog") &&
+			return reasonCode(o.Reason) == string(farm.CodeGuestUnresponsive) && strings.Contains(o.Reason, "watchdog") &&
 				(state == "" || o.State == string(state))
 		})
 		starts := 1

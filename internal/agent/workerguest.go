@@ -6,7 +6,6 @@ import (
 	"os"
 
 	"github.com/grange-project/grange/internal/agent/machine"
-
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 )

@@ -1,4 +1,4 @@
-package agent
+package cloud
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/agent/machine"
-
 	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
@@ -23,7 +22,7 @@ const maxSeed = 256 << 20
 
 // receive takes the VM of another host, as far as that goes: until it runs here, or it is known that it will not. What
 // came of it is in the record.
-func (v *fleetVM) receive() error {
+func (v *VM) receive() error {
 	w, _ := v.newest()
 	r := v.recordNow()
 	switch {
@@ -36,13 +35,13 @@ func (v *fleetVM) receive() error {
 		return v.awaitVerdict(nil)
 	}
 	in := moveIn{ID: w.Move.ID, Host: w.Move.Host, Name: w.Move.Name}
-	if err := v.keep(func(r *fleetRecord) { r.In = &in }); err != nil {
+	if err := v.keep(func(r *record) { r.In = &in }); err != nil {
 		return err
 	}
 	v.is(farm.VMStarting, "moves here from host "+in.Name)
 	c, err := v.takeIn(w.Move.Digest)
-	if v.agent.ctx.Err() != nil {
-		return context.Cause(v.agent.ctx)
+	if v.host.ctx.Err() != nil {
+		return context.Cause(v.host.ctx)
 	}
 	if err != nil {
 		return v.dropIncoming(err)
@@ -52,26 +51,26 @@ func (v *fleetVM) receive() error {
 
 // dropIncoming leaves nothing here of a VM that is another host's; why: this host cannot have it, and the server is
 // told; nil: it may be tried anew.
-func (v *fleetVM) dropIncoming(why error) error {
-	m := v.current()
+func (v *VM) dropIncoming(why error) error {
+	m := v.Current()
 	if m == nil {
-		m = v.agent.machines.New(v.id, v.name)
+		m = v.host.Machines.New(v.ID, v.Name)
 	}
 	if err := v.kill(m); err != nil {
 		return err
 	}
 	v.leave()
-	if err := removeDisks(m.Disks, func(name string) bool { return name != fleetFile }); err != nil {
+	if err := removeDisks(m.Disks, func(name string) bool { return name != recordFile }); err != nil {
 		return err
 	}
-	v.agent.ledger.Release(v.id)
+	v.host.ledger.Release(v.ID)
 	if why != nil {
-		v.agent.log.Warn("cloud VM of another host does not come here", "vm", v.name, "error", why)
+		v.host.log.Warn("cloud VM of another host does not come here", "vm", v.Name, "error", why)
 		v.is(farm.VMFailed, reasonOf(why))
 	}
-	return v.keep(func(r *fleetRecord) {
+	return v.keep(func(r *record) {
 		in := r.In
-		if *r = (fleetRecord{Version: r.Version, Created: r.Created, Wanted: r.Wanted, Out: r.Out}); why != nil &&
+		if *r = (record{Version: r.Version, Created: r.Created, Wanted: r.Wanted, Out: r.Out}); why != nil &&
 			in != nil {
 			r.In = &moveIn{ID: in.ID, Host: in.Host, Name: in.Name, Phase: inFailed, Reason: reasonOf(why)}
 		}
@@ -80,15 +79,15 @@ func (v *fleetVM) dropIncoming(why error) error {
 
 // takeIn makes room for the VM, waits for its source, and returns when all of it is here, proven, and not running. The
 // connection is for the source's last word.
-func (v *fleetVM) takeIn(digest string) (*moveConn, error) {
-	ctx, cancel := context.WithCancelCause(v.agent.ctx)
+func (v *VM) takeIn(digest string) (*moveConn, error) {
+	ctx, cancel := context.WithCancelCause(v.host.ctx)
 	defer cancel(nil)
-	m := v.agent.machines.New(v.id, v.name)
+	m := v.host.Machines.New(v.ID, v.Name)
 	m.KeepConsole()
 	if err := v.kill(m); err != nil { // what an earlier agent left
 		return nil, err
 	}
-	image, release, err := v.agent.images.Acquire(digest)
+	image, release, err := v.host.images.Acquire(digest)
 	if err != nil {
 		return nil, noSuchImage(digest, err)
 	}
@@ -100,7 +99,7 @@ func (v *fleetVM) takeIn(digest string) (*moveConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	address, stop, err := v.agent.listenForMoves()
+	address, stop, err := v.host.listenForMoves()
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +129,7 @@ func (v *fleetVM) takeIn(digest string) (*moveConn, error) {
 }
 
 // watchIncoming ends the connection when the VM is not to come any more.
-func (v *fleetVM) watchIncoming(ctx context.Context, cancel context.CancelCauseFunc, c *moveConn) {
+func (v *VM) watchIncoming(ctx context.Context, cancel context.CancelCauseFunc, c *moveConn) {
 	for {
 		select {
 		case <-v.wake:
@@ -141,7 +140,7 @@ func (v *fleetVM) watchIncoming(ctx context.Context, cancel context.CancelCauseF
 				return
 			}
 		case <-ctx.Done():
-			if v.agent.ctx.Err() != nil {
+			if v.host.ctx.Err() != nil {
 				c.Close()
 			}
 			return
@@ -150,7 +149,7 @@ func (v *fleetVM) watchIncoming(ctx context.Context, cancel context.CancelCauseF
 }
 
 // stillComes is nil as long as the server wants the VM to come here by the move that the record has.
-func (v *fleetVM) stillComes() error {
+func (v *VM) stillComes() error {
 	w, unlisted := v.newest()
 	in := v.recordNow().In
 	if unlisted || in != nil && farm.Power(w.Power) != farm.PowerDeleted && w.Move != nil && w.Move.ID == in.ID {
@@ -160,31 +159,31 @@ func (v *fleetVM) stillComes() error {
 }
 
 // claimIncoming takes room for the VM by this host's own plan.
-func (v *fleetVM) claimIncoming(image vmimage.Image) error {
+func (v *VM) claimIncoming(image vmimage.Image) error {
 	w, _ := v.newest()
 	shape, err := wantedShape(w)
 	if err != nil {
 		return err
 	}
-	if err := v.agent.machines.Refusal(); err != nil {
+	if err := v.host.Machines.Refusal(); err != nil {
 		return err
 	}
-	planner, err := v.agent.planner(shape, nil)
+	planner, err := v.host.planner(shape, nil)
 	if err != nil {
 		return err
 	}
-	plan, err := v.agent.ledger.ClaimCloud(v.id, v.holder(), "", v.charge(image, shape), planner)
+	plan, err := v.host.ledger.ClaimCloud(v.ID, v.holder(), "", v.charge(image, shape), planner)
 	if err != nil {
 		return err
 	}
-	return v.keep(func(r *fleetRecord) {
+	return v.keep(func(r *record) {
 		r.Plan, r.Shape, r.Image, r.Digest, r.Disks = plan, shape, image.Name, image.Digest, false
 		r.Boots, r.Builds, r.Fresh = w.Boots, w.Builds, w.Fresh
 	})
 }
 
 // awaitControl waits for the source.
-func (v *fleetVM) awaitControl(ctx context.Context) (*moveConn, error) {
+func (v *VM) awaitControl(ctx context.Context) (*moveConn, error) {
 	for {
 		select {
 		case c := <-v.controls:
@@ -205,14 +204,14 @@ func (v *fleetVM) awaitControl(ctx context.Context) (*moveConn, error) {
 }
 
 // goThrough is the target's part of the steps.
-func (v *fleetVM) goThrough(ctx context.Context, m *machine.Machine, spec hyper.Machine, image vmimage.Image,
+func (v *VM) goThrough(ctx context.Context, m *machine.Machine, spec hyper.Machine, image vmimage.Image,
 	c *moveConn) error {
-	a := v.agent
+	h := v.host
 	described, err := c.receive(moveAnswer)
 	if err != nil {
 		return lostSource(ctx, err)
 	}
-	fitted, err := a.hyper.Fit(ctx, spec, described.Body)
+	fitted, err := h.hyper.Fit(ctx, spec, described.Body)
 	if err != nil {
 		return err
 	}
@@ -228,12 +227,12 @@ func (v *fleetVM) goThrough(ctx context.Context, m *machine.Machine, spec hyper.
 	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700), os.Chown(dir, m.User.UID, m.User.GID)); err != nil {
 		return err
 	}
-	applied, cookie, err := a.hyper.Await(ctx, spec, fitted, begun.Cookie, at)
+	applied, cookie, err := h.hyper.Await(ctx, spec, fitted, begun.Cookie, at)
 	if err != nil {
 		return err
 	}
 	m.Applied = applied
-	if err := a.machines.Proven(ctx, m, spec, v.id); err != nil { // before a byte is copied
+	if err := h.Machines.Proven(ctx, m, spec, v.ID); err != nil { // before a byte is copied
 		return err
 	}
 	if err := c.send(moveLine{Cookie: cookie}); err != nil {
@@ -243,10 +242,10 @@ func (v *fleetVM) goThrough(ctx context.Context, m *machine.Machine, spec hyper.
 	if err != nil {
 		return lostSource(ctx, err)
 	}
-	if err := a.hyper.Arrive(ctx, spec, sent.Cookie); err != nil {
+	if err := h.hyper.Arrive(ctx, spec, sent.Cookie); err != nil {
 		return err
 	}
-	if err := a.machines.Proven(ctx, m, spec, v.id); err != nil {
+	if err := h.Machines.Proven(ctx, m, spec, v.ID); err != nil {
 		return err
 	}
 	return v.whole(m, image, c)
@@ -264,7 +263,7 @@ func lostSource(ctx context.Context, err error) error {
 
 // whole writes down that all is here before the source hears of it: an agent that comes after this one keeps the
 // machine for the source's word.
-func (v *fleetVM) whole(m *machine.Machine, image vmimage.Image, c *moveConn) error {
+func (v *VM) whole(m *machine.Machine, image vmimage.Image, c *moveConn) error {
 	err := m.KeepApplied()
 	for _, name := range []string{disk.OverlayFile, disk.ScratchFile} {
 		if e := atomicfile.SyncDir(filepath.Join(m.Disks, name)); err == nil && !errors.Is(e, os.ErrNotExist) {
@@ -272,25 +271,25 @@ func (v *fleetVM) whole(m *machine.Machine, image vmimage.Image, c *moveConn) er
 		}
 	}
 	if err == nil {
-		err = v.keep(func(r *fleetRecord) { r.In.Phase, r.Disks = inWhole, true })
+		err = v.keep(func(r *record) { r.In.Phase, r.Disks = inWhole, true })
 	}
 	if err != nil {
 		return err
 	}
-	m.Control.Know(v.id)
+	m.Control.Know(v.ID)
 	v.follow(m)
 	m.Watch()
 	v.mu.Lock()
 	v.machine, v.told = m, false
 	v.mu.Unlock()
-	v.agent.jobs.Go(func() { v.attend(m, image.Kind) })
+	v.host.Jobs.Go(func() { v.attend(m, image.Kind) })
 	return c.send(moveLine{Word: wordWhole})
 }
 
 // awaitVerdict waits for the source's word, by whatever way it comes: c, nil when it has been lost, another connection,
 // or the server.
-func (v *fleetVM) awaitVerdict(c *moveConn) error {
-	_, stop, err := v.agent.listenForMoves()
+func (v *VM) awaitVerdict(c *moveConn) error {
+	_, stop, err := v.host.listenForMoves()
 	if err != nil {
 		return err
 	}
@@ -328,8 +327,8 @@ func (v *fleetVM) awaitVerdict(c *moveConn) error {
 			if done, err := v.serverKnows(); done {
 				return err
 			}
-		case <-v.agent.ctx.Done():
-			return context.Cause(v.agent.ctx)
+		case <-v.host.ctx.Done():
+			return context.Cause(v.host.ctx)
 		}
 	}
 }
@@ -341,11 +340,11 @@ type verdict struct {
 	err  error
 }
 
-func (v *fleetVM) judge(d verdict) error {
+func (v *VM) judge(d verdict) error {
 	if d.line.Word != wordGo {
 		return v.dropIncoming(badMove(nil, "the VM stays at its source", ""))
 	}
-	err := v.keep(func(r *fleetRecord) {
+	err := v.keep(func(r *record) {
 		r.In.Phase, r.CPUTime = inCome, time.Duration(d.line.CPUTime*float64(time.Second))
 	})
 	if err == nil {
@@ -358,7 +357,7 @@ func (v *fleetVM) judge(d verdict) error {
 }
 
 // serverKnows looks whether the server says whose the VM is: it says so only when the source has.
-func (v *fleetVM) serverKnows() (done bool, err error) {
+func (v *VM) serverKnows() (done bool, err error) {
 	w, unlisted := v.newest()
 	in := v.recordNow().In
 	switch {
@@ -368,7 +367,7 @@ func (v *fleetVM) serverKnows() (done bool, err error) {
 		v.poke()
 		return true, nil // the next step removes it
 	case w.Move == nil:
-		if err := v.keep(func(r *fleetRecord) { r.In.Phase = inCome }); err != nil {
+		if err := v.keep(func(r *record) { r.In.Phase = inCome }); err != nil {
 			return true, err
 		}
 		return true, v.come()
@@ -381,31 +380,31 @@ func (v *fleetVM) serverKnows() (done bool, err error) {
 
 // come has the VM run here, where it is now. A machine that has ended meanwhile is started from its disks, as after a
 // crash.
-func (v *fleetVM) come() error {
-	m, in := v.current(), *v.recordNow().In
+func (v *VM) come() error {
+	m, in := v.Current(), *v.recordNow().In
 	if m != nil && m.Control.HasGone() && !v.lives(m) {
 		m = nil
 	}
 	if m != nil {
-		ctx, cancel := context.WithTimeout(v.agent.ctx, endLimit)
+		ctx, cancel := context.WithTimeout(v.host.ctx, endLimit)
 		defer cancel()
-		err := v.keep(func(r *fleetRecord) { r.Ran, r.Boot, r.Since = true, machine.BootID(), time.Now() })
+		err := v.keep(func(r *record) { r.Ran, r.Boot, r.Since = true, machine.BootID(), time.Now() })
 		if err != nil {
 			return err
 		}
-		if err := v.agent.hyper.Resume(ctx, m.ID); err != nil {
+		if err := v.host.hyper.Resume(ctx, m.ID); err != nil {
 			return err
 		}
 		v.started = time.Now()
 	}
-	v.agent.log.Info("cloud VM has come from another host", "vm", v.name, "host", in.Name, "move", in.ID)
-	err := v.keep(func(r *fleetRecord) { r.In, r.Came, r.From, r.Out, r.Ran = nil, in.ID, in.Host, nil, true })
+	v.host.log.Info("cloud VM has come from another host", "vm", v.Name, "host", in.Name, "move", in.ID)
+	err := v.keep(func(r *record) { r.In, r.Came, r.From, r.Out, r.Ran = nil, in.ID, in.Host, nil, true })
 	v.poke()
 	return err
 }
 
 // expects reports whether a VM comes here from a host, by a move.
-func (v *fleetVM) expects(host, move string) bool {
+func (v *VM) expects(host, move string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	in := v.record.In
@@ -413,32 +412,32 @@ func (v *fleetVM) expects(host, move string) bool {
 }
 
 // takeControl hands a connection to whoever waits for the source.
-func (v *fleetVM) takeControl(c *moveConn) {
+func (v *VM) takeControl(c *moveConn) {
 	select {
 	case v.controls <- c:
 	case <-time.After(moveDial):
 		c.refuse(badMove(nil, "this host is busy with the VM", "it is tried again"))
 		c.Close()
-	case <-v.agent.ctx.Done():
+	case <-v.host.ctx.Done():
 		c.Close()
 	}
 }
 
 // expectSockets reports which machine the bytes of the hypervisors are for; nil: for none.
-func (v *fleetVM) expectSockets(m *machine.Machine) {
+func (v *VM) expectSockets(m *machine.Machine) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.incoming = m
 }
 
-func (v *fleetVM) expected() *machine.Machine {
+func (v *VM) expected() *machine.Machine {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.incoming
 }
 
 // takeBytes takes a connection of the source's hypervisor to this one.
-func (v *fleetVM) takeBytes(c *moveConn) {
+func (v *VM) takeBytes(c *moveConn) {
 	defer c.Close()
 	m := v.expected()
 	if m == nil {
@@ -454,7 +453,7 @@ func (v *fleetVM) takeBytes(c *moveConn) {
 		c.refuse(badMove(err, "the hypervisor does not listen", ""))
 		return
 	}
-	defer context.AfterFunc(v.agent.ctx, func() { local.Close(); c.Close() })()
+	defer context.AfterFunc(v.host.ctx, func() { local.Close(); c.Close() })()
 	if c.send(moveLine{Word: wordOK}) != nil {
 		local.Close()
 		return
@@ -463,7 +462,7 @@ func (v *fleetVM) takeBytes(c *moveConn) {
 }
 
 // takeSeed writes the seed that the guest knows.
-func (v *fleetVM) takeSeed(c *moveConn) {
+func (v *VM) takeSeed(c *moveConn) {
 	defer c.Close()
 	m := v.expected()
 	if m == nil || c.open.Size <= 0 || c.open.Size > maxSeed {
@@ -487,12 +486,12 @@ func (v *fleetVM) takeSeed(c *moveConn) {
 }
 
 // incomingIDs are the VMs that are on their way here, whose room the server does not know to be taken.
-func (a *Agent) incomingIDs() []string {
+func (h *Host) incomingIDs() []string {
 	var ids []string
-	for _, v := range a.allFleet() {
+	for _, v := range h.All() {
 		w, _ := v.newest()
 		if v.recordNow().In != nil || w.Move != nil && w.Move.Come {
-			ids = append(ids, v.id)
+			ids = append(ids, v.ID)
 		}
 	}
 	slices.Sort(ids)

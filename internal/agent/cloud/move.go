@@ -1,4 +1,4 @@
-package agent
+package cloud
 
 import (
 	"github.com/grange-project/grange/api/fleet"
@@ -46,7 +46,7 @@ const (
 
 // nextMove is what a move has to do next, before all else but a deletion. ok is false where moves leave the VM alone.
 // It is pure.
-func (r fleetRecord) nextMove(running bool) (step fleetStep, ok bool) {
+func (r record) nextMove(running bool) (step step, ok bool) {
 	o := r.Wanted.Move
 	switch {
 	case r.gone() && o != nil && o.Come && o.ID != r.Out.ID:
@@ -70,10 +70,10 @@ func (r fleetRecord) nextMove(running bool) (step fleetStep, ok bool) {
 }
 
 // gone reports whether the VM was given away.
-func (r fleetRecord) gone() bool { return r.Out != nil && r.Out.Phase == fleet.MoveGone }
+func (r record) gone() bool { return r.Out != nil && r.Out.Phase == fleet.MoveGone }
 
 // moveSide is what is reported of the VM's last move; nil: it had none. The VM is locked.
-func (v *fleetVM) moveSide() *fleet.MoveSide {
+func (v *VM) moveSide() *fleet.MoveSide {
 	r := v.record
 	switch {
 	case r.Out != nil:

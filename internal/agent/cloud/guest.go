@@ -1,4 +1,4 @@
-package agent
+package cloud
 
 import (
 	"bytes"
@@ -6,9 +6,8 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/grange-project/grange/internal/agent/machine"
-
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/metadata"
@@ -44,11 +43,11 @@ tty=$(sed 's/.* //' /sys/class/tty/console/active)
 while :; do setsid -c /bin/sh -c 'exec /bin/sh -l <>"$0" >&0 2>&1' "/dev/$tty"; sleep 1; done
 `
 
-// fleetGuest is what the guest of a cloud VM is told when it is up: its job, which lives until the VM is powered off.
+// guestJob is what the guest of a cloud VM is told when it is up: its job, which lives until the VM is powered off.
 // full says that the image is a full system, whose cloud-init has the name, the address, the keys and the user data
 // from the seed: its job does nothing but live. It has the address, too, for images whose cloud-init is told to leave
 // the network alone. The job's ID is the VM's. Errors: farm.CodeBadAddress.
-func (a *Agent) fleetGuest(w fleet.WantedVM, full bool) (*guest.Job, error) {
+func guestJob(w fleet.WantedVM, full bool) (*guest.Job, error) {
 	j := &guest.Job{ID: w.ID, Dir: "/", Hostname: w.Hostname, Argv: []string{"/bin/sh", "-c", "exec sleep 2147483647"},
 		User: guest.User{Name: "root", Home: "/root", Shell: "/bin/sh", Groups: []guest.Group{{Name: "root"}}},
 		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "USER=root",
@@ -132,13 +131,13 @@ func networkOf(w fleet.WantedVM) (*seed.Network, error) {
 	return n, nil
 }
 
-// fleetSeed is a full image's first-boot data. cloud-init does anew what it does once, the user's script included,
+// seedOf is a full image's first-boot data. cloud-init does anew what it does once, the user's script included,
 // whenever the disks are fresh: after a rebuild, and not after a resize. Errors: farm.CodeBadAddress.
-func (a *Agent) fleetSeed(w fleet.WantedVM) (seed.Seed, error) {
+func seedOf(w fleet.WantedVM, guestFile string) (seed.Seed, error) {
 	n, err := networkOf(w)
 	if err != nil {
 		return seed.Seed{}, err
 	}
-	return seed.Seed{ID: fmt.Sprintf("%s-%d", w.ID, w.Fresh), Hostname: w.Hostname, Guest: a.guestFile, Keys: w.Keys,
+	return seed.Seed{ID: fmt.Sprintf("%s-%d", w.ID, w.Fresh), Hostname: w.Hostname, Guest: guestFile, Keys: w.Keys,
 		UserData: w.UserData, Network: n}, nil
 }

@@ -1,4 +1,4 @@
-package agent
+package cloud
 
 import (
 	"bufio"
@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/agent/machine"
-
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -139,7 +138,7 @@ func (c *moveConn) refuse(err error) {
 }
 
 // dialMove connects to the other host of a move, which must be the one that the server named.
-func (a *Agent) dialMove(ctx context.Context, o moveOut, open moveLine) (*moveConn, error) {
+func (h *Host) dialMove(ctx context.Context, o moveOut, open moveLine) (*moveConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, moveDial)
 	defer cancel()
 	away := func(err error) error {
@@ -147,10 +146,10 @@ func (a *Agent) dialMove(ctx context.Context, o moveOut, open moveLine) (*moveCo
 			"see that the port of its agent's [move] listen is open between the hosts, and that the address is the "+
 				"one by which others reach it")
 	}
-	if a.peers == nil {
+	if h.Peers == nil {
 		return nil, away(errors.New("this host has not joined a fleet"))
 	}
-	config, err := a.peers.TLS()
+	config, err := h.Peers.TLS()
 	if err != nil {
 		return nil, away(err)
 	}
@@ -159,7 +158,7 @@ func (a *Agent) dialMove(ctx context.Context, o moveOut, open moveLine) (*moveCo
 		return nil, away(err)
 	}
 	c := newMoveConn(raw.(*tls.Conn))
-	host, err := a.peers.Host(c.ConnectionState())
+	host, err := h.Peers.Host(c.ConnectionState())
 	if err == nil && host != o.Host {
 		err = fmt.Errorf("who answers is host %s, and not %s", host, o.Host)
 	}
@@ -185,16 +184,16 @@ type moveListener struct {
 }
 
 // listenForMoves returns where sources find this host, until release.
-func (a *Agent) listenForMoves() (address string, release func(), err error) {
-	l := &a.moves
+func (h *Host) listenForMoves() (address string, release func(), err error) {
+	l := &h.moves
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.users == 0 {
-		if l.listener, l.address, err = a.openMoves(); err != nil {
+		if l.listener, l.address, err = h.openMoves(); err != nil {
 			return "", nil, badMove(err, "this host takes no VMs from other hosts: "+err.Error(),
 				"see [move] in the agent's configuration")
 		}
-		go a.acceptMoves(l.listener)
+		go h.acceptMoves(l.listener)
 	}
 	l.users++
 	return l.address, sync.OnceFunc(func() {
@@ -207,9 +206,9 @@ func (a *Agent) listenForMoves() (address string, release func(), err error) {
 }
 
 // openMoves listens where the configuration says, on the address that leads to the server where that says none.
-func (a *Agent) openMoves() (net.Listener, string, error) {
-	where := a.config().Move.Listen
-	if a.peers == nil {
+func (h *Host) openMoves() (net.Listener, string, error) {
+	where := h.config().Move.Listen
+	if h.Peers == nil {
 		return nil, "", errors.New("it has not joined a fleet")
 	}
 	if where == "" {
@@ -220,7 +219,7 @@ func (a *Agent) openMoves() (net.Listener, string, error) {
 		return nil, "", err
 	}
 	if host == "" {
-		addr, err := a.peers.Address()
+		addr, err := h.Peers.Address()
 		if err != nil {
 			return nil, "", err
 		}
@@ -233,7 +232,7 @@ func (a *Agent) openMoves() (net.Listener, string, error) {
 	return l, l.Addr().String(), nil
 }
 
-func (a *Agent) acceptMoves(l net.Listener) {
+func (h *Host) acceptMoves(l net.Listener) {
 	free := make(chan struct{}, maxMovesConns)
 	for {
 		conn, err := l.Accept()
@@ -241,7 +240,7 @@ func (a *Agent) acceptMoves(l net.Listener) {
 			return
 		}
 		if err != nil {
-			a.log.Error("connection of another host", "error", err)
+			h.log.Error("connection of another host", "error", err)
 			time.Sleep(time.Second)
 			continue
 		}
@@ -249,7 +248,7 @@ func (a *Agent) acceptMoves(l net.Listener) {
 		case free <- struct{}{}:
 			go func() {
 				defer func() { <-free }()
-				a.takeMove(conn)
+				h.takeMove(conn)
 			}()
 		default:
 			conn.Close()
@@ -258,22 +257,22 @@ func (a *Agent) acceptMoves(l net.Listener) {
 }
 
 // takeMove finds out who connects, and what for.
-func (a *Agent) takeMove(raw net.Conn) {
-	config, err := a.peers.TLS()
+func (h *Host) takeMove(raw net.Conn) {
+	config, err := h.Peers.TLS()
 	if err != nil {
 		raw.Close()
 		return
 	}
-	ctx, cancel := context.WithTimeout(a.ctx, moveDial)
+	ctx, cancel := context.WithTimeout(h.ctx, moveDial)
 	defer cancel()
 	conn := tls.Server(raw, config)
 	if err := conn.HandshakeContext(ctx); err != nil {
-		a.log.Warn("another host is refused", "from", raw.RemoteAddr().String(), "error", err)
+		h.log.Warn("another host is refused", "from", raw.RemoteAddr().String(), "error", err)
 		raw.Close()
 		return
 	}
 	c := newMoveConn(conn)
-	host, err := a.peers.Host(conn.ConnectionState())
+	host, err := h.Peers.Host(conn.ConnectionState())
 	if err == nil {
 		c.open, err = c.receive(moveDial)
 	}
@@ -281,7 +280,7 @@ func (a *Agent) takeMove(raw net.Conn) {
 		c.Close()
 		return
 	}
-	v := a.fleetByID(c.open.VM)
+	v := h.ByID(c.open.VM)
 	if v == nil || !v.expects(host, c.open.Move) {
 		c.refuse(&farm.Error{Kind: farm.Denied, Code: farm.CodeMoveFailed,
 			Message: "nothing is expected here from that host", Hint: "the move may have been cancelled"})

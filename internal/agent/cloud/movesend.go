@@ -1,4 +1,4 @@
-package agent
+package cloud
 
 import (
 	"context"
@@ -11,9 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/grange-project/grange/internal/agent/machine"
-
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
@@ -31,9 +30,9 @@ var errMoveCancelled = &farm.Error{Kind: farm.Conflict, Code: CodeMoveCancelled,
 
 // send moves the VM to another host, or notes why not. It is watched meanwhile: whoever wants something else of the VM
 // ends the move.
-func (v *fleetVM) send() error {
+func (v *VM) send() error {
 	w, _ := v.newest()
-	o, m := w.Move, v.current()
+	o, m := w.Move, v.Current()
 	out := moveOut{ID: o.ID, Host: o.Host, Name: o.Name, Address: o.Address, Phase: fleet.MoveCopying}
 	switch {
 	case o.Cancel:
@@ -42,10 +41,10 @@ func (v *fleetVM) send() error {
 		return v.staysHere(out, badMove(nil, "the VM does not run",
 			"a VM that is stopped is not moved: start it first"))
 	}
-	if err := v.keep(func(r *fleetRecord) { r.Out = &out }); err != nil {
+	if err := v.keep(func(r *record) { r.Out = &out }); err != nil {
 		return v.staysHere(out, err)
 	}
-	ctx, cancel := context.WithCancelCause(v.agent.ctx)
+	ctx, cancel := context.WithCancelCause(v.host.ctx)
 	defer cancel(nil)
 	done := make(chan error, 1)
 	var target *moveConn
@@ -55,8 +54,8 @@ func (v *fleetVM) send() error {
 		done <- err
 	}()
 	err := v.watchMove(cancel, o.ID, m, done)
-	if v.agent.ctx.Err() != nil {
-		return context.Cause(v.agent.ctx) // the next agent has it run on
+	if v.host.ctx.Err() != nil {
+		return context.Cause(v.host.ctx) // the next agent has it run on
 	}
 	if err == nil {
 		err = v.stillGoes(o.ID)
@@ -64,7 +63,7 @@ func (v *fleetVM) send() error {
 	if err == nil { // from here on it is the target's
 		used := v.usedSoFar()
 		out.Phase = fleet.MoveGone
-		err = v.keep(func(r *fleetRecord) { r.Out, r.Boot, r.CPUTime = &out, "", used })
+		err = v.keep(func(r *record) { r.Out, r.Boot, r.CPUTime = &out, "", used })
 	}
 	if err != nil {
 		if target != nil {
@@ -73,14 +72,14 @@ func (v *fleetVM) send() error {
 		}
 		return v.unmove(err)
 	}
-	v.agent.log.Info("cloud VM has gone to another host", "vm", v.name, "host", o.Name, "move", o.ID)
+	v.host.log.Info("cloud VM has gone to another host", "vm", v.Name, "host", o.Name, "move", o.ID)
 	v.tellGone(target)
 	target.Close()
 	return nil // leaveGone does the rest
 }
 
 // watchMove waits until the machine is whole at the target.
-func (v *fleetVM) watchMove(cancel context.CancelCauseFunc, id string, m *machine.Machine, done <-chan error) error {
+func (v *VM) watchMove(cancel context.CancelCauseFunc, id string, m *machine.Machine, done <-chan error) error {
 	tick := time.NewTicker(moveLook)
 	defer tick.Stop()
 	moved, last := time.Now(), hyper.MoveProgress{}
@@ -93,7 +92,7 @@ func (v *fleetVM) watchMove(cancel context.CancelCauseFunc, id string, m *machin
 				cancel(err)
 			}
 		case <-tick.C:
-			p, err := v.agent.hyper.MoveProgress(v.agent.ctx, m.ID)
+			p, err := v.host.hyper.MoveProgress(v.host.ctx, m.ID)
 			if err == nil && p != last {
 				last, moved = p, time.Now()
 				v.update(func() { v.progress = p })
@@ -107,7 +106,7 @@ func (v *fleetVM) watchMove(cancel context.CancelCauseFunc, id string, m *machin
 }
 
 // stillGoes is nil as long as the move is wanted, and nothing else of the VM.
-func (v *fleetVM) stillGoes(id string) error {
+func (v *VM) stillGoes(id string) error {
 	w, unlisted := v.newest()
 	r := v.recordNow()
 	switch {
@@ -120,7 +119,7 @@ func (v *fleetVM) stillGoes(id string) error {
 }
 
 // usedSoFar is the CPU time of the VM on all hosts.
-func (v *fleetVM) usedSoFar() time.Duration {
+func (v *VM) usedSoFar() time.Duration {
 	v.observed()
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -129,13 +128,13 @@ func (v *fleetVM) usedSoFar() time.Duration {
 
 // handOver goes through the steps of a move until the machine is whole at the target, and stopped on both sides. The
 // connection that it returns is the caller's to close.
-func (v *fleetVM) handOver(ctx context.Context, m *machine.Machine, o moveOut) (target *moveConn, err error) {
-	a := v.agent
-	described, err := a.hyper.Describe(ctx, m.ID)
+func (v *VM) handOver(ctx context.Context, m *machine.Machine, o moveOut) (target *moveConn, err error) {
+	h := v.host
+	described, err := h.hyper.Describe(ctx, m.ID)
 	if err != nil {
 		return nil, err
 	}
-	if target, err = a.dialMove(ctx, o, v.opens(o, moveControl)); err != nil {
+	if target, err = h.dialMove(ctx, o, v.opens(o, moveControl)); err != nil {
 		return nil, err
 	}
 	c := target // the result is nil by the time that ctx ends
@@ -158,7 +157,7 @@ func (v *fleetVM) handOver(ctx context.Context, m *machine.Machine, o moveOut) (
 	if err != nil {
 		return failed(err)
 	}
-	cookie, err := a.hyper.BeginMove(ctx, m.ID, fitted.Body)
+	cookie, err := h.hyper.BeginMove(ctx, m.ID, fitted.Body)
 	if err != nil {
 		return failed(err)
 	}
@@ -171,7 +170,7 @@ func (v *fleetVM) handOver(ctx context.Context, m *machine.Machine, o moveOut) (
 		return failed(err)
 	}
 	defer closeSockets()
-	if cookie, err = a.hyper.Send(ctx, m.ID, awaited.Cookie, at); err != nil {
+	if cookie, err = h.hyper.Send(ctx, m.ID, awaited.Cookie, at); err != nil {
 		return failed(err)
 	}
 	whole, err := target.ask(moveLine{Cookie: cookie})
@@ -184,13 +183,13 @@ func (v *fleetVM) handOver(ctx context.Context, m *machine.Machine, o moveOut) (
 	return target, nil
 }
 
-func (v *fleetVM) opens(o moveOut, kind string) moveLine {
-	return moveLine{Kind: kind, Move: o.ID, VM: v.id}
+func (v *VM) opens(o moveOut, kind string) moveLine {
+	return moveLine{Kind: kind, Move: o.ID, VM: v.ID}
 }
 
 // sendSeed brings the seed of a full image to the target: its guest may have it mounted, so it must be the same, byte
 // for byte.
-func (v *fleetVM) sendSeed(ctx context.Context, m *machine.Machine, o moveOut) error {
+func (v *VM) sendSeed(ctx context.Context, m *machine.Machine, o moveOut) error {
 	f, err := os.Open(filepath.Join(m.Disks, disk.SeedFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -205,7 +204,7 @@ func (v *fleetVM) sendSeed(ctx context.Context, m *machine.Machine, o moveOut) e
 	}
 	open := v.opens(o, moveSeed)
 	open.Size = info.Size()
-	c, err := v.agent.dialMove(ctx, o, open)
+	c, err := v.host.dialMove(ctx, o, open)
 	if err != nil {
 		return err
 	}
@@ -219,7 +218,7 @@ func (v *fleetVM) sendSeed(ctx context.Context, m *machine.Machine, o moveOut) e
 }
 
 // openSockets listens where the hypervisor sends to, and takes it to the target.
-func (v *fleetVM) openSockets(ctx context.Context, m *machine.Machine, o moveOut) (at hyper.MoveSockets,
+func (v *VM) openSockets(ctx context.Context, m *machine.Machine, o moveOut) (at hyper.MoveSockets,
 	closeAll func(), err error) {
 	at = m.MoveSockets()
 	dir := filepath.Dir(at.Memory)
@@ -252,16 +251,16 @@ func (v *fleetVM) openSockets(ctx context.Context, m *machine.Machine, o moveOut
 }
 
 // forward takes each connection of the hypervisor to the target.
-func (v *fleetVM) forward(ctx context.Context, l net.Listener, o moveOut, kind string) {
+func (v *VM) forward(ctx context.Context, l net.Listener, o moveOut, kind string) {
 	for {
 		local, err := l.Accept()
 		if err != nil {
 			return
 		}
 		go func() {
-			remote, err := v.agent.dialMove(ctx, o, v.opens(o, kind))
+			remote, err := v.host.dialMove(ctx, o, v.opens(o, kind))
 			if err != nil {
-				v.agent.log.Warn("a connection of a move is not made", "vm", v.name, "kind", kind, "error", err)
+				v.host.log.Warn("a connection of a move is not made", "vm", v.Name, "kind", kind, "error", err)
 				local.Close()
 				return
 			}
@@ -272,42 +271,42 @@ func (v *fleetVM) forward(ctx context.Context, l net.Listener, o moveOut, kind s
 }
 
 // unmove has the VM run on here, and notes why it did not go.
-func (v *fleetVM) unmove(why error) error {
+func (v *VM) unmove(why error) error {
 	out := *v.recordNow().Out
-	if m := v.current(); m != nil {
-		ctx, cancel := context.WithTimeout(v.agent.ctx, makeLimit)
+	if m := v.Current(); m != nil {
+		ctx, cancel := context.WithTimeout(v.host.ctx, makeLimit)
 		defer cancel()
-		if err := v.agent.hyper.CancelMove(ctx, m.ID); err != nil && !farm.IsKind(err, farm.NotFound) {
+		if err := v.host.hyper.CancelMove(ctx, m.ID); err != nil && !farm.IsKind(err, farm.NotFound) {
 			return err // stumble has it tried again
 		}
 	}
 	return v.staysHere(out, why)
 }
 
-func (v *fleetVM) staysHere(out moveOut, why error) error {
+func (v *VM) staysHere(out moveOut, why error) error {
 	out.Phase, out.Reason = fleet.MoveFailed, reasonOf(why)
-	v.agent.log.Warn("cloud VM stays on this host", "vm", v.name, "move", out.ID, "target", out.Name,
+	v.host.log.Warn("cloud VM stays on this host", "vm", v.Name, "move", out.ID, "target", out.Name,
 		"reason", why)
-	return v.keep(func(r *fleetRecord) { r.Out = &out })
+	return v.keep(func(r *record) { r.Out = &out })
 }
 
 // tellGone has the target run the VM, and notes that it does. What comes of it is no concern of this host any more.
-func (v *fleetVM) tellGone(target *moveConn) error {
+func (v *VM) tellGone(target *moveConn) error {
 	answer, err := target.ask(moveLine{Word: wordGo, CPUTime: v.recordNow().CPUTime.Seconds()})
 	if err == nil && answer.Word != wordCome {
 		err = fmt.Errorf("unexpected word %.20q", answer.Word)
 	}
 	if err != nil {
-		v.agent.log.Warn("the target of a move does not answer; it is told again", "vm", v.name, "error", err)
+		v.host.log.Warn("the target of a move does not answer; it is told again", "vm", v.Name, "error", err)
 		return err
 	}
-	return v.keep(func(r *fleetRecord) { r.Out.Told = true })
+	return v.keep(func(r *record) { r.Out.Told = true })
 }
 
 // leaveGone ends what is left here of a VM that has gone, and sees that the target knows. Its disks stay until the
 // server says that it is elsewhere.
-func (v *fleetVM) leaveGone() error {
-	if m := v.current(); m != nil {
+func (v *VM) leaveGone() error {
+	if m := v.Current(); m != nil {
 		if err := v.kill(m); err != nil {
 			return err
 		}
@@ -319,7 +318,7 @@ func (v *fleetVM) leaveGone() error {
 	if out.Told {
 		return nil
 	}
-	c, err := v.agent.dialMove(v.agent.ctx, out, v.opens(out, moveVerdict))
+	c, err := v.host.dialMove(v.host.ctx, out, v.opens(out, moveVerdict))
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/config"
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/wire"
 )
 
@@ -88,4 +90,26 @@ func withCentral(c config.Agent, v fleet.Settings) config.Agent {
 		c.Facts = facts
 	}
 	return c
+}
+
+// LinkIs tells the agent what is wrong with its link to the server, for those who ask on the host; nil: nothing.
+func (a *Agent) LinkIs(wrong error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.noLink = wrong
+}
+
+// linkWarning returns what is wrong with the link, and what to try; "": nothing is.
+func (a *Agent) linkWarning() string {
+	a.mu.Lock()
+	wrong := a.noLink
+	a.mu.Unlock()
+	if wrong == nil {
+		return ""
+	}
+	text := "no link to the server: " + wrong.Error()
+	if own, ok := errors.AsType[*farm.Error](wrong); ok {
+		text = fmt.Sprintf("%s; %s [%s]", text, own.Hint, own.Code)
+	}
+	return text
 }

@@ -202,7 +202,7 @@ func (f *farmhouse) settledOr(w *fleet.WantedVM, died <-chan struct{}) bool {
 	f.Helper()
 	state := settledState[farm.Power(w.Power)]
 	for {
-		vms, changed := f.agent.Observed()
+		vms, changed := f.agent.Cloud.Observed()
 		for _, o := range vms {
 			if o.ID == w.ID && o.State == string(state) &&
 				(state != farm.VMRunning || o.Ready && o.Boots == w.Boots && o.Builds == w.Builds) {

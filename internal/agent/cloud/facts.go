@@ -1,4 +1,4 @@
-package agent
+package cloud
 
 import (
 	"fmt"
@@ -7,46 +7,45 @@ import (
 	"strings"
 	"time"
 
-	"github.com/grange-project/grange/internal/agent/machine"
-
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/wire"
 )
 
-// readFacts reads what this host says of itself. What cannot be read is left out: a host that says less is placed less
+// ReadFacts reads what this host says of itself. What cannot be read is left out: a host that says less is placed less
 // on, and the others need not know why.
-func (a *Agent) readFacts() fleet.Facts {
+func (h *Host) ReadFacts() fleet.Facts {
 	unlisted := map[string]bool{}
-	for _, v := range a.allFleet() {
+	for _, v := range h.All() {
 		if _, gone := v.newest(); gone {
-			unlisted[v.id] = true
+			unlisted[v.ID] = true
 		}
 	}
-	for _, id := range a.incomingIDs() {
+	for _, id := range h.incomingIDs() {
 		unlisted[id] = true
 	}
-	topology, reserve, taken := a.ledger.Taken(unlisted)
-	facts := farm.Facts{Version: a.version, Capability: fleet.Capability, Instance: a.fleet.instance,
+	topology, reserve, taken := h.ledger.Taken(unlisted)
+	facts := farm.Facts{Version: h.Version, Capability: fleet.Capability, Instance: h.instance,
 		Boot:        machine.BootID(),
-		Accelerator: a.accelerator(), Topology: topology,
+		Accelerator: h.Accelerator(), Topology: topology,
 		Reserve: farm.HostReserve{CPUs: reserve.CPUs, Memory: reserve.Memory}, Taken: taken,
-		Short: a.machines.TakesNothing(),
+		Short: h.Machines.TakesNothing(),
 		Kind:  hostKind(topology)}
 	var err error
 	facts.Networks, err = bridges()
-	a.noBridges.log(a.log, "bridges for the server", err)
+	h.noBridges.Log(h.log, "bridges for the server", err)
 	slices.SortFunc(facts.Taken, func(x, y farm.Plan) int { // maps have no order, and the same facts are to be equal
 		return strings.Compare(fmt.Sprint(x), fmt.Sprint(y))
 	})
-	images, err := a.images.List()
-	a.noImages.log(a.log, "images for the server", err)
+	images, err := h.images.List()
+	h.noImages.Log(h.log, "images for the server", err)
 	for _, i := range images {
 		facts.Images = append(facts.Images, i.Name, i.Digest)
 	}
 	slices.Sort(facts.Images)
 	facts.Images = slices.Compact(facts.Images)
-	if space, err := a.ledger.DiskSpace(); err == nil {
+	if space, err := h.ledger.DiskSpace(); err == nil {
 		facts.ScratchFree = space.Free / scratchStep * scratchStep
 	}
 	return wire.Facts(facts, time.Time{})

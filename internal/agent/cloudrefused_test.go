@@ -97,11 +97,7 @@ func TestCloudRefusedLate(t *testing.T) {
 	f.want(w)
 	f.sees("a reason", w, func(o fleet.Observed) bool { return strings.Contains(o.Reason, "is not on this host") })
 	f.close()
-	r := f.record(w)
-	r.Failures = maxFailures
-	if err := f.agent.writeFleet(r); err != nil {
-		t.Fatal(err)
-	}
+	f.rewrite("Failures", 5, func(r vmFile) bool { return r.Wanted.ID == w.ID })
 	f.open()
 	if o := f.seesState(w, farm.VMFailed); !strings.HasPrefix(o.Reason, "vm-wont-start: ") || o.Plan == nil {
 		t.Errorf("%+v", o)

@@ -28,7 +28,7 @@ func TestCloudOnTheCPUsOfItsJob(t *testing.T) {
 	if !slices.Equal(o.Plan.VCPUs, []string{last.String()}) {
 		t.Errorf("on CPUs %v, and its job on %v", o.Plan.VCPUs, last)
 	}
-	if facts := f.agent.readFacts(); len(facts.Taken) != 0 {
+	if facts := f.agent.Cloud.ReadFacts(); len(facts.Taken) != 0 {
 		t.Errorf("the server is told that somebody else has %+v", facts.Taken)
 	}
 	f.mark(w)
@@ -58,14 +58,14 @@ func TestCloudOnTheCPUsOfItsJob(t *testing.T) {
 	if o = f.seesState(w, farm.VMRunning); !slices.Equal(o.Plan.VCPUs, []string{first.String()}) || !f.marked(w) {
 		t.Errorf("on CPUs %v, and its job on %v; its disk is there: %v", o.Plan.VCPUs, first, f.marked(w))
 	}
-	if facts := f.agent.readFacts(); len(facts.Taken) != 1 {
+	if facts := f.agent.Cloud.ReadFacts(); len(facts.Taken) != 1 {
 		t.Errorf("job 8 is somebody else's: %+v", facts.Taken)
 	}
 	// Booked anew while it runs: it stays where it is until it starts again.
 	slurm(slurmJob("10", last.String(), farm.GiB))
 	w.Job = "slurm/10"
 	f.want(w)
-	f.sees("told", w, func(fleet.Observed) bool { got, _ := f.agent.fleetByID(w.ID).newest(); return got.Job == w.Job })
+	f.sees("told", w, func(fleet.Observed) bool { return f.record(w).Wanted.Job == w.Job })
 	w.Boots++
 	f.want(w)
 	if o = f.seesState(w, farm.VMRunning); !slices.Equal(o.Plan.VCPUs, []string{last.String()}) {

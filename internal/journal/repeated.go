@@ -1,4 +1,4 @@
-package agent
+package journal
 
 import (
 	"log/slog"
@@ -9,16 +9,16 @@ import (
 // repeatedEvery is how often a fault that does not end is logged again, with how often it was met.
 const repeatedEvery = time.Hour
 
-// repeated logs a fault that is met again and again once, then counts it.
-type repeated struct {
+// Repeated logs a fault that is met again and again once, then counts it.
+type Repeated struct {
 	mu    sync.Mutex
 	text  string // of the last fault; "": there is none
 	count int    // since it was logged
 	at    time.Time
 }
 
-// log takes the outcome of one more attempt; nil ends a fault.
-func (r *repeated) log(log *slog.Logger, what string, err error) {
+// Log takes the outcome of one more attempt; nil ends a fault.
+func (r *Repeated) Log(log *slog.Logger, what string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()

@@ -1,19 +1,21 @@
-package agent
+package cloud
 
 import (
 	"fmt"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/numa"
+	"github.com/grange-project/grange/internal/vmimage"
 	"github.com/grange-project/grange/internal/wire"
 )
 
 // planner plans as the server said, or here where it said nothing.
-func (a *Agent) planner(shape farm.Shape, exact *api.Plan) (ledger.Planner, error) {
+func (h *Host) planner(shape farm.Shape, exact *api.Plan) (ledger.Planner, error) {
 	if exact == nil {
-		request := a.machines.NUMARequest(shape, a.machines.AllCPUs())
+		request := h.Machines.NUMARequest(shape, h.Machines.AllCPUs())
 		return func(room numa.Room, own farm.CPUSet) (farm.Plan, error) {
 			r := request
 			if !own.Empty() {
@@ -35,4 +37,9 @@ func (a *Agent) planner(shape farm.Shape, exact *api.Plan) (ledger.Planner, erro
 		_, err := room.Take(plan)
 		return plan, err
 	}, nil
+}
+
+// charge is what a cloud VM is charged. What its owner may have is its project's quota.
+func (v *VM) charge(image vmimage.Image, shape farm.Shape) ledger.Charge {
+	return ledger.Charge{Disks: v.Name, Bytes: machine.DiskNeed(image, shape.Scratch, 0)}
 }

@@ -1,4 +1,4 @@
-package agent
+package cloud
 
 import (
 	"errors"
@@ -40,7 +40,7 @@ func TestDialVM(t *testing.T) {
 		}
 	}
 	var e *farm.Error
-	if _, err := (&Agent{}).Stream(t.Context(),
+	if _, err := New(Options{}).Stream(t.Context(),
 		fleet.StreamOrder{VM: "nosuch", Kind: fleet.StreamConsole}); !errors.As(err, &e) || e.Code != farm.CodeNoVM {
 		t.Errorf("a VM that is not here: %v", err)
 	}

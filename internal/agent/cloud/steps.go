@@ -1,4 +1,4 @@
-package agent
+package cloud
 
 import (
 	"context"
@@ -10,10 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/grange-project/grange/internal/agent/machine"
-
 	"github.com/grange-project/grange/api/fleet"
-	"github.com/grange-project/grange/internal/allotment"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/disk"
@@ -46,51 +44,51 @@ func wantedShape(w fleet.WantedVM) (farm.Shape, error) {
 
 // build gives the VM its claim, and settles what its disks are. A VM that runs is looked at only: if there is no room
 // for what it is to become, it stays what it is.
-func (v *fleetVM) build() error {
+func (v *VM) build() error {
 	r := v.recordNow()
 	w := r.Wanted
 	shape, err := wantedShape(w)
 	if err != nil {
 		return err
 	}
-	planner, err := v.agent.planner(shape, w.Plan)
+	planner, err := v.host.planner(shape, w.Plan)
 	if err != nil {
 		return err
 	}
-	if v.current() != nil {
-		charge := v.charge(v.agent.machines.ImageOf(r.Digest), shape)
-		if err := v.agent.ledger.CheckCloud(v.id, w.Job, charge, planner); err != nil {
+	if v.Current() != nil {
+		charge := v.charge(v.host.Machines.ImageOf(r.Digest), shape)
+		if err := v.host.ledger.CheckCloud(v.ID, w.Job, charge, planner); err != nil {
 			return err
 		}
 		return v.stop()
 	}
-	fresh, image := r.fresh(), v.agent.machines.ImageOf(r.Digest)
+	fresh, image := r.fresh(), v.host.Machines.ImageOf(r.Digest)
 	if fresh {
-		if image, err = v.agent.images.Get(w.Image); err != nil {
+		if image, err = v.host.images.Get(w.Image); err != nil {
 			return noSuchImage(w.Image, err)
 		}
 	}
 	if !r.Ran {
-		if err := v.agent.machines.Refusal(); err != nil {
+		if err := v.host.Machines.Refusal(); err != nil {
 			return err
 		}
 	}
 	v.is(farm.VMStarting, "")
 	v.awaitJob(w.Job)
-	plan, err := v.agent.ledger.ClaimCloud(v.id, v.holder(), w.Job, v.charge(image, shape), planner)
+	plan, err := v.host.ledger.ClaimCloud(v.ID, v.holder(), w.Job, v.charge(image, shape), planner)
 	if err != nil {
 		return err
 	}
-	err = v.keep(func(r *fleetRecord) {
+	err = v.keep(func(r *record) {
 		r.Plan, r.Shape, r.Job, r.Yielded, r.Builds, r.Refused, r.Reason = plan, shape, w.Job, false, w.Builds, nil, ""
 		if fresh {
 			r.Fresh, r.Image, r.Digest, r.Disks = w.Fresh, image.Name, image.Digest, false
 		}
 	})
 	if err != nil && (r.Plan.VCPUs == nil || r.Yielded) {
-		v.agent.ledger.Release(v.id)
+		v.host.ledger.Release(v.ID)
 	} else if err != nil {
-		v.agent.ledger.AdoptCloud(v.id, v.holder(), r.Job, v.charge(v.agent.machines.ImageOf(r.Digest), r.Shape),
+		v.host.ledger.AdoptCloud(v.ID, v.holder(), r.Job, v.charge(v.host.Machines.ImageOf(r.Digest), r.Shape),
 			r.Plan)
 	}
 	return err
@@ -98,10 +96,10 @@ func (v *fleetVM) build() error {
 
 // yield gives the claim of a VM back whose place its batch system has taken away. Its disks stay, and with them the
 // record of what it had.
-func (v *fleetVM) yield() error {
-	v.agent.ledger.Release(v.id)
+func (v *VM) yield() error {
+	v.host.ledger.Release(v.ID)
 	v.log().Info("cloud VM has lost its place in the batch system")
-	return v.keep(func(r *fleetRecord) { r.Job, r.Yielded = "", true })
+	return v.keep(func(r *record) { r.Job, r.Yielded = "", true })
 }
 
 // WaitTimeout with a batch job that its system has started, and that has not come to this host: a prolog may run before
@@ -113,14 +111,14 @@ const (
 
 // awaitJob waits until the batch job that holds the VM's place can be seen, where the batch system confines its jobs:
 // the VM is to go on the CPUs that the job was given, and others are other jobs'. One that never comes is done without.
-func (v *fleetVM) awaitJob(key string) {
-	a := v.agent
-	if !strings.HasPrefix(key, string(farm.Slurm)+"/") || !allotment.Confines(allotment.Host(), a.ofThisHost) {
+func (v *VM) awaitJob(key string) {
+	h := v.host
+	if !strings.HasPrefix(key, string(farm.Slurm)+"/") || !h.Confines() {
 		return
 	}
 	limit, look := time.After(jobWait), time.NewTicker(jobLook)
 	defer look.Stop()
-	for !a.metal.has(key) {
+	for !h.HasJob(key) {
 		v.is(farm.VMStarting, "waits for job "+key+" to begin here")
 		if w, _ := v.newest(); w.Job != key || farm.Power(w.Power) == farm.PowerDeleted {
 			return
@@ -130,16 +128,16 @@ func (v *fleetVM) awaitJob(key string) {
 		case <-limit:
 			v.log().Warn("the batch job that holds a vm's place is not seen here; the vm goes where there is room")
 			return
-		case <-a.ctx.Done():
+		case <-h.ctx.Done():
 			return
 		}
 	}
 }
 
 // holder names the VM for people.
-func (v *fleetVM) holder() string {
+func (v *VM) holder() string {
 	w := v.recordNow().Wanted
-	return v.agent.machines.Holder(v.name, w.Owner, w.Project+"/"+w.Name)
+	return v.host.Machines.Holder(v.Name, w.Owner, w.Project+"/"+w.Name)
 }
 
 func noSuchImage(name string, err error) error {
@@ -166,29 +164,29 @@ func hasBridge(name string) error {
 }
 
 // start makes the VM's machine, with disks if it has none, and lets it run.
-func (v *fleetVM) start() (err error) {
+func (v *VM) start() (err error) {
 	v.is(farm.VMStarting, "")
-	a := v.agent
+	h := v.host
 	select {
-	case a.fleet.starts <- struct{}{}:
-		defer func() { <-a.fleet.starts }()
-	case <-a.ctx.Done():
-		return context.Cause(a.ctx)
+	case h.starts <- struct{}{}:
+		defer func() { <-h.starts }()
+	case <-h.ctx.Done():
+		return context.Cause(h.ctx)
 	}
-	if err := a.machines.Refusal(); err != nil {
+	if err := h.Machines.Refusal(); err != nil {
 		return err
 	}
 	r := v.recordNow()
-	ticket, err := a.admitStart(breaker.Start{Image: r.Image, User: r.Wanted.Owner})
+	ticket, err := h.Admit(breaker.Start{Image: r.Image, User: r.Wanted.Owner})
 	if err != nil {
 		return err
 	}
 	v.mu.Lock()
 	v.ticket = ticket
 	v.mu.Unlock()
-	ctx, cancel := context.WithTimeout(a.ctx, makeLimit)
+	ctx, cancel := context.WithTimeout(h.ctx, makeLimit)
 	defer cancel()
-	m := a.machines.New(v.id, v.name)
+	m := h.Machines.New(v.ID, v.Name)
 	m.KeepConsole()
 	v.follow(m)
 	image, err := v.launch(ctx, m)
@@ -196,7 +194,7 @@ func (v *fleetVM) start() (err error) {
 	if err == nil {
 		v.started = time.Now()
 		v.update(func() { v.machine = m })
-		a.jobs.Go(func() { v.attend(m, image.Kind) })
+		h.Jobs.Go(func() { v.attend(m, image.Kind) })
 		return nil
 	}
 	m.Unwatch()
@@ -205,9 +203,9 @@ func (v *fleetVM) start() (err error) {
 }
 
 // launch goes from what lies on the disk to a machine that runs.
-func (v *fleetVM) launch(ctx context.Context, m *machine.Machine) (vmimage.Image, error) {
-	a := v.agent
-	image, release, err := a.images.Acquire(v.recordNow().Digest)
+func (v *VM) launch(ctx context.Context, m *machine.Machine) (vmimage.Image, error) {
+	h := v.host
+	image, release, err := h.images.Acquire(v.recordNow().Digest)
 	if err != nil {
 		return image, noSuchImage(v.recordNow().Image, err)
 	}
@@ -217,8 +215,8 @@ func (v *fleetVM) launch(ctx context.Context, m *machine.Machine) (vmimage.Image
 	if err != nil {
 		return image, err
 	}
-	m.Control.Know(v.id)
-	err = a.machines.Define(ctx, m, spec, v.id, func(applied hyper.Applied) error {
+	m.Control.Know(v.ID)
+	err = h.Machines.Define(ctx, m, spec, v.ID, func(applied hyper.Applied) error {
 		m.Applied = applied
 		return nil
 	})
@@ -229,13 +227,13 @@ func (v *fleetVM) launch(ctx context.Context, m *machine.Machine) (vmimage.Image
 	v.told = false
 	v.mu.Unlock()
 	// Before the first instruction: whoever finds the file knows that there may have been one.
-	err = v.keep(func(n *fleetRecord) {
+	err = v.keep(func(n *record) {
 		n.Ran, n.Boot, n.Boots, n.Halt, n.Since = true, machine.BootID(), r.Wanted.Boots, haltNone, time.Now()
 	})
 	if err != nil {
 		return image, err
 	}
-	if err := m.Run(func() error { return a.hyper.Resume(ctx, m.ID) }); err != nil {
+	if err := m.Run(func() error { return h.hyper.Resume(ctx, m.ID) }); err != nil {
 		return image, err
 	}
 	v.log().Info("cloud VM runs", "project", r.Wanted.Project, "name", r.Wanted.Name, "boots", r.Wanted.Boots,
@@ -245,7 +243,7 @@ func (v *fleetVM) launch(ctx context.Context, m *machine.Machine) (vmimage.Image
 
 // readyMachine makes all that a machine needs beside itself: disks where there are none, a directory for sockets, a
 // user.
-func (v *fleetVM) readyMachine(ctx context.Context, m *machine.Machine,
+func (v *VM) readyMachine(ctx context.Context, m *machine.Machine,
 	image vmimage.Image) (spec hyper.Machine, err error) {
 	if err := v.makeDisks(ctx, m, image); err != nil {
 		return spec, err
@@ -256,21 +254,21 @@ func (v *fleetVM) readyMachine(ctx context.Context, m *machine.Machine,
 	if err := os.Mkdir(m.Sockets, 0o711); err != nil {
 		return spec, fmt.Errorf("directory for sockets: %w", err)
 	}
-	if m.User, err = v.agent.machines.TakeUser(ctx, m.Name, 0); err != nil {
+	if m.User, err = v.host.Machines.TakeUser(ctx, m.Name, 0); err != nil {
 		return spec, err
 	}
 	if spec, err = v.spec(m, v.recordNow(), image); err != nil {
 		return spec, err
 	}
-	return spec, v.agent.machines.Disks.Give(m.Name, m.User.UID, m.User.GID)
+	return spec, v.host.Machines.Disks.Give(m.Name, m.User.UID, m.User.GID)
 }
 
 // spec is the machine as the hypervisor is to make it. Its ID is the VM's, so there can never be two of them on one
 // host, and its guest sees the same system UUID at every start.
-func (v *fleetVM) spec(m *machine.Machine, r fleetRecord, image vmimage.Image) (hyper.Machine, error) {
-	spec := hyper.Machine{ID: v.id, Name: v.name, Plan: r.Plan, Console: m.Path("console"), Network: r.Shape.Network,
+func (v *VM) spec(m *machine.Machine, r record, image vmimage.Image) (hyper.Machine, error) {
+	spec := hyper.Machine{ID: v.ID, Name: v.Name, Plan: r.Plan, Console: m.Path("console"), Network: r.Shape.Network,
 		MAC: r.Wanted.MAC, Reboots: true, Purpose: r.Shape.Purpose, CPUModel: r.Shape.CPUModel, Cache: r.Shape.Cache,
-		UID: m.User.Own, Group: m.User.Group, Watchdog: machine.HasWatchdog(v.agent.config().Heartbeat, image),
+		UID: m.User.Own, Group: m.User.Group, Watchdog: machine.HasWatchdog(v.host.config().Heartbeat, image),
 		Ports: []hyper.Port{{Name: guest.ControlPort, Path: m.Path(guest.ControlPort)},
 			{Name: guest.JobPort(0), Path: m.Path(guest.JobPort(0))}}}
 	if spec.Purpose == farm.PurposeService {
@@ -283,7 +281,7 @@ func (v *fleetVM) spec(m *machine.Machine, r fleetRecord, image vmimage.Image) (
 		if err := removeDisks(m.Disks, func(name string) bool { return name == disk.SeedFile }); err != nil {
 			return spec, err
 		}
-		seed, err := v.agent.fleetSeed(r.Wanted)
+		seed, err := seedOf(r.Wanted, v.host.GuestFile)
 		if err != nil {
 			return spec, err
 		}
@@ -298,13 +296,13 @@ func (v *fleetVM) spec(m *machine.Machine, r fleetRecord, image vmimage.Image) (
 			hyper.Disk{Serial: machine.ScratchSerial, Path: filepath.Join(m.Disks, disk.ScratchFile), Format: "raw"})
 	}
 	var err error
-	spec.Metadata, err = r.metadata().encode()
+	spec.Metadata, err = v.host.Encode(r.carried())
 	return spec, err
 }
 
 // makeDisks makes the VM's disks, once: what a cut-short attempt left is removed first. On a full image that is an
 // overlay, which keeps all that the guest writes; an image in memory keeps nothing but what is on scratch.
-func (v *fleetVM) makeDisks(ctx context.Context, m *machine.Machine, image vmimage.Image) error {
+func (v *VM) makeDisks(ctx context.Context, m *machine.Machine, image vmimage.Image) error {
 	r := v.recordNow()
 	if r.Disks {
 		return nil
@@ -317,7 +315,7 @@ func (v *fleetVM) makeDisks(ctx context.Context, m *machine.Machine, image vmima
 	}
 	var made []string
 	if image.Kind != vmimage.Kernel {
-		path, err := v.agent.machines.Disks.Overlay(ctx, m.Name,
+		path, err := v.host.Machines.Disks.Overlay(ctx, m.Name,
 			disk.Base{Path: image.Disk(), Format: image.Format, Size: image.VirtualSize}, 0)
 		if err != nil {
 			return err
@@ -325,7 +323,7 @@ func (v *fleetVM) makeDisks(ctx context.Context, m *machine.Machine, image vmima
 		made = append(made, path)
 	}
 	if r.Shape.Scratch > 0 {
-		path, err := v.agent.machines.Disks.Scratch(ctx, m.Name, r.Shape.Scratch)
+		path, err := v.host.Machines.Disks.Scratch(ctx, m.Name, r.Shape.Scratch)
 		if err != nil {
 			return err
 		}
@@ -337,13 +335,13 @@ func (v *fleetVM) makeDisks(ctx context.Context, m *machine.Machine, image vmima
 			return err
 		}
 	}
-	return v.keep(func(r *fleetRecord) { r.Disks = true })
+	return v.keep(func(r *record) { r.Disks = true })
 }
 
 // stop ends the machine: its guest is asked to power off, and gets its time. A VM whose disks are to go, or that is to
 // be deleted, gets none.
-func (v *fleetVM) stop() error {
-	m, r := v.current(), v.recordNow()
+func (v *VM) stop() error {
+	m, r := v.Current(), v.recordNow()
 	v.is(farm.VMStopping, "")
 	v.observed() // and with it what it has used
 	if !(r.Builds < r.Wanted.Builds && r.fresh()) {
@@ -355,14 +353,14 @@ func (v *fleetVM) stop() error {
 	v.settleTicket(breaker.Nobody, "")
 	used := v.leave()
 	v.log().Info("cloud VM stopped")
-	return v.keep(func(r *fleetRecord) { r.Boot, r.CPUTime, r.Since = "", r.CPUTime+used, time.Now() })
+	return v.keep(func(r *record) { r.Boot, r.CPUTime, r.Since = "", r.CPUTime+used, time.Now() })
 }
 
 // askToEnd has the guest power off, and returns when it has, when its time is over, or when the VM is wanted deleted.
 // grange-guest is asked as soon as it is heard of: an agent that has just come up has not yet. The power button is for
 // guests that it does not answer in, and is pressed again, for one that boots hears it late.
-func (v *fleetVM) askToEnd(m *machine.Machine) {
-	limit := time.After(v.agent.config().StopTimeout)
+func (v *VM) askToEnd(m *machine.Machine) {
+	limit := time.After(v.host.config().StopTimeout)
 	again := time.NewTicker(askAgain)
 	defer again.Stop()
 	told := v.tellToEnd(m)
@@ -370,7 +368,7 @@ func (v *fleetVM) askToEnd(m *machine.Machine) {
 		if press {
 			v.pressButton(m)
 		}
-		heard := m.Control.Now(v.id)
+		heard := m.Control.Now(v.ID)
 		if w, _ := v.newest(); heard.Gone || farm.Power(w.Power) == farm.PowerDeleted {
 			return
 		}
@@ -387,26 +385,26 @@ func (v *fleetVM) askToEnd(m *machine.Machine) {
 		case <-limit:
 			v.log().Warn("vm does not power off in time, and is ended")
 			return
-		case <-v.agent.ctx.Done():
+		case <-v.host.ctx.Done():
 			return
 		}
 	}
 }
 
 // tellToEnd asks grange-guest to power off. It reports whether there is one that was asked.
-func (v *fleetVM) tellToEnd(m *machine.Machine) bool {
+func (v *VM) tellToEnd(m *machine.Machine) bool {
 	if m.Control.Phase() == "" {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(v.agent.ctx, askAgain)
+	ctx, cancel := context.WithTimeout(v.host.ctx, askAgain)
 	defer cancel()
 	return m.PowerOff(ctx) == nil
 }
 
-func (v *fleetVM) pressButton(m *machine.Machine) {
-	ctx, cancel := context.WithTimeout(v.agent.ctx, askAgain)
+func (v *VM) pressButton(m *machine.Machine) {
+	ctx, cancel := context.WithTimeout(v.host.ctx, askAgain)
 	defer cancel()
-	if err := v.agent.hyper.Shutdown(ctx, m.ID); err != nil {
+	if err := v.host.hyper.Shutdown(ctx, m.ID); err != nil {
 		v.log().Warn("power button", "error", err)
 	}
 }
@@ -414,36 +412,36 @@ func (v *fleetVM) pressButton(m *machine.Machine) {
 const askAgain = 10 * time.Second
 
 // kill ends the machine, whatever it does, and what it had beside its disks, which are nobody's but ours then.
-func (v *fleetVM) kill(m *machine.Machine) error {
-	if v.agent.ctx.Err() != nil {
-		return context.Cause(v.agent.ctx) // the agent stops; VMs do not
+func (v *VM) kill(m *machine.Machine) error {
+	if v.host.ctx.Err() != nil {
+		return context.Cause(v.host.ctx) // the agent stops; VMs do not
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), endLimit)
 	defer cancel()
-	if err := v.agent.hyper.Stop(ctx, m.ID); err != nil {
+	if err := v.host.hyper.Stop(ctx, m.ID); err != nil {
 		return err
 	}
 	m.Unwatch()
-	if err := v.agent.machines.Disks.Take(m.Name); err != nil {
+	if err := v.host.Machines.Disks.Take(m.Name); err != nil {
 		return err
 	}
-	v.agent.machines.ReturnUser(m.Name)
+	v.host.Machines.ReturnUser(m.Name)
 	return os.RemoveAll(m.Sockets)
 }
 
 // lives reports whether the process of a machine whose control port has gone may still be there. That it does not
 // answer is no proof, and a big one takes its time to go.
-func (v *fleetVM) lives(m *machine.Machine) bool {
-	ctx, cancel := context.WithTimeout(v.agent.ctx, endLimit)
+func (v *VM) lives(m *machine.Machine) bool {
+	ctx, cancel := context.WithTimeout(v.host.ctx, endLimit)
 	defer cancel()
-	_, err := v.agent.hyper.Observe(ctx, m.ID)
+	_, err := v.host.hyper.Observe(ctx, m.ID)
 	return !farm.IsKind(err, farm.NotFound)
 }
 
 // ended takes notice of a machine that ended although nobody wanted it to.
-func (v *fleetVM) ended(m *machine.Machine) {
+func (v *VM) ended(m *machine.Machine) {
 	end := v.awaitEnd()
-	if err := v.kill(m); v.agent.ctx.Err() != nil {
+	if err := v.kill(m); v.host.ctx.Err() != nil {
 		return
 	} else if err != nil {
 		v.log().Error("cloud VM", "error", err)
@@ -458,7 +456,7 @@ func (v *fleetVM) ended(m *machine.Machine) {
 	v.settleTicket(breaker.Nobody, "")
 	v.log().Warn("cloud VM ended by itself", "end", string(end), "ran", ran)
 	used := v.leave()
-	v.kept(func(r *fleetRecord) {
+	v.kept(func(r *record) {
 		r.CPUTime += used
 		v.noteEnd(r, end, ran, reason)
 	})
@@ -466,7 +464,7 @@ func (v *fleetVM) ended(m *machine.Machine) {
 }
 
 // leave forgets the machine, and says what it has used as far as that was seen.
-func (v *fleetVM) leave() (used time.Duration) {
+func (v *VM) leave() (used time.Duration) {
 	v.update(func() {
 		used = v.used
 		v.machine, v.ready, v.used, v.note = nil, false, 0, ""
@@ -475,8 +473,8 @@ func (v *fleetVM) leave() (used time.Duration) {
 	return used
 }
 
-// noteEnd decides what becomes of a VM that ended by itself: see fleetVM.
-func (v *fleetVM) noteEnd(r *fleetRecord, end hyper.End, ran time.Duration, reason string) {
+// noteEnd decides what becomes of a VM that ended by itself: see VM.
+func (v *VM) noteEnd(r *record, end hyper.End, ran time.Duration, reason string) {
 	r.Boot, r.Reason, r.Since = "", reason, time.Now()
 	if end == hyper.PoweredOff {
 		r.Halt, r.Failures = haltOff, 0
@@ -493,7 +491,7 @@ func (v *fleetVM) noteEnd(r *fleetRecord, end hyper.End, ran time.Duration, reas
 }
 
 // awaitEnd is how the machine ended, if anybody says so soon.
-func (v *fleetVM) awaitEnd() hyper.End {
+func (v *VM) awaitEnd() hyper.End {
 	limit := time.After(eventWait)
 	for {
 		v.mu.Lock()
@@ -506,32 +504,32 @@ func (v *fleetVM) awaitEnd() hyper.End {
 		case <-v.wake:
 		case <-limit:
 			return ""
-		case <-v.agent.ctx.Done():
+		case <-v.host.ctx.Done():
 			return ""
 		}
 	}
 }
 
 // remove leaves nothing of the VM on the host.
-func (v *fleetVM) remove() error {
-	m := v.current()
+func (v *VM) remove() error {
+	m := v.Current()
 	if m == nil {
-		m = v.agent.machines.New(v.id, v.name)
+		m = v.host.Machines.New(v.ID, v.Name)
 	}
 	if err := v.kill(m); err != nil {
 		return err
 	}
 	v.settleTicket(breaker.Nobody, "")
 	v.leave()
-	if err := v.agent.removeFleet(m); err != nil {
-		return &farm.Error{Kind: farm.Internal, Code: farm.CodeDiskTool, Message: "files of VM " + v.name + " stay",
+	if err := v.host.removeFiles(m); err != nil {
+		return &farm.Error{Kind: farm.Internal, Code: farm.CodeDiskTool, Message: "files of VM " + v.Name + " stay",
 			Hint: "see the agent's log", Err: err}
 	}
-	v.agent.ledger.Release(v.id)
+	v.host.ledger.Release(v.ID)
 	v.log().Info("cloud VM deleted")
 	v.update(func() {
 		w := v.record.Wanted
-		v.record = fleetRecord{Boots: v.record.Boots, Builds: v.record.Builds, Out: v.record.Out}
+		v.record = record{Boots: v.record.Boots, Builds: v.record.Builds, Out: v.record.Out}
 		v.record.Wanted.ID, v.record.Wanted.Power = w.ID, w.Power
 	})
 	v.is(farm.VMGone, "")
@@ -541,11 +539,11 @@ func (v *fleetVM) remove() error {
 // attend is with a machine while it runs: it gives the guest its job whenever the guest comes up, and learns whether it
 // has. Both cost others: the job brings the user data with it, and news goes to the server and to all who watch. So a
 // guest gets them at a pace, and what it says faster is not queued: the newest counts.
-func (v *fleetVM) attend(m *machine.Machine, kind vmimage.Kind) {
-	silent := time.After(v.agent.config().BootTimeout)
+func (v *VM) attend(m *machine.Machine, kind vmimage.Kind) {
+	silent := time.After(v.host.config().BootTimeout)
 	gives, news := machine.NewPace(5), machine.NewPace(10)
 	for given := 0; ; {
-		heard := m.Control.Now(v.id)
+		heard := m.Control.Now(v.ID)
 		comes, state := heard.Comes, heard.State
 		if heard.Gone {
 			v.poke()

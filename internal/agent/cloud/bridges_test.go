@@ -1,4 +1,4 @@
-package agent
+package cloud
 
 import (
 	"path/filepath"

@@ -1,4 +1,4 @@
-package agent
+package cloud
 
 import (
 	"errors"
@@ -7,11 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/grange-project/grange/internal/agent/machine"
-
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/seed"
@@ -24,10 +23,9 @@ func testWanted() fleet.WantedVM {
 }
 
 func TestFleetGuest(t *testing.T) {
-	a := &Agent{guestFile: "/guest"}
 	w := testWanted()
 	w.Shape.Scratch = 1 << 30
-	j, err := a.fleetGuest(w, false)
+	j, err := guestJob(w, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +54,7 @@ func TestFleetGuest(t *testing.T) {
 	if j.ID != w.ID || j.Hostname != w.Hostname || j.Scratch != machine.ScratchSerial || j.User.UID != 0 {
 		t.Errorf("job %+v", j)
 	}
-	full, err := a.fleetGuest(w, true)
+	full, err := guestJob(w, true)
 	if err != nil || len(full.Files) != 0 || full.Scratch != "" {
 		t.Errorf("a full image's job %+v, %v", full, err)
 	}
@@ -64,7 +62,6 @@ func TestFleetGuest(t *testing.T) {
 
 // TestFleetGuestUserData: what is no script is told on the console, and cannot be one by the way.
 func TestFleetGuestUserData(t *testing.T) {
-	a := &Agent{}
 	for data, says := range map[string]string{
 		"":                               "",
 		"#cloud-config\nruncmd: [x]\n":   `nothing of "#cloud-config" is carried out`,
@@ -74,7 +71,7 @@ func TestFleetGuestUserData(t *testing.T) {
 	} {
 		w := testWanted()
 		w.UserData = []byte(data)
-		j, err := a.fleetGuest(w, false)
+		j, err := guestJob(w, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,10 +96,9 @@ func TestFleetGuestUserData(t *testing.T) {
 }
 
 func TestFleetSeed(t *testing.T) {
-	a := &Agent{guestFile: "/guest"}
 	w := testWanted()
 	w.Builds, w.Fresh = 3, 2
-	got, err := a.fleetSeed(w)
+	got, err := seedOf(w, "/guest")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +111,7 @@ func TestFleetSeed(t *testing.T) {
 		t.Error(diff)
 	}
 	w.Bridge = ""
-	if got, err := a.fleetSeed(w); err != nil || got.Network != nil {
+	if got, err := seedOf(w, "/guest"); err != nil || got.Network != nil {
 		t.Errorf("without a network: %+v, %v", got.Network, err)
 	}
 	for name, spoil := range map[string]func(w *fleet.WantedVM){
@@ -127,10 +123,10 @@ func TestFleetSeed(t *testing.T) {
 		w := testWanted()
 		spoil(&w)
 		var e *farm.Error
-		if _, err := a.fleetSeed(w); !errors.As(err, &e) || e.Code != farm.CodeBadAddress {
+		if _, err := seedOf(w, "/guest"); !errors.As(err, &e) || e.Code != farm.CodeBadAddress {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := a.fleetGuest(w, false); !errors.As(err, &e) || e.Code != farm.CodeBadAddress {
+		if _, err := guestJob(w, false); !errors.As(err, &e) || e.Code != farm.CodeBadAddress {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

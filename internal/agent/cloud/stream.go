@@ -1,4 +1,4 @@
-package agent
+package cloud
 
 import (
 	"context"
@@ -24,8 +24,8 @@ const dialTimeout = 10 * time.Second
 // Stream opens a stream to a cloud VM: its serial console, or a port of its own address and of no other. The
 // caller closes it. Errors: farm.CodeNoVM where the VM does not run here, farm.CodeBadRequest, farm.CodeVMPort where
 // the port does not answer.
-func (a *Agent) Stream(ctx context.Context, o fleet.StreamOrder) (io.ReadWriteCloser, error) {
-	m, w := a.fleetMachine(o.VM)
+func (h *Host) Stream(ctx context.Context, o fleet.StreamOrder) (io.ReadWriteCloser, error) {
+	m, w := h.machineOf(o.VM)
 	if m == nil {
 		return nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM,
 			Message: "VM " + o.VM + " does not run on this host", Hint: "start it, and try again"}
@@ -36,14 +36,14 @@ func (a *Agent) Stream(ctx context.Context, o fleet.StreamOrder) (io.ReadWriteCl
 	case fleet.StreamTCP:
 		return dialVM(ctx, w, o.Port)
 	}
-	return nil, badRequest("no stream of kind %q", o.Kind)
+	return nil, badStream("no stream of kind %q", o.Kind)
 }
 
 // dialVM connects to a port of the VM's leased address, over the VM's bridge: whoever may reach a VM through its host
 // reaches nothing else of the host's network, and nobody far away who has the same address.
 func dialVM(ctx context.Context, w fleet.WantedVM, port int) (net.Conn, error) {
 	if port < 1 || port > 65535 {
-		return nil, badRequest("port %d", port)
+		return nil, badStream("port %d", port)
 	}
 	address, err := netip.ParsePrefix(w.Address)
 	if err != nil || w.Bridge == "" {
@@ -67,4 +67,9 @@ func dialVM(ctx context.Context, w fleet.WantedVM, port int) (net.Conn, error) {
 			Err:     err}
 	}
 	return conn, nil
+}
+
+func badStream(format string, args ...any) error {
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest, Message: fmt.Sprintf(format, args...),
+		Hint: "see `grange exec --help`"}
 }

@@ -1,8 +1,9 @@
-package agent
+package cloud
 
 import (
 	"cmp"
 	"errors"
+	"log/slog"
 	"os"
 	"reflect"
 	"slices"
@@ -11,18 +12,18 @@ import (
 	"sync"
 	"time"
 
-	"github.com/grange-project/grange/internal/agent/machine"
-
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/journal"
 	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/wire"
 )
 
-// fleetVM is one cloud VM on this host. It has a life of its own: nobody's connection keeps it, and its claim
+// VM is one cloud VM on this host. It has a life of its own: nobody's connection keeps it, and its claim
 // and its disks stay while it is stopped, until the server wants it deleted. One goroutine, run, brings it to what is
 // wanted, one step at a time, and looks again after each; every step may be cut short by a kill of the agent and done
 // again by the next one.
@@ -38,17 +39,17 @@ import (
 //
 // A VM that is refused before it ever ran here (no room, no image) is failed, and never tried again until the server
 // says something new of it: the server may have placed it elsewhere by then.
-type fleetVM struct {
-	agent *Agent
-	id    string
-	name  string        // of its domain and its directories
+type VM struct {
+	host  *Host
+	ID    string
+	Name  string        // of its domain and its directories
 	wake  chan struct{} // room for one: something may be to be done
-	begun bool          // run has; keepFleet alone looks
+	begun bool          // run has; keep alone looks
 
 	mu       sync.Mutex
 	wanted   fleet.WantedVM   // the newest; record.Wanted may still be an older one
 	unlisted bool             // there is a list, and it lacks the VM
-	record   fleetRecord      // as the file has it; run alone changes it
+	record   record           // as the file has it; run alone changes it
 	machine  *machine.Machine // nil: none runs
 	state    farm.VMState
 	reason   string // of a state that is not what is wanted
@@ -83,12 +84,12 @@ const (
 	forever      = time.Duration(-1)
 )
 
-func newFleetVM(a *Agent, id string) *fleetVM {
-	return &fleetVM{agent: a, id: id, name: fleetName(id), wake: make(chan struct{}, 1), controls: make(chan *moveConn),
+func newVM(h *Host, id string) *VM {
+	return &VM{host: h, ID: id, Name: Name(id), wake: make(chan struct{}, 1), controls: make(chan *moveConn),
 		state: farm.VMStarting, since: time.Now()}
 }
 
-func (v *fleetVM) poke() {
+func (v *VM) poke() {
 	select {
 	case v.wake <- struct{}{}:
 	default:
@@ -96,7 +97,7 @@ func (v *fleetVM) poke() {
 }
 
 // want takes what the server wants now; nil: it is not in the list. It reports whether it was there, or not, until now.
-func (v *fleetVM) want(w *fleet.WantedVM) (moved bool) {
+func (v *VM) want(w *fleet.WantedVM) (moved bool) {
 	v.mu.Lock()
 	moved = v.unlisted != (w == nil)
 	v.unlisted = w == nil
@@ -108,34 +109,34 @@ func (v *fleetVM) want(w *fleet.WantedVM) (moved bool) {
 	return moved
 }
 
-func (v *fleetVM) recordNow() fleetRecord {
+func (v *VM) recordNow() record {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.record
 }
 
-func (v *fleetVM) newest() (w fleet.WantedVM, unlisted bool) {
+func (v *VM) newest() (w fleet.WantedVM, unlisted bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.wanted, v.unlisted
 }
 
-func (v *fleetVM) current() *machine.Machine {
+func (v *VM) Current() *machine.Machine {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.machine
 }
 
 // update changes what others see of the VM, and tells them.
-func (v *fleetVM) update(change func()) {
+func (v *VM) update(change func()) {
 	v.mu.Lock()
 	change()
 	v.mu.Unlock()
-	v.agent.fleet.publish()
+	v.host.publish()
 }
 
 // is sets the VM's state.
-func (v *fleetVM) is(state farm.VMState, reason string) {
+func (v *VM) is(state farm.VMState, reason string) {
 	v.mu.Lock()
 	same := v.state == state && v.reason == reason
 	if v.state != state {
@@ -144,20 +145,20 @@ func (v *fleetVM) is(state farm.VMState, reason string) {
 	v.state, v.reason = state, reason
 	v.mu.Unlock()
 	if !same {
-		v.agent.fleet.publish()
+		v.host.publish()
 	}
 }
 
 // keep writes the changed record, and takes it over.
-func (v *fleetVM) keep(change func(r *fleetRecord)) error {
+func (v *VM) keep(change func(r *record)) error {
 	r := v.recordNow()
 	change(&r)
-	err := disk.NoSpace(v.agent.writeFleet(r))
+	err := disk.NoSpace(v.host.writeRecord(r))
 	if farm.IsCode(err, farm.CodeDiskFull) {
 		return err
 	} else if err != nil {
 		return &farm.Error{Kind: farm.Internal, Code: farm.CodeDiskTool,
-			Message: "the record of VM " + v.name + " cannot be written",
+			Message: "the record of VM " + v.Name + " cannot be written",
 			Hint:    "see state_dir in the agent's configuration", Err: err}
 	}
 	v.update(func() { v.record = r })
@@ -165,10 +166,10 @@ func (v *fleetVM) keep(change func(r *fleetRecord)) error {
 }
 
 // run has the VM as it is wanted until the agent stops, or until there is nothing of it and nobody asks for it.
-func (v *fleetVM) run() {
+func (v *VM) run() {
 	for {
-		if v.agent.ctx.Err() != nil { // looked at first: a wake-up at the same moment must not begin anything
-			if m := v.current(); m != nil {
+		if v.host.ctx.Err() != nil { // looked at first: a wake-up at the same moment must not begin anything
+			if m := v.Current(); m != nil {
 				m.Unwatch() // the VM goes on
 			}
 			return
@@ -184,39 +185,39 @@ func (v *fleetVM) run() {
 		select {
 		case <-v.wake:
 		case <-after:
-		case <-v.agent.ctx.Done():
+		case <-v.host.ctx.Done():
 		}
 	}
 }
 
 // step does what is to be done next, and says when to look again.
-func (v *fleetVM) step() (pause time.Duration, over bool) {
-	if v.agent.fleet.forget(v) {
+func (v *VM) step() (pause time.Duration, over bool) {
+	if v.host.forget(v) {
 		return 0, true
 	}
 	if w, _ := v.newest(); v.gone() {
 		if farm.Power(w.Power) == farm.PowerDeleted {
 			return forever, false
 		}
-		v.update(func() { v.record = fleetRecord{} }) // wanted here again
+		v.update(func() { v.record = record{} }) // wanted here again
 		v.is(farm.VMStarting, "")
 	}
 	if err := v.takeWanted(); err != nil {
 		return v.stumble(stepNone, err), false
 	}
 	silent := false
-	if m := v.current(); m != nil && m.Control.HasGone() {
+	if m := v.Current(); m != nil && m.Control.HasGone() {
 		if silent = v.lives(m); !silent {
 			v.ended(m)
 		}
 	}
-	if m := v.current(); m != nil && v.isOverdue() {
+	if m := v.Current(); m != nil && v.isOverdue() {
 		if err := v.endSilent(m); err != nil {
 			return v.stumble(stepStop, err), false
 		}
 	}
 	r := v.recordNow()
-	next := r.next(v.current() != nil)
+	next := r.next(v.Current() != nil)
 	if _, unlisted := v.newest(); unlisted && r.Plan.VCPUs == nil {
 		next = stepDelete // it was refused, and nobody asks for it any more
 	}
@@ -263,31 +264,31 @@ func (v *fleetVM) step() (pause time.Duration, over bool) {
 
 // over reports whether nothing of the VM is here, and nobody asks for it: it was deleted and the list lacks it, or it
 // never came to have anything.
-func (v *fleetVM) over() bool {
+func (v *VM) over() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.state == farm.VMGone && v.unlisted
 }
 
-// fleetStep is one thing to do.
-type fleetStep string
+// step is one thing to do.
+type step string
 
 const (
-	stepNone   fleetStep = ""
-	stepDelete fleetStep = "delete"
-	stepStop   fleetStep = "stop"
-	stepBuild  fleetStep = "build" // claim its room, and settle what its disks are
-	stepStart  fleetStep = "start"
-	stepYield  fleetStep = "yield" // give its claim back, and keep its disks
+	stepNone   step = ""
+	stepDelete step = "delete"
+	stepStop   step = "stop"
+	stepBuild  step = "build" // claim its room, and settle what its disks are
+	stepStart  step = "start"
+	stepYield  step = "yield" // give its claim back, and keep its disks
 
-	stepSend    fleetStep = "send"    // move it to another host
-	stepUnmove  fleetStep = "unmove"  // have it run on after a move that came to nothing
-	stepLeave   fleetStep = "leave"   // end what is left of it here: it runs elsewhere
-	stepReceive fleetStep = "receive" // have it from another host
+	stepSend    step = "send"    // move it to another host
+	stepUnmove  step = "unmove"  // have it run on after a move that came to nothing
+	stepLeave   step = "leave"   // end what is left of it here: it runs elsewhere
+	stepReceive step = "receive" // have it from another host
 )
 
 // next is what is to be done, from what is wanted and what was done. It is pure.
-func (r fleetRecord) next(running bool) fleetStep {
+func (r record) next(running bool) step {
 	w := r.Wanted
 	move, moves := r.nextMove(running)
 	build := r.Plan.VCPUs == nil && r.Halt == haltNone || r.Plan.VCPUs != nil && r.Builds < w.Builds &&
@@ -317,10 +318,10 @@ func (r fleetRecord) next(running bool) fleetStep {
 }
 
 // fresh reports whether the next build is to have new disks.
-func (r fleetRecord) fresh() bool { return r.Wanted.Fresh > r.Fresh || r.Digest == "" }
+func (r record) fresh() bool { return r.Wanted.Fresh > r.Fresh || r.Digest == "" }
 
 // news reports whether the server says something of a VM that ends its halt.
-func (r fleetRecord) news(w fleet.WantedVM) bool {
+func (r record) news(w fleet.WantedVM) bool {
 	old := r.Wanted
 	again := w.Power != old.Power || w.Boots > old.Boots || w.Builds > old.Builds || w.Fresh > old.Fresh
 	return again || r.Halt == haltFailed && (w.Image != old.Image || !reflect.DeepEqual(w.Plan, old.Plan))
@@ -328,15 +329,15 @@ func (r fleetRecord) news(w fleet.WantedVM) bool {
 
 // takeWanted has the record say what is wanted before anything is done for it. A deletion, or an order to stop, is
 // carried out although the record cannot be written: a full disk must not keep people from freeing it.
-func (v *fleetVM) takeWanted() error {
+func (v *VM) takeWanted() error {
 	w, _ := v.newest()
 	r := v.recordNow()
 	if w.ID == "" || reflect.DeepEqual(r.Wanted, w) {
 		return nil
 	}
-	change := func(r *fleetRecord) {
+	change := func(r *record) {
 		if r.Version == 0 {
-			r.Version, r.Created = fleetRecordVersion, time.Now()
+			r.Version, r.Created = recordVersion, time.Now()
 		}
 		if r.news(w) {
 			r.Halt, r.Reason, r.Failures = haltNone, "", 0
@@ -357,7 +358,7 @@ func (v *fleetVM) takeWanted() error {
 	}
 	err := v.keep(change)
 	if r.Plan.VCPUs != nil && !r.Yielded {
-		v.agent.ledger.SetBatchJob(v.id, w.Job) // a job that was booked anew has the same place
+		v.host.ledger.SetBatchJob(v.ID, w.Job) // a job that was booked anew has the same place
 	}
 	if err != nil && r.Version != 0 && farm.Power(w.Power) != farm.PowerOn {
 		v.log().Error("record of a vm", "error", err)
@@ -369,20 +370,20 @@ func (v *fleetVM) takeWanted() error {
 }
 
 // rest reports how the VM is when there is nothing to do.
-func (v *fleetVM) rest(r fleetRecord) {
+func (v *VM) rest(r record) {
 	switch {
 	case r.gone():
 		v.is(farm.VMStopped, reasonMoved(r.Out.Name))
 	case r.In != nil:
 		v.is(farm.VMFailed, r.In.Reason)
-	case v.current() != nil:
+	case v.Current() != nil:
 		v.mu.Lock()
 		note := v.note
 		if v.silence != nil {
 			note = reasonOf(v.silence)
 		}
 		if v.full {
-			note = reasonOf(v.agent.machines.DiskFull("the VM is paused until there is space"))
+			note = reasonOf(v.host.Machines.DiskFull("the VM is paused until there is space"))
 		}
 		v.mu.Unlock()
 		v.is(farm.VMRunning, cmp.Or(note, r.Reason))
@@ -395,7 +396,7 @@ func (v *fleetVM) rest(r fleetRecord) {
 	}
 }
 
-func (v *fleetVM) gone() bool {
+func (v *VM) gone() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.state == farm.VMGone
@@ -404,8 +405,8 @@ func (v *fleetVM) gone() bool {
 // stumble notes that a step came to nothing, and says when to try again. What the VM cannot help is waited for without
 // end, and counts as nothing: a hypervisor that is away, a host below its minimum or drained, a back-off. Every other
 // failure counts, and is tried again a few times.
-func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
-	if v.agent.ctx.Err() != nil {
+func (v *VM) stumble(step step, err error) time.Duration {
+	if v.host.ctx.Err() != nil {
 		return forever
 	}
 	r := v.recordNow()
@@ -413,7 +414,7 @@ func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
 	final := !r.Ran && (!machine.WorthAnotherTry(err) || farm.IsKind(err, farm.NotFound) ||
 		farm.IsCode(err, farm.CodeBackedOff))
 	switch {
-	case v.current() != nil:
+	case v.Current() != nil:
 		state = farm.VMRunning
 	case farm.Power(r.Wanted.Power) == farm.PowerDeleted:
 		state = farm.VMDeleting
@@ -432,7 +433,7 @@ func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
 	v.log().Warn("cloud VM", "failures", r.Failures+1, "error", err)
 	if state == farm.VMRunning { // a resize that cannot be: it runs as it did
 		builds := r.Wanted.Builds
-		return v.kept(func(r *fleetRecord) { r.Refused, r.Reason = &builds, reason })
+		return v.kept(func(r *record) { r.Refused, r.Reason = &builds, reason })
 	}
 	final = final || r.Failures+1 > maxFailures
 	v.until = time.Now().Add(firstPause << min(r.Failures, 10))
@@ -447,7 +448,7 @@ func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
 		reason = reasonOf(&farm.Error{Kind: farm.Unavailable, Code: CodeVMWontStart,
 			Message: "the VM does not start here again", Err: err})
 	}
-	pause := v.kept(func(r *fleetRecord) {
+	pause := v.kept(func(r *record) {
 		r.Failures++
 		if final {
 			r.Halt, r.Reason = haltFailed, reason
@@ -459,13 +460,13 @@ func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
 		}
 	})
 	if final && !r.Ran {
-		v.agent.ledger.Release(v.id) // a refused VM holds nothing
+		v.host.ledger.Release(v.ID) // a refused VM holds nothing
 	}
 	return pause
 }
 
 // kept writes the record, and if that is not possible comes again later.
-func (v *fleetVM) kept(change func(*fleetRecord)) time.Duration {
+func (v *VM) kept(change func(*record)) time.Duration {
 	if err := v.keep(change); err != nil {
 		v.log().Error("record of a vm", "error", err)
 		v.is(farm.VMFailed, reasonOf(err))
@@ -485,7 +486,7 @@ func reasonOf(err error) string {
 }
 
 // observed is the VM as the server is told.
-func (v *fleetVM) observed() fleet.Observed {
+func (v *VM) observed() fleet.Observed {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	r := v.record
@@ -496,7 +497,7 @@ func (v *fleetVM) observed() fleet.Observed {
 	if r.Yielded {
 		plan = farm.Plan{}
 	}
-	o := fleet.Observed{ID: v.id, State: string(v.state), Reason: v.reason, Since: v.since, Boots: r.Boots,
+	o := fleet.Observed{ID: v.ID, State: string(v.state), Reason: v.reason, Since: v.since, Boots: r.Boots,
 		Builds: r.Builds, Ready: v.ready && v.machine != nil, Plan: wire.PlanOrNil(plan),
 		CPUTime: (r.CPUTime + v.used).Seconds(), Digest: r.Digest}
 	o.Move = v.moveSide()
@@ -521,3 +522,23 @@ func cpuTime(pid int) time.Duration {
 	system, _ := strconv.ParseInt(fields[12], 10, 64)
 	return time.Duration(user+system) * (time.Second / 100)
 }
+
+// log is for what is about this cloud VM. v.mu is not held.
+func (v *VM) log() *slog.Logger {
+	log, r := v.host.log.With("vm", v.Name), v.recordNow()
+	if r.Wanted.Owner != "" {
+		log = log.With("user", r.Wanted.Owner)
+	}
+	if r.Job != "" {
+		log = log.With(journal.JobAttrs(r.Job, "")...)
+	}
+	return log
+}
+
+// Codes of cloud VMs on their host, and of moves.
+const (
+	CodeVMEnded       farm.Code = "vm-ended"          // a VM ended, and nobody wanted it to
+	CodeVMWontStart   farm.Code = "vm-wont-start"     // a VM that has run on its host does not start there any more
+	CodeServersVM     farm.Code = "belongs-to-server" // the host's own commands do not change it
+	CodeMoveCancelled farm.Code = "move-cancelled"    // a move was not wanted any more
+)

@@ -1,4 +1,4 @@
-package agent
+package cloud
 
 import (
 	"cmp"
@@ -36,18 +36,18 @@ func (s *bridgeService) failedLongAgo() bool {
 	}
 }
 
-// serveMetadata keeps a metadata service on each bridge that has cloud VMs, until the agent ends.
-func (a *Agent) serveMetadata() {
+// ServeMetadata keeps a metadata service on each bridge that has cloud VMs, until the agent ends.
+func (h *Host) ServeMetadata() {
 	services := map[string]*bridgeService{}
 	tick := time.NewTicker(metadataAgain)
 	defer tick.Stop()
 	for {
-		changed := a.fleetChanged()
-		a.keepMetadata(services)
+		changed := h.change()
+		h.keepMetadata(services)
 		select {
 		case <-changed:
 		case <-tick.C:
-		case <-a.ctx.Done():
+		case <-h.ctx.Done():
 			for _, s := range services {
 				s.stop()
 			}
@@ -57,10 +57,10 @@ func (a *Agent) serveMetadata() {
 }
 
 // keepMetadata starts and stops services until there are those that are needed.
-func (a *Agent) keepMetadata(services map[string]*bridgeService) {
-	c := a.config().Metadata
+func (h *Host) keepMetadata(services map[string]*bridgeService) {
+	c := h.config().Metadata
 	needed := map[string]bool{}
-	for _, w := range a.fleetVMs() {
+	for _, w := range h.wanted() {
 		if c.Serve && w.Bridge != "" && w.Address != "" {
 			needed[w.Bridge] = true
 		}
@@ -72,35 +72,35 @@ func (a *Agent) keepMetadata(services map[string]*bridgeService) {
 			delete(services, bridge)
 		case s.requireToken != c.RequireToken || s.failedLongAgo():
 			s.stop()
-			services[bridge] = a.startMetadata(bridge, c.RequireToken, s.err)
+			services[bridge] = h.startMetadata(bridge, c.RequireToken, s.err)
 		}
 	}
 	for bridge := range needed {
 		if services[bridge] == nil {
-			services[bridge] = a.startMetadata(bridge, c.RequireToken, nil)
+			services[bridge] = h.startMetadata(bridge, c.RequireToken, nil)
 		}
 	}
 }
 
 // startMetadata starts a bridge's service. before is why the last one failed: the same is not logged again.
-func (a *Agent) startMetadata(bridge string, requireToken bool, before error) *bridgeService {
-	ctx, cancel := context.WithCancel(a.ctx)
+func (h *Host) startMetadata(bridge string, requireToken bool, before error) *bridgeService {
+	ctx, cancel := context.WithCancel(h.ctx)
 	s := &bridgeService{requireToken: requireToken, cancel: cancel, over: make(chan struct{})}
 	go func() {
 		defer close(s.over)
-		s.err = metadata.Serve(ctx, metadata.Options{Bridge: bridge, RequireToken: requireToken, Log: a.log,
-			Find: func(from netip.Addr) (metadata.VM, bool) { return a.metadataOf(bridge, from) }})
+		s.err = metadata.Serve(ctx, metadata.Options{Bridge: bridge, RequireToken: requireToken, Log: h.log,
+			Find: func(from netip.Addr) (metadata.VM, bool) { return h.metadataOf(bridge, from) }})
 		s.ended = time.Now()
 		if s.err != nil && (before == nil || before.Error() != s.err.Error()) {
-			a.log.Error("vms cannot ask for their metadata", "bridge", bridge, "error", s.err)
+			h.log.Error("vms cannot ask for their metadata", "bridge", bridge, "error", s.err)
 		}
 	}()
 	return s
 }
 
 // metadataOf is what the VM on a bridge may know of itself that has leased an address.
-func (a *Agent) metadataOf(bridge string, from netip.Addr) (metadata.VM, bool) {
-	for _, w := range a.fleetVMs() {
+func (h *Host) metadataOf(bridge string, from netip.Addr) (metadata.VM, bool) {
+	for _, w := range h.wanted() {
 		address, err := netip.ParsePrefix(w.Address)
 		if err != nil || w.Bridge != bridge || address.Addr() != from {
 			continue

@@ -1,4 +1,4 @@
-package agent
+package cloud
 
 import (
 	"encoding/json"
@@ -10,17 +10,16 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/grange-project/grange/internal/agent/machine"
-
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// fleetRecord is all that a host must know of a cloud VM, whatever becomes of agent, host and server. It is in
+// record is all that a host must know of a cloud VM, whatever becomes of agent, host and server. It is in
 // a file beside the VM's disks, and written before what it tells of is made. Fields are only ever added. It may hold
 // secrets, for user data may.
-type fleetRecord struct {
+type record struct {
 	Version int
 	Created time.Time
 	Wanted  fleet.WantedVM // as the server wanted it last
@@ -59,22 +58,22 @@ const (
 	haltFailed halt = "failed" // it was refused, or keeps failing
 )
 
-const fleetRecordVersion = 1
+const recordVersion = 1
 
-// fleetFile is in the directory of a VM's disks. A directory that has it is never swept away.
-const fleetFile = "wanted.json"
+// recordFile is in the directory of a VM's disks. A directory that has it is never swept away.
+const recordFile = "wanted.json"
 
-// fleetName is that of the VM's domain and directories: short, for paths of sockets end at 107 bytes, and none that a
+// Name is that of the VM's domain and directories: short, for paths of sockets end at 107 bytes, and none that a
 // job's VM can have.
-func fleetName(id string) string { return machine.NamePrefix + id[:13] }
+func Name(id string) string { return machine.NamePrefix + id[:13] }
 
-func (a *Agent) fleetDir(id string) string {
-	return filepath.Join(a.machines.DisksDir(), fleetName(id))
+func (h *Host) Dir(id string) string {
+	return filepath.Join(h.Machines.DisksDir(), Name(id))
 }
 
-// writeFleet replaces the record whole, and on the disk. The file is ours alone.
-func (a *Agent) writeFleet(r fleetRecord) error {
-	dir := a.fleetDir(r.Wanted.ID)
+// writeRecord replaces the record whole, and on the disk. The file is ours alone.
+func (h *Host) writeRecord(r record) error {
+	dir := h.Dir(r.Wanted.ID)
 	text, err := json.Marshal(r)
 	if err != nil {
 		return err
@@ -86,25 +85,25 @@ func (a *Agent) writeFleet(r fleetRecord) error {
 	} else if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return atomicfile.Write(filepath.Join(dir, fleetFile), text, 0o600)
+	return atomicfile.Write(filepath.Join(dir, recordFile), text, 0o600)
 }
 
-// readFleet reads all records. One that cannot be read is left alone, with all that lies beside it.
-func (a *Agent) readFleet() []fleetRecord {
-	paths, _ := filepath.Glob(filepath.Join(a.machines.DisksDir(), "*", fleetFile))
-	var all []fleetRecord
+// readRecords reads all records. One that cannot be read is left alone, with all that lies beside it.
+func (h *Host) readRecords() []record {
+	paths, _ := filepath.Glob(filepath.Join(h.Machines.DisksDir(), "*", recordFile))
+	var all []record
 	for _, path := range paths {
-		var r fleetRecord
+		var r record
 		text, err := os.ReadFile(path)
 		if err == nil {
 			err = json.Unmarshal(text, &r)
 		}
 		if err == nil && (r.Version < 1 || !farm.IsID(r.Wanted.ID) ||
-			filepath.Base(filepath.Dir(path)) != fleetName(r.Wanted.ID)) {
+			filepath.Base(filepath.Dir(path)) != Name(r.Wanted.ID)) {
 			err = fmt.Errorf("it is of version %d and of VM %q", r.Version, r.Wanted.ID)
 		}
 		if err != nil {
-			a.log.Error("the record of a cloud VM cannot be read; its disks are left alone", "path", path,
+			h.log.Error("the record of a cloud VM cannot be read; its disks are left alone", "path", path,
 				"error", err)
 			continue
 		}
@@ -113,12 +112,12 @@ func (a *Agent) readFleet() []fleetRecord {
 	return all
 }
 
-// removeFleet removes all that the host has of a VM: the record last, so that what is cut short goes on.
-func (a *Agent) removeFleet(m *machine.Machine) error {
+// removeFiles removes all that the host has of a VM: the record last, so that what is cut short goes on.
+func (h *Host) removeFiles(m *machine.Machine) error {
 	if err := os.RemoveAll(m.Sockets); err != nil {
 		return err
 	}
-	if err := removeDisks(m.Disks, func(name string) bool { return name != fleetFile }); err != nil {
+	if err := removeDisks(m.Disks, func(name string) bool { return name != recordFile }); err != nil {
 		return err
 	}
 	return os.RemoveAll(m.Disks)
@@ -139,8 +138,8 @@ func removeDisks(dir string, which func(name string) bool) error {
 	return errors.Join(errs...)
 }
 
-// keptFleet reports whether a directory of disks belongs to a cloud VM. What cannot be told does.
-func keptFleet(dir string) bool {
-	_, err := os.Lstat(filepath.Join(dir, fleetFile))
+// Keeps reports whether a directory of disks belongs to a cloud VM. What cannot be told does.
+func Keeps(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, recordFile))
 	return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR)
 }

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -10,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grange-project/grange/internal/agent/machine"
-
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/cloud"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/numa"
@@ -35,7 +34,7 @@ func (f *farmhouse) want(vms ...*fleet.WantedVM) {
 	for _, w := range vms {
 		list.VMs = append(list.VMs, *w)
 	}
-	f.agent.Want(list)
+	f.agent.Cloud.Want(list)
 }
 
 // sees waits until the server would see the VM so.
@@ -43,7 +42,7 @@ func (f *farmhouse) sees(what string, w *fleet.WantedVM, want func(o fleet.Obser
 	f.Helper()
 	var last fleet.Observed
 	for limit := time.After(20 * time.Second); ; {
-		vms, changed := f.agent.Observed()
+		vms, changed := f.agent.Cloud.Observed()
 		last = fleet.Observed{}
 		for _, o := range vms {
 			if o.ID == w.ID {
@@ -90,13 +89,13 @@ func (f *farmhouse) nothingLeft() {
 // mark writes into a VM's scratch disk, and marked reports whether it is still there.
 func (f *farmhouse) mark(w *fleet.WantedVM) {
 	f.Helper()
-	if err := os.WriteFile(filepath.Join(f.agent.fleetDir(w.ID), "scratch.raw"), []byte("mark"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(f.agent.Cloud.Dir(w.ID), "scratch.raw"), []byte("mark"), 0o600); err != nil {
 		f.Fatal(err)
 	}
 }
 
 func (f *farmhouse) marked(w *fleet.WantedVM) bool {
-	text, err := os.ReadFile(filepath.Join(f.agent.fleetDir(w.ID), "scratch.raw"))
+	text, err := os.ReadFile(filepath.Join(f.agent.Cloud.Dir(w.ID), "scratch.raw"))
 	return err == nil && strings.HasPrefix(string(text), "mark")
 }
 
@@ -110,12 +109,12 @@ func TestCloudLife(t *testing.T) {
 		t.Fatalf("%+v, %d machines", o, f.machines())
 	}
 	f.mark(w)
-	vms := f.agent.allFleet()
-	if view := vms[0].view(admin); view.Purpose != "cloud" || view.Cloud.Project != "p" || view.State != "running" ||
+	vms := f.agent.Cloud.All()
+	if view := vms[0].View(true); view.Purpose != "cloud" || view.Cloud.Project != "p" || view.State != "running" ||
 		view.Command != "p/"+w.Name {
 		t.Errorf("%+v", view)
 	}
-	if _, err := f.agent.find(w.ID, admin); !farm.IsCode(err, CodeServersVM) {
+	if _, err := f.agent.find(w.ID, admin); !farm.IsCode(err, cloud.CodeServersVM) {
 		t.Errorf("root of the host may change it: %v", err)
 	}
 	w.Power = string(farm.PowerOff)
@@ -163,7 +162,7 @@ func TestCloudOutlivesAgentAndHost(t *testing.T) {
 	f.seesState(runs, farm.VMRunning)
 	f.seesState(stopped, farm.VMStopped)
 	f.mark(runs)
-	before := f.agent.allFleet()[0].recordNow()
+	before := f.record(runs)
 	f.close()
 	f.open()
 	f.seesState(runs, farm.VMRunning)
@@ -171,7 +170,7 @@ func TestCloudOutlivesAgentAndHost(t *testing.T) {
 	if f.machines() != 1 {
 		t.Fatalf("%d machines after a restart of the agent", f.machines())
 	}
-	if after := f.agent.allFleet()[0].recordNow(); after.Failures != before.Failures ||
+	if after := f.record(runs); after.Failures != before.Failures ||
 		!after.Plan.CPUs().Equal(before.Plan.CPUs()) {
 		t.Errorf("%+v, was %+v", after, before)
 	}
@@ -193,11 +192,20 @@ func TestCloudOutlivesAgentAndHost(t *testing.T) {
 	f.nothingLeft()
 }
 
+// vmFile is what tests read of a VM's file.
+type vmFile struct {
+	Wanted     fleet.WantedVM
+	Plan       farm.Plan
+	Boot, Halt string
+	Failures   int
+	Ran        bool
+	In         *struct{ ID string }
+}
+
 // record is what the VM's file says.
-func (f *farmhouse) record(w *fleet.WantedVM) fleetRecord {
+func (f *farmhouse) record(w *fleet.WantedVM) (r vmFile) {
 	f.Helper()
-	var r fleetRecord
-	text, err := os.ReadFile(filepath.Join(f.agent.fleetDir(w.ID), fleetFile))
+	text, err := os.ReadFile(filepath.Join(f.agent.Cloud.Dir(w.ID), "wanted.json"))
 	if err == nil {
 		err = json.Unmarshal(text, &r)
 	}
@@ -207,17 +215,35 @@ func (f *farmhouse) record(w *fleet.WantedVM) fleetRecord {
 	return r
 }
 
+// rewrite changes one field in the files of those VMs whose file is to be changed.
+func (f *farmhouse) rewrite(field string, value any, which func(r vmFile) bool) {
+	f.Helper()
+	paths, err := filepath.Glob(filepath.Join(f.dir, "s/vm/*/wanted.json"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, path := range paths {
+		var r vmFile
+		all := map[string]any{}
+		text, err := os.ReadFile(path)
+		if err == nil {
+			err = errors.Join(json.Unmarshal(text, &r), json.Unmarshal(text, &all))
+		}
+		if err == nil && which(r) {
+			all[field] = value
+			text, _ = json.Marshal(all)
+			err = os.WriteFile(path, text, 0o600)
+		}
+		if err != nil {
+			f.Fatal(err)
+		}
+	}
+}
+
 // booted has all records say that their VMs ran under an earlier boot of the host.
 func (f *farmhouse) booted() {
 	f.Helper()
-	for _, r := range f.agent.readFleet() {
-		if r.Boot != "" {
-			r.Boot = "another"
-			if err := f.agent.writeFleet(r); err != nil {
-				f.Fatal(err)
-			}
-		}
-	}
+	f.rewrite("Boot", "another", func(r vmFile) bool { return r.Boot != "" })
 }
 
 // TestCloudEndsByItself: a guest that powers off is left off until somebody wants it on again; what crashes is started
@@ -241,7 +267,7 @@ func TestCloudEndsByItself(t *testing.T) {
 	f.sees("started again", w, func(o fleet.Observed) bool {
 		return o.State == string(farm.VMRunning) && o.Ready && strings.Contains(o.Reason, "vm-ended")
 	})
-	if r := f.record(w); r.Failures != 1 || r.Halt != haltNone {
+	if r := f.record(w); r.Failures != 1 || r.Halt != "" {
 		t.Errorf("%+v", r)
 	}
 	f.close()
@@ -290,7 +316,7 @@ func TestCloudLosesItsSockets(t *testing.T) {
 	f.want(w)
 	f.seesState(w, farm.VMRunning)
 	f.close()
-	if err := os.RemoveAll(filepath.Join(f.dir, "r/vm", fleetName(w.ID), "org.grange.control")); err != nil {
+	if err := os.RemoveAll(filepath.Join(f.dir, "r/vm", cloud.Name(w.ID), "org.grange.control")); err != nil {
 		t.Fatal(err)
 	}
 	f.open()
@@ -301,7 +327,7 @@ func TestCloudLosesItsSockets(t *testing.T) {
 	f.host.End(w.ID, "it has ended now")
 	f.sees("started again", w, func(o fleet.Observed) bool { return o.Ready })
 	f.close()
-	if err := os.RemoveAll(filepath.Join(f.dir, "r/vm", fleetName(w.ID), "org.grange.control")); err != nil {
+	if err := os.RemoveAll(filepath.Join(f.dir, "r/vm", cloud.Name(w.ID), "org.grange.control")); err != nil {
 		t.Fatal(err)
 	}
 	f.open()
@@ -315,7 +341,7 @@ func TestCloudLosesItsSockets(t *testing.T) {
 // seesNot waits until the agent has noticed that nobody listens to it in the VM.
 func (f *farmhouse) seesNot(w *fleet.WantedVM) {
 	f.Helper()
-	c := f.agent.fleetByID(w.ID).current().Control
+	c := f.agent.Cloud.ByID(w.ID).Current().Control
 	for limit := time.After(20 * time.Second); ; {
 		now := c.Now(w.ID)
 		if now.Gone {
@@ -391,13 +417,14 @@ func TestCloudHalfMade(t *testing.T) {
 	f := newFarmhouse(t)
 	w, odd := f.cloud(), f.cloud()
 	f.close()
-	dir := f.agent.fleetDir(w.ID)
-	if err := f.agent.writeFleet(fleetRecord{Version: 1, Wanted: *w}); err != nil {
+	dir := f.agent.Cloud.Dir(w.ID)
+	made, err := json.Marshal(map[string]any{"Version": 1, "Wanted": w})
+	if err != nil {
 		t.Fatal(err)
 	}
-	for path, text := range map[string]string{dir + "/scratch.raw": "half", dir + "/.wanted.json.1.new": "{",
-		f.agent.fleetDir(api.NewID()) + "/wanted.json.new": "{", f.agent.fleetDir(odd.ID) + "/wanted.json": "{",
-		f.agent.fleetDir(odd.ID) + "/scratch.raw": "dear"} {
+	for path, text := range map[string]string{dir + "/wanted.json": string(made), dir + "/scratch.raw": "half", dir + "/.wanted.json.1.new": "{",
+		f.agent.Cloud.Dir(api.NewID()) + "/wanted.json.new": "{", f.agent.Cloud.Dir(odd.ID) + "/wanted.json": "{",
+		f.agent.Cloud.Dir(odd.ID) + "/scratch.raw": "dear"} {
 		os.Mkdir(filepath.Dir(path), 0o700)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -421,7 +448,7 @@ func TestCloudLosesItsRecord(t *testing.T) {
 	f.want(w)
 	f.seesState(w, farm.VMRunning)
 	f.close()
-	if err := os.RemoveAll(f.agent.fleetDir(w.ID)); err != nil {
+	if err := os.RemoveAll(f.agent.Cloud.Dir(w.ID)); err != nil {
 		t.Fatal(err)
 	}
 	f.open()
@@ -431,77 +458,13 @@ func TestCloudLosesItsRecord(t *testing.T) {
 	}
 }
 
-// TestCloudNext is what is done next, as a table.
-func TestCloudNext(t *testing.T) {
-	claimed := farm.Plan{VCPUs: []farm.CPUSet{farm.NewCPUSet(0)}}
-	one := 1
-	for _, c := range []struct {
-		name          string
-		r             fleetRecord
-		power         farm.Power
-		boots, builds int
-		fresh         int
-		off, on       fleetStep // when no machine runs, and when one does
-	}{
-		{"new", fleetRecord{}, farm.PowerOn, 0, 0, 0, stepBuild, stepStop},
-		{"new, to be off", fleetRecord{}, farm.PowerOff, 0, 0, 0, stepBuild, stepStop},
-		{"refused", fleetRecord{Halt: haltFailed}, farm.PowerOn, 0, 0, 0, stepNone, stepNone},
-		{"refused, deleted", fleetRecord{Halt: haltFailed}, farm.PowerDeleted, 0, 0, 0, stepDelete, stepDelete},
-		{"claimed", fleetRecord{Plan: claimed, Digest: "x"}, farm.PowerOn, 0, 0, 0, stepStart, stepNone},
-		{"to be off", fleetRecord{Plan: claimed, Digest: "x"}, farm.PowerOff, 0, 0, 0, stepNone, stepStop},
-		{"to restart", fleetRecord{Plan: claimed, Digest: "x"}, farm.PowerOn, 1, 0, 0, stepStart, stepStop},
-		{"restarted while off", fleetRecord{Plan: claimed, Digest: "x"}, farm.PowerOff, 1, 0, 0, stepNone, stepStop},
-		{"powered off", fleetRecord{Plan: claimed, Digest: "x", Halt: haltOff}, farm.PowerOn, 0, 0, 0,
-			stepNone, stepNone},
-		{"to resize", fleetRecord{Plan: claimed, Digest: "x"}, farm.PowerOn, 0, 1, 0, stepBuild, stepBuild},
-		{"to rebuild", fleetRecord{Plan: claimed, Digest: "x"}, farm.PowerOn, 0, 1, 1, stepBuild, stepStop},
-		{"resize refused", fleetRecord{Plan: claimed, Digest: "x", Refused: &one}, farm.PowerOn, 0, 1, 0,
-			stepStart, stepNone},
-		{"and asked again", fleetRecord{Plan: claimed, Digest: "x", Refused: &one}, farm.PowerOn, 0, 2, 0,
-			stepBuild, stepBuild},
-		{"without its job", fleetRecord{Plan: claimed, Digest: "x", Job: "slurm/7"}, farm.PowerOff, 0, 0, 0,
-			stepYield, stepStop},
-		{"yielded", fleetRecord{Plan: claimed, Digest: "x", Yielded: true}, farm.PowerOff, 0, 0, 0, stepNone, stepStop},
-		{"yielded, and wanted without a job", fleetRecord{Plan: claimed, Digest: "x", Yielded: true}, farm.PowerOn, 0,
-			0, 0, stepBuild, stepNone},
-	} {
-		c.r.Wanted = fleet.WantedVM{Power: string(c.power), Boots: c.boots, Builds: c.builds, Fresh: c.fresh}
-		if off, on := c.r.next(false), c.r.next(true); off != c.off || on != c.on {
-			t.Errorf("%s: %q when it is off and %q when it runs, want %q and %q", c.name, off, on, c.off, c.on)
-		}
-	}
-}
-
-// TestCloudCrashes: the pauses double, and in the end nobody tries again.
-func TestCloudCrashes(t *testing.T) {
-	v := newFleetVM(&Agent{}, api.NewID())
-	var r fleetRecord
-	for n := 1; n <= maxFailures; n++ {
-		v.noteEnd(&r, hyper.Failed, time.Second, "why")
-		if pause := time.Until(v.until); r.Halt != haltNone || r.Failures != n || pause > firstPause<<(n-1) ||
-			pause < firstPause<<(n-1)-time.Second {
-			t.Fatalf("%d: %+v, pause %v", n, r, pause)
-		}
-	}
-	v.noteEnd(&r, "", time.Second, "why")
-	if r.Halt != haltFailed || r.Reason != "why" {
-		t.Errorf("%+v", r)
-	}
-	if r = (fleetRecord{Failures: maxFailures}); true {
-		v.noteEnd(&r, hyper.Failed, calmAfter+1, "why")
-	}
-	if r.Halt != haltNone || r.Failures != 1 {
-		t.Errorf("after a calm life: %+v", r)
-	}
-}
-
 // TestFacts: what others hold is told, and the server's own VMs are not.
 func TestFacts(t *testing.T) {
 	f := newFarmhouse(t)
 	w := f.cloud()
 	f.want(w)
 	f.seesState(w, farm.VMRunning)
-	facts, err := f.agent.Facts(t.Context())
+	facts, err := f.agent.Cloud.Facts(t.Context())
 	if err != nil || len(facts.Taken) != 0 || facts.Instance == "" || facts.Boot != machine.BootID() ||
 		facts.Now.IsZero() {
 		t.Fatalf("%+v, %v", facts, err)
@@ -514,46 +477,22 @@ func TestFacts(t *testing.T) {
 	}
 	job := f.mustAsk(f.caller(""), api.JobRequest{})
 	job.until(api.EventRunning)
-	_, changed := f.agent.Observed()
+	_, changed := f.agent.Cloud.Observed()
 	for limit := time.After(20 * time.Second); ; {
-		if facts, err = f.agent.Facts(t.Context()); err != nil || len(facts.Taken) == 1 {
+		if facts, err = f.agent.Cloud.Facts(t.Context()); err != nil || len(facts.Taken) == 1 {
 			break
 		}
 		select {
 		case <-changed:
-			_, changed = f.agent.Observed()
+			_, changed = f.agent.Cloud.Observed()
 		case <-limit:
 			t.Fatalf("nobody says that others hold anything: %+v", facts.Taken)
 		}
 	}
 	job.done()
 	f.want()
-	f.sees("unlisted", w, func(o fleet.Observed) bool { _, gone := f.agent.fleetByID(w.ID).newest(); return gone })
-	if facts := f.agent.readFacts(); len(facts.Taken) != 1 {
+	f.sees("unlisted", w, func(o fleet.Observed) bool { return o.Name != "" })
+	if facts := f.agent.Cloud.ReadFacts(); len(facts.Taken) != 1 {
 		t.Errorf("a VM that the server knows nothing of holds what it holds: %+v", facts.Taken)
-	}
-}
-
-func TestFactsBeforeRecovery(t *testing.T) {
-	var a Agent
-	a.fleet.init()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errGivenBack)
-	if _, err := a.Facts(ctx); !errors.Is(err, errGivenBack) {
-		t.Errorf("%v", err)
-	}
-}
-
-func TestHostKind(t *testing.T) {
-	for want, cpu := range map[string]farm.CPUModel{
-		"amd-epyc-7302-2s":         {Vendor: "AuthenticAMD", Name: "AMD EPYC 7302 16-Core Processor"},
-		"intel-xeon-e5-2650-v2-2s": {Vendor: "GenuineIntel", Name: "Intel(R) Xeon(R) CPU E5-2650 v2 @ 2.60GHz"},
-		"intel-xeon-gold-6130-2s":  {Vendor: "GenuineIntel", Name: "Intel(R) Xeon(R) Gold 6130 CPU @ 2.10GHz"},
-		"amd-ryzen-7-5800x-2s":     {Vendor: "AuthenticAMD", Name: "AMD Ryzen 7 5800X 8-Core Processor"},
-		"2s":                       {},
-	} {
-		if got := hostKind(farm.Topology{CPU: cpu, Sockets: make([]farm.Socket, 2)}); got != want {
-			t.Errorf("%q is %q, want %q", cpu.Name, got, want)
-		}
 	}
 }
