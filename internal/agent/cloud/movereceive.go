@@ -33,6 +33,10 @@ func (v *VM) receive() error {
 		return v.dropIncoming(nil)
 	case r.In != nil && r.In.Phase == inWhole:
 		return v.awaitVerdict(nil)
+	case w.Move == nil && r.In != nil: // taken back while no agent was there
+		return v.dropIncoming(errMoveCancelled)
+	case w.Move == nil: // taken back since this step was chosen: the next one goes by that
+		return nil
 	}
 	in := moveIn{ID: w.Move.ID, Host: w.Move.Host, Name: w.Move.Name}
 	if err := v.keep(func(r *record) { r.In = &in }); err != nil {

@@ -33,6 +33,9 @@ var errMoveCancelled = &farm.Error{Kind: farm.Conflict, Code: CodeMoveCancelled,
 func (v *VM) send() error {
 	w, _ := v.newest()
 	o, m := w.Move, v.Current()
+	if o == nil { // taken back since this step was chosen: the next one goes by that
+		return nil
+	}
 	out := moveOut{ID: o.ID, Host: o.Host, Name: o.Name, Address: o.Address, Phase: fleet.MoveCopying}
 	switch {
 	case o.Cancel:
