@@ -168,7 +168,7 @@ func (d *admission) carry(ctx context.Context, uid uint32) (done func(), err err
 const maxRequest = 128 << 20
 
 // decode reads the body of a request.
-func (a *Agent) decode(w http.ResponseWriter, r *http.Request, c Caller, into any) error {
+func (a routes) decode(w http.ResponseWriter, r *http.Request, c Caller, into any) error {
 	if large := r.ContentLength < 0 || r.ContentLength > smallBody; large && !c.admin() {
 		done, err := a.admission.carry(r.Context(), c.UID)
 		if err != nil {

@@ -118,7 +118,7 @@ func TestBodies(t *testing.T) {
 	arrived := make(chan error, 3)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var text string
-		err := a.decode(w, r, Caller{UID: 4711}, &text)
+		err := routes{a}.decode(w, r, Caller{UID: 4711}, &text)
 		arrived <- err
 		if err == nil {
 			<-r.Context().Done() // as long as a job: the time limit is over by then

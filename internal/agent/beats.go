@@ -7,7 +7,7 @@ import (
 
 // postBeats reads a byte whenever the caller says that it is not stopped. Without beats the VM is paused, with the next
 // one it goes on: batch systems stop jobs by signals that cannot be caught. The body has no end of its own.
-func (a *Agent) postBeats(w http.ResponseWriter, r *http.Request, c Caller) error {
+func (a routes) postBeats(w http.ResponseWriter, r *http.Request, c Caller) error {
 	j := a.byID(r.PathValue("id"))
 	if j == nil {
 		return answer(w, struct{}{}) // it comes again, with a job by then

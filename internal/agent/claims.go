@@ -39,7 +39,7 @@ func (a *Agent) claimFile(key string) string {
 }
 
 // postClaim notes what a batch system has given to a job on the host.
-func (a *Agent) postClaim(w http.ResponseWriter, r *http.Request, c Caller) error {
+func (a routes) postClaim(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if !c.admin() {
 		return claimDenied()
 	}
@@ -77,7 +77,7 @@ func claimDenied() error {
 }
 
 // checkClaim refuses what makes no sense. What is merely not free is for the ledger.
-func (a *Agent) checkClaim(c api.Claim) (farm.CPUSet, error) {
+func (a routes) checkClaim(c api.Claim) (farm.CPUSet, error) {
 	var cpus farm.CPUSet
 	switch {
 	case !claimKey.MatchString(c.Key):
@@ -107,7 +107,7 @@ func (a *Agent) checkClaim(c api.Claim) (farm.CPUSet, error) {
 	return cpus, nil
 }
 
-func (a *Agent) deleteClaim(w http.ResponseWriter, r *http.Request, c Caller) error {
+func (a routes) deleteClaim(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if !c.admin() {
 		return claimDenied()
 	}
@@ -132,7 +132,7 @@ func (a *Agent) release(key string) error {
 }
 
 // getClaims lists the claims. Whose job has one the claim does not say: where VMs are private, so are all claims.
-func (a *Agent) getClaims(w http.ResponseWriter, _ *http.Request, c Caller) error {
+func (a routes) getClaims(w http.ResponseWriter, _ *http.Request, c Caller) error {
 	out := []api.Claim{}
 	if !a.maySee(c, nobody) {
 		return answer(w, out)

@@ -49,7 +49,7 @@ func (a *Agent) claimNow(t *testing.T, c api.Claim) (api.Claim, error) {
 	t.Helper()
 	body, _ := json.Marshal(c)
 	w := httptest.NewRecorder()
-	err := a.postClaim(w, httptest.NewRequest("POST", "/v1/claims", bytes.NewReader(body)), admin)
+	err := routes{a}.postClaim(w, httptest.NewRequest("POST", "/v1/claims", bytes.NewReader(body)), admin)
 	var out api.Claim
 	if err == nil {
 		err = json.Unmarshal(w.Body.Bytes(), &out)
@@ -111,7 +111,7 @@ func TestClaimsKeepVMsAway(t *testing.T) {
 	r := httptest.NewRequest("DELETE", "/v1/claims/slurm/12_3", nil)
 	r.SetPathValue("key", "slurm/12_3")
 	for range 2 {
-		if err := a.deleteClaim(httptest.NewRecorder(), r, admin); err != nil || !a.free().Equal(before) {
+		if err := (routes{a}).deleteClaim(httptest.NewRecorder(), r, admin); err != nil || !a.free().Equal(before) {
 			t.Errorf("released: %v, free %v", err, a.free())
 		}
 	}
@@ -212,7 +212,7 @@ func TestClaimsSurviveAgents(t *testing.T) {
 	a.dropStaleClaims()
 	wantFree(t, a, "when its process ended", all.Or(farm.NewCPUSet(1)).String())
 	w := httptest.NewRecorder()
-	if err := next().getClaims(w, nil, Caller{UID: 65534}); err != nil || strings.Count(w.Body.String(), `"key"`) != 2 {
+	if err := (routes{next()}).getClaims(w, nil, Caller{UID: 65534}); err != nil || strings.Count(w.Body.String(), `"key"`) != 2 {
 		t.Errorf("%v %s", err, w.Body)
 	}
 	k := metalClaim{Claim: api.Claim{Key: "slurm/1"}, Boot: "another"}
@@ -250,7 +250,7 @@ func TestClaimsRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, do := range []action{a.postClaim, a.deleteClaim} {
+	for _, do := range []action{routes{a}.postClaim, routes{a}.deleteClaim} {
 		if err := do(nil, nil, Caller{UID: 65534}); !farm.IsKind(err, farm.Denied) {
 			t.Errorf("anybody may claim: %v", err)
 		}

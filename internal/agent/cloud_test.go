@@ -114,7 +114,7 @@ func TestCloudLife(t *testing.T) {
 		view.Command != "p/"+w.Name {
 		t.Errorf("%+v", view)
 	}
-	if _, err := f.agent.find(w.ID, admin); !farm.IsCode(err, cloud.CodeServersVM) {
+	if _, err := (routes{f.agent}).find(w.ID, admin); !farm.IsCode(err, cloud.CodeServersVM) {
 		t.Errorf("root of the host may change it: %v", err)
 	}
 	w.Power = string(farm.PowerOff)

@@ -55,7 +55,7 @@ func (a *Agent) loadDrain() {
 
 // postDrain begins a drain, or gives the one that there is another reason, and returns what still runs or starts.
 // Asking again is how one waits for the rest.
-func (a *Agent) postDrain(w http.ResponseWriter, r *http.Request, c Caller) error {
+func (a routes) postDrain(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if !c.admin() {
 		return drainDenied()
 	}
@@ -91,7 +91,7 @@ func (a *Agent) postDrain(w http.ResponseWriter, r *http.Request, c Caller) erro
 
 // deleteDrain ends a drain. Whether KVM works is found out anew first: the change may have been about that, and the VMs
 // that waited wait for the answer. Ending what is not is no error.
-func (a *Agent) deleteDrain(w http.ResponseWriter, _ *http.Request, c Caller) error {
+func (a routes) deleteDrain(w http.ResponseWriter, _ *http.Request, c Caller) error {
 	if !c.admin() {
 		return drainDenied()
 	}

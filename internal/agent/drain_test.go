@@ -17,7 +17,7 @@ func (a *Agent) drainNow(t *testing.T, reason string, c Caller) (api.Drain, erro
 	t.Helper()
 	body, _ := json.Marshal(api.Drain{Reason: reason})
 	w := httptest.NewRecorder()
-	err := a.postDrain(w, httptest.NewRequest("POST", "/v1/drain", bytes.NewReader(body)), c)
+	err := routes{a}.postDrain(w, httptest.NewRequest("POST", "/v1/drain", bytes.NewReader(body)), c)
 	var out api.Drain
 	if err == nil {
 		err = json.Unmarshal(w.Body.Bytes(), &out)
@@ -26,7 +26,7 @@ func (a *Agent) drainNow(t *testing.T, reason string, c Caller) (api.Drain, erro
 }
 
 func (a *Agent) endDrain(c Caller) error {
-	return a.deleteDrain(httptest.NewRecorder(), httptest.NewRequest("DELETE", "/v1/drain", nil), c)
+	return routes{a}.deleteDrain(httptest.NewRecorder(), httptest.NewRequest("DELETE", "/v1/drain", nil), c)
 }
 
 // A drain outlives the agent: whoever drained the host may have been killed in the middle of a change.

@@ -26,7 +26,7 @@ func TestFloodIsShown(t *testing.T) {
 	}
 	var host api.Host
 	w := httptest.NewRecorder()
-	if err := f.agent.getHost(w, httptest.NewRequest("GET", "/v1/host", nil), admin); err != nil {
+	if err := (routes{f.agent}).getHost(w, httptest.NewRequest("GET", "/v1/host", nil), admin); err != nil {
 		t.Fatal(err)
 	}
 	if err := json.Unmarshal(w.Body.Bytes(), &host); err != nil || host.Flooding != 1 {

@@ -84,7 +84,7 @@ func TestAlive(t *testing.T) {
 // TestNotAlive has a loop that stands still, and a lock that is held for good.
 func TestNotAlive(t *testing.T) {
 	a := newFarmhouse(t).agent
-	ask := func() error { return a.getAlive(httptest.NewRecorder(), nil, Caller{}) }
+	ask := func() error { return routes{a}.getAlive(httptest.NewRecorder(), nil, Caller{}) }
 	a.watching.Turned(time.Now().Add(-2 * aliveWithin))
 	if err := ask(); !farm.IsCode(err, CodeHung) {
 		t.Errorf("with a loop that stands still: %v", err)

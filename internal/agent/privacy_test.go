@@ -17,7 +17,7 @@ import (
 func (f *farmhouse) vmsFor(c Caller) (vms []api.VM) {
 	f.Helper()
 	w := httptest.NewRecorder()
-	if err := f.agent.getVMs(w, httptest.NewRequest("GET", "/v1/vms", nil), c); err != nil {
+	if err := (routes{f.agent}).getVMs(w, httptest.NewRequest("GET", "/v1/vms", nil), c); err != nil {
 		f.Fatal(err)
 	}
 	if err := json.Unmarshal(w.Body.Bytes(), &vms); err != nil {
@@ -68,11 +68,11 @@ func TestPrivateVMs(t *testing.T) {
 	}
 	r := httptest.NewRequest("GET", "/v1/vms/"+w.ID, nil)
 	r.SetPathValue("vm", w.ID)
-	if err := f.agent.getVM(httptest.NewRecorder(), r, other); !farm.IsCode(err, farm.CodeNoVM) {
+	if err := (routes{f.agent}).getVM(httptest.NewRecorder(), r, other); !farm.IsCode(err, farm.CodeNoVM) {
 		t.Errorf("an ordinary account that knows its ID gets %v", err)
 	}
 	host := httptest.NewRecorder()
-	if err := f.agent.getHost(host, httptest.NewRequest("GET", "/v1/host", nil), other); err != nil ||
+	if err := (routes{f.agent}).getHost(host, httptest.NewRequest("GET", "/v1/host", nil), other); err != nil ||
 		strings.Contains(host.Body.String(), w.Owner) || !strings.Contains(host.Body.String(), cloud.Name(w.ID)) {
 		t.Errorf("%v; the host's view names the owner: %s", err, host.Body)
 	}
@@ -131,7 +131,7 @@ func (f *farmhouse) populate() map[string]string {
 func (f *farmhouse) readAll(c Caller, vm string) string {
 	f.Helper()
 	var all strings.Builder
-	for pattern, do := range f.agent.actions() {
+	for pattern, do := range (routes{f.agent}).actions() {
 		method, path, _ := strings.Cut(pattern, " ")
 		// the caller's own, and refused to others
 		if method != "GET" || path == "/v1/grant" || strings.HasSuffix(path, "/console") {

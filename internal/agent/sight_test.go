@@ -53,7 +53,7 @@ func TestGuestViewIsShown(t *testing.T) {
 		f.shows(name, shown)
 		var host api.Host
 		w := httptest.NewRecorder()
-		if err := f.agent.getHost(w, httptest.NewRequest("GET", "/v1/host", nil), admin); err != nil {
+		if err := (routes{f.agent}).getHost(w, httptest.NewRequest("GET", "/v1/host", nil), admin); err != nil {
 			t.Fatal(err)
 		}
 		if err := json.Unmarshal(w.Body.Bytes(), &host); err != nil || (host.Differing == 1) != c.differs {

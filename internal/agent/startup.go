@@ -107,7 +107,7 @@ func (a *Agent) awaitKnown(ctx context.Context, told func(why string)) error {
 }
 
 // known has a request wait a moment for it to be known what runs on the host.
-func (a *Agent) known(do action) action {
+func (a routes) known(do action) action {
 	return func(w http.ResponseWriter, r *http.Request, c Caller) error {
 		ctx, cancel := context.WithTimeout(r.Context(), knownWithin)
 		defer cancel()
@@ -120,7 +120,7 @@ func (a *Agent) known(do action) action {
 
 // awaitTurn has a job wait until it is known what runs on the host, telling its caller why. sent reports whether the
 // answer has begun: then an error is the caller's as an event.
-func (a *Agent) awaitTurn(w http.ResponseWriter, r *http.Request, request *api.JobRequest) (sent bool, err error) {
+func (a routes) awaitTurn(w http.ResponseWriter, r *http.Request, request *api.JobRequest) (sent bool, err error) {
 	ctx, cancel := r.Context(), func() {}
 	switch {
 	case request.NoWait:

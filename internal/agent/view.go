@@ -18,7 +18,7 @@ import (
 )
 
 // find looks a VM up by name, or by the start of its ID or of a job's in it, for an action that only its owner may do.
-func (a *Agent) find(ref string, c Caller) (*vm, error) {
+func (a routes) find(ref string, c Caller) (*vm, error) {
 	if v := a.Cloud.LookUp(ref); v != nil && a.maySee(c, nobody) {
 		return nil, v.ServersOwn()
 	}
@@ -122,7 +122,7 @@ func exitOf(e *guest.Exit) *api.Exit {
 }
 
 // getVMs lists the VMs that the caller may see.
-func (a *Agent) getVMs(w http.ResponseWriter, _ *http.Request, c Caller) error {
+func (a routes) getVMs(w http.ResponseWriter, _ *http.Request, c Caller) error {
 	vms := []*api.VM{}
 	for _, v := range a.all() {
 		if a.maySee(c, v.uid) {
@@ -139,7 +139,7 @@ func (a *Agent) getVMs(w http.ResponseWriter, _ *http.Request, c Caller) error {
 }
 
 // getVM shows one. A VM that the caller may not see is as one that is not there.
-func (a *Agent) getVM(w http.ResponseWriter, r *http.Request, c Caller) error {
+func (a routes) getVM(w http.ResponseWriter, r *http.Request, c Caller) error {
 	ref := r.PathValue("vm")
 	if v := a.Cloud.LookUp(ref); v != nil {
 		if !a.maySee(c, nobody) {
@@ -171,7 +171,7 @@ func noVM(ref string) error {
 		Hint:    "`grange vm list` shows them; it may have ended"}
 }
 
-func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) error {
+func (a routes) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) error {
 	room, holders, waiting := a.ledger.View()
 	c := a.config()
 	v := wire.Topology(grantable(room))

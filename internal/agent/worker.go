@@ -111,7 +111,7 @@ func (a *Agent) checkWorker(r *api.WorkerRequest) (named string, err error) {
 }
 
 // postWorker makes a worker and answers when it has its room.
-func (a *Agent) postWorker(w http.ResponseWriter, r *http.Request, c Caller) error {
+func (a routes) postWorker(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if err := a.mayWork(c); err != nil {
 		return err
 	}
@@ -347,7 +347,7 @@ func (v *vm) workerView() api.Worker {
 
 // getWorkers lists workers, and with follow=true goes on telling. Whoever may have workers sees all; others none where
 // VMs are private, and nothing of their consoles, which the cause of an end quotes.
-func (a *Agent) getWorkers(w http.ResponseWriter, r *http.Request, c Caller) error {
+func (a routes) getWorkers(w http.ResponseWriter, r *http.Request, c Caller) error {
 	denied, follow := a.mayWork(c), r.URL.Query().Get("follow") == "true"
 	switch {
 	case denied == nil || a.maySee(c, nobody):
@@ -408,7 +408,7 @@ func (a *Agent) getWorkers(w http.ResponseWriter, r *http.Request, c Caller) err
 }
 
 // deleteWorker ends a worker and answers when its VM is gone. One that is not there is no error: Slurm may ask twice.
-func (a *Agent) deleteWorker(w http.ResponseWriter, r *http.Request, c Caller) error {
+func (a routes) deleteWorker(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if err := a.mayWork(c); err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ const (
 
 var largeTypes = map[string]int{
 	"api/fleet.Client":       100, // a method for each route; of cli.app one for each command
-	"e2e/batch/slurmlab.Lab": 61, "internal/agent.Agent": 138, "internal/cli.app": 300, "internal/agent/cloud.VM": 93, "internal/agent/cloud.Host": 41, "internal/agent.vm": 52,
+	"e2e/batch/slurmlab.Lab": 61, "internal/agent.Agent": 105, "internal/cli.app": 300, "internal/agent/cloud.VM": 93, "internal/agent/cloud.Host": 41, "internal/agent.vm": 52,
 	"internal/apiserver.API": 43, "internal/hostfacts.reader": 47,
 	"internal/hyper/libvirt.Libvirt": 88, "internal/ledger.Ledger": 48, "internal/numa.view": 54,
 	"internal/placement.Fleet": 50, "internal/runner.Job": 48, "internal/server.Server": 180,
