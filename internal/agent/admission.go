@@ -87,7 +87,7 @@ func (d door) Accept() (net.Conn, error) {
 			continue
 		}
 		// now: by the time that the request is here, the number may be another process's
-		start, _ := startOf(int(cred.Pid))
+		start, _ := machine.StartOf(int(cred.Pid))
 		return &connection{conn, start, sync.OnceFunc(func() { d.agent.admission.leave(cred.Uid) })}, nil
 	}
 }

@@ -48,7 +48,7 @@ func TestConnectionsOfAUser(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if start, err := startOf(os.Getpid()); err != nil || conn.(*connection).start != start {
+		if start, err := machine.StartOf(os.Getpid()); err != nil || conn.(*connection).start != start {
 			t.Fatalf("the caller started at %d, not %d: %v", start, conn.(*connection).start, err)
 		}
 		held = append(held, conn)

@@ -54,7 +54,7 @@ func (a routes) postClaim(w http.ResponseWriter, r *http.Request, c Caller) erro
 	}
 	k := metalClaim{Claim: claim, Boot: machine.BootID()}
 	if claim.Process != 0 {
-		if k.Start, err = startOf(claim.Process); err != nil {
+		if k.Start, err = machine.StartOf(claim.Process); err != nil {
 			return badRequest("process %d of the claim does not run: %v", claim.Process, err)
 		}
 	}
@@ -235,7 +235,7 @@ func (k *metalClaim) stale() (reason string, changed bool) {
 		return "the host has booted since", false
 	}
 	if k.Process != 0 {
-		if start, err := startOf(k.Process); err != nil || start != k.Start {
+		if start, err := machine.StartOf(k.Process); err != nil || start != k.Start {
 			return fmt.Sprintf("process %d has ended", k.Process), false
 		}
 	}

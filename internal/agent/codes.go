@@ -13,9 +13,7 @@ const (
 )
 
 // Codes of errors of a host on which no VM starts, and of joining a VM to its batch job.
-const (
-	CodeNotAdopted farm.Code = "not-adopted" // QEMU could not be put where the batch system keeps its job
-)
+const ()
 
 // Codes of what an agent has at a time, and of what one user may have of it.
 const (

@@ -1,4 +1,4 @@
-package agent
+package machine
 
 import (
 	"errors"
@@ -18,7 +18,7 @@ import (
 // TestAdopt writes into a host made of files: the kernel's part is e2e's.
 func TestAdopt(t *testing.T) {
 	pid := os.Getpid()
-	started, err := startOf(pid)
+	started, err := StartOf(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestAdopt(t *testing.T) {
 		"a path that climbs":      {in, []string{"../../../etc"}, true},
 	} {
 		root := host(c.member)
-		err := adopt(root, c.groups, pid, started)
+		err := Adopt(root, c.groups, pid, started)
 		if e := new(farm.Error); (err != nil) != c.fails ||
 			err != nil && (!errors.As(err, &e) || e.Code != CodeNotAdopted) {
 			t.Errorf("%s: %v", name, err)
@@ -64,11 +64,11 @@ func TestAdopt(t *testing.T) {
 			}
 		}
 	}
-	if err := adopt(host(in), []string{group}, 1<<22+1, started); err == nil {
+	if err := Adopt(host(in), []string{group}, 1<<22+1, started); err == nil {
 		t.Error("a process that never was is adopted")
 	}
 	root := host(in)
-	if err := adopt(root, []string{group}, pid, started-1); err == nil {
+	if err := Adopt(root, []string{group}, pid, started-1); err == nil {
 		t.Error("a later process with QEMU's number is adopted")
 	}
 	if text, _ := os.ReadFile(filepath.Join(root, "sys/fs/cgroup", group, "cgroup.procs")); len(text) > 0 {
@@ -100,11 +100,11 @@ func TestLibvirtMoves(t *testing.T) {
 		for group, text := range c.control {
 			files[path.Join("sys/fs/cgroup", group, "cgroup.subtree_control")] = &fstest.MapFile{Data: []byte(text)}
 		}
-		if got := libvirtMoves(files, 7); got != c.want {
+		if got := LibvirtMoves(files, 7); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	if !libvirtMoves(fstest.MapFS{}, 7) {
+	if !LibvirtMoves(fstest.MapFS{}, 7) {
 		t.Error("a process that is not to be seen is left alone")
 	}
 }
