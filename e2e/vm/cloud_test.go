@@ -145,7 +145,7 @@ func startCloudHost(t *testing.T) *cloudHost {
 		}
 	})
 	select {
-	case <-a.Recovered():
+	case <-a.Cloud.Recovered():
 	case err := <-ended:
 		t.Fatal(err)
 	}
@@ -156,10 +156,10 @@ func startCloudHost(t *testing.T) *cloudHost {
 func (h *cloudHost) want(t *testing.T, change func(w *fleet.WantedVM), so func(o fleet.Observed) bool) {
 	t.Helper()
 	change(&h.vm)
-	h.Want(fleet.WantedList{VMs: []fleet.WantedVM{h.vm}})
+	h.Cloud.Want(fleet.WantedList{VMs: []fleet.WantedVM{h.vm}})
 	limit := time.After(limit)
 	for {
-		vms, changed := h.Observed()
+		vms, changed := h.Cloud.Observed()
 		if len(vms) == 1 && so(vms[0]) {
 			return
 		}
@@ -239,7 +239,7 @@ func testCloudVM(t *testing.T) {
 	})
 	t.Run("reboot", func(t *testing.T) { // of the guest's own will: its machine stays, and it is told all again
 		h.ssh(t, "/usr/bin/ssh", "root@"+cloudAddress, "(sleep 1; reboot) >/dev/null 2>&1 &")
-		s, err := h.Stream(t.Context(), fleet.StreamOrder{VM: h.vm.ID, Kind: fleet.StreamConsole})
+		s, err := h.Cloud.Stream(t.Context(), fleet.StreamOrder{VM: h.vm.ID, Kind: fleet.StreamConsole})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -294,7 +294,7 @@ func (h *cloudHost) awaitSSH(t *testing.T) string {
 	limit, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	for {
-		s, err := h.Stream(limit, fleet.StreamOrder{VM: h.vm.ID, Kind: fleet.StreamTCP, Port: 22})
+		s, err := h.Cloud.Stream(limit, fleet.StreamOrder{VM: h.vm.ID, Kind: fleet.StreamTCP, Port: 22})
 		if err == nil {
 			line, err := bufio.NewReader(s).ReadString('\n')
 			s.Close()
@@ -315,7 +315,8 @@ func (h *cloudHost) port(t *testing.T) {
 	if line := h.awaitSSH(t); !strings.HasPrefix(line, "SSH-2.0-") {
 		t.Errorf("port 22 says %q", line)
 	}
-	if s, err := h.Stream(t.Context(), fleet.StreamOrder{VM: h.vm.ID, Kind: fleet.StreamTCP, Port: 23}); err == nil {
+	if s, err := h.Cloud.Stream(t.Context(),
+		fleet.StreamOrder{VM: h.vm.ID, Kind: fleet.StreamTCP, Port: 23}); err == nil {
 		s.Close()
 		t.Error("a stream to a port that nobody listens on")
 	}
@@ -323,7 +324,7 @@ func (h *cloudHost) port(t *testing.T) {
 
 func (h *cloudHost) console(t *testing.T) {
 	open := func() io.ReadWriteCloser {
-		s, err := h.Stream(t.Context(), fleet.StreamOrder{VM: h.vm.ID, Kind: fleet.StreamConsole})
+		s, err := h.Cloud.Stream(t.Context(), fleet.StreamOrder{VM: h.vm.ID, Kind: fleet.StreamConsole})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -63,7 +63,7 @@ func testWatchdog(t *testing.T) {
 		h.want(t, again, func(o fleet.Observed) bool { return runs(o) && o.Boots == h.vm.Boots })
 		time.Sleep(libvirttest.WatchdogTime / 4)
 		freeze(t, filepath.Join(filepath.Dir(c.Libvirt), "qemu", vms[0].Name+".pid"))
-		now, _ := h.Observed()
+		now, _ := h.Cloud.Observed()
 		if len(now) == 1 && runs(now[0]) && !ranOut(now[0]) {
 			break
 		}
@@ -80,9 +80,9 @@ func testWatchdog(t *testing.T) {
 func (h *cloudHost) becomes(t *testing.T, change func(w *fleet.WantedVM), so func(o fleet.Observed) bool) {
 	t.Helper()
 	change(&h.vm)
-	h.Want(fleet.WantedList{VMs: []fleet.WantedVM{h.vm}})
+	h.Cloud.Want(fleet.WantedList{VMs: []fleet.WantedVM{h.vm}})
 	for end := time.After(limit); ; {
-		vms, changed := h.Observed()
+		vms, changed := h.Cloud.Observed()
 		if len(vms) == 1 && so(vms[0]) {
 			return
 		}

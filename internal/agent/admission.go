@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -86,7 +87,7 @@ func (d door) Accept() (net.Conn, error) {
 			continue
 		}
 		// now: by the time that the request is here, the number may be another process's
-		start, _ := startOf(int(cred.Pid))
+		start, _ := machine.StartOf(int(cred.Pid))
 		return &connection{conn, start, sync.OnceFunc(func() { d.agent.admission.leave(cred.Uid) })}, nil
 	}
 }
@@ -140,7 +141,7 @@ func (d *admission) hears() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	// in that second net/http tries to accept again
-	return d.deaf.IsZero() || time.Since(d.deaf) > heartbeatTimeout+time.Second
+	return d.deaf.IsZero() || time.Since(d.deaf) > machine.HeartbeatTimeout+time.Second
 }
 
 // carry waits until no other large body of the user is being read.
@@ -167,7 +168,7 @@ func (d *admission) carry(ctx context.Context, uid uint32) (done func(), err err
 const maxRequest = 128 << 20
 
 // decode reads the body of a request.
-func (a *Agent) decode(w http.ResponseWriter, r *http.Request, c Caller, into any) error {
+func (a routes) decode(w http.ResponseWriter, r *http.Request, c Caller, into any) error {
 	if large := r.ContentLength < 0 || r.ContentLength > smallBody; large && !c.admin() {
 		done, err := a.admission.carry(r.Context(), c.UID)
 		if err != nil {

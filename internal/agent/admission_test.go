@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/hyper"
 )
 
 // knock opens the door of an agent for whom nobody is an administrator, on a socket of its own.
@@ -48,7 +48,7 @@ func TestConnectionsOfAUser(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if start, err := startOf(os.Getpid()); err != nil || conn.(*connection).start != start {
+		if start, err := machine.StartOf(os.Getpid()); err != nil || conn.(*connection).start != start {
 			t.Fatalf("the caller started at %d, not %d: %v", start, conn.(*connection).start, err)
 		}
 		held = append(held, conn)
@@ -88,34 +88,6 @@ func (c *connection) mustUID(t *testing.T) uint32 {
 	return cred.Uid
 }
 
-// TestAgentThatCannotAccept pauses nobody: the silence is its own. Beats that come are heard.
-func TestAgentThatCannotAccept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
-		defer b.close()
-		var d admission
-		b.close()
-		b.open(t)
-		b.power.mu.Lock()
-		b.power.hears = d.hears
-		b.power.mu.Unlock()
-		b.expect()
-		b.boot()
-		for range 60 {
-			d.note(time.Now())
-			time.Sleep(time.Second)
-		}
-		b.want("a minute without descriptors", hyper.Running, runs)
-		time.Sleep(heartbeatTimeout + 2*time.Second)
-		b.want("silent, and could be heard", hyper.Paused, silent)
-		d.note(time.Now())
-		time.Sleep(time.Second)
-		b.want("silent before", hyper.Paused, silent)
-		b.beat()
-		b.want("a beat by a connection that is there", hyper.Running, runs)
-	})
-}
-
 func TestJobsOfAUser(t *testing.T) {
 	a := testAgent(t, testShapes)
 	user, other := Caller{UID: 4711}, Caller{UID: 4712}
@@ -146,7 +118,7 @@ func TestBodies(t *testing.T) {
 	arrived := make(chan error, 3)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var text string
-		err := a.decode(w, r, Caller{UID: 4711}, &text)
+		err := routes{a}.decode(w, r, Caller{UID: 4711}, &text)
 		arrived <- err
 		if err == nil {
 			<-r.Context().Done() // as long as a job: the time limit is over by then
@@ -193,4 +165,27 @@ func TestBodies(t *testing.T) {
 	}
 	large.Close()
 	<-arrived
+}
+
+// TestAgentThatCannotAccept hears nobody until it could again for as long as callers may be silent.
+func TestAgentThatCannotAccept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d admission
+		for range 60 {
+			d.note(time.Now())
+			time.Sleep(time.Second)
+			if d.hears() {
+				t.Fatal("an agent without descriptors hears")
+			}
+		}
+		time.Sleep(machine.HeartbeatTimeout + 2*time.Second)
+		if !d.hears() {
+			t.Error("it could be heard again, and is not")
+		}
+		d.note(time.Now())
+		time.Sleep(time.Second)
+		if d.hears() {
+			t.Error("an agent hears that is without descriptors again")
+		}
+	})
 }

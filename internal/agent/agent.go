@@ -16,10 +16,12 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/cloud"
+	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/names"
 	"github.com/grange-project/grange/internal/numa"
@@ -28,19 +30,10 @@ import (
 	"github.com/grange-project/grange/internal/vmimage"
 )
 
-// hypervisor is a driver together with who its VMs' files must belong to.
-type hypervisor interface {
-	hyper.Hypervisor
-	QEMUOwner(ctx context.Context) (uid, gid int, err error)
-	// OwnGroup returns the group with which a machine can run as a user of its own; why says why it cannot. tracked is
-	// the machine's group where a batch system has given it one.
-	OwnGroup(ctx context.Context, uid, tracked uint32) (gid uint32, why string, err error)
-}
-
 // Options is what an agent is made of.
 type Options struct {
 	Config      config.Agent
-	Hypervisor  hypervisor
+	Hypervisor  machine.Hypervisor
 	Accelerator func() string // for people: "kvm", or "tcg" with the reason; nil: nobody knows
 	ProbeAgain  func()        // has it found out anew, and VMs wait for that; nil: it cannot change
 	Ready       func()        // called when the agent serves; nil: nobody wants to know
@@ -49,16 +42,14 @@ type Options struct {
 	Gate        Gate           // of this host in its batch system; nil: there is none
 	Lookup      Lookup         // what batch systems know of their jobs; nil: there is nobody to ask
 	Names       *names.Service // of users and groups; nil: the host's
-	Peers       Peers          // the fleet's other hosts; nil: there are none
+	Peers       cloud.Peers    // the fleet's other hosts; nil: there are none
 }
 
 // Agent is one host's agent.
 type Agent struct {
-	hyper    hypervisor
+	hyper    machine.Hypervisor
 	images   *vmimage.Store
-	disks    *disk.Pool // from Run on, as the next two
-	uid, gid int        // that QEMU runs as where its VM has no user of its own
-	users    users
+	machines *machine.Host
 	ledger   *ledger.Ledger
 	log      *slog.Logger
 	version  string
@@ -78,8 +69,7 @@ type Agent struct {
 
 	metal metalJobs
 
-	full      sync.Mutex // held while a VM ends for want of disk space
-	freeSpace func(dir string) (farm.Bytes, error)
+	full sync.Mutex // held while a VM ends for want of disk space
 
 	claiming sync.Mutex // held while files of claims and the ledger change together
 
@@ -94,11 +84,9 @@ type Agent struct {
 	vms     map[string]*vm  // by the ID of the job that each was made for
 
 	workers workers
-	fleet   fleetHost
-	peers   Peers
-	moves   moveListener
 
-	noBridges, noImages repeated // of the facts for the server
+	Cloud  *cloud.Host // what the server sees of this host
+	noLink error       // what is wrong with the link to the server; nil: nothing
 
 	watching sdnotify.Loop // watchDaemon
 }
@@ -120,9 +108,9 @@ func New(o Options) (*Agent, error) {
 	}
 	a := &Agent{hyper: o.Hypervisor, images: images, log: o.Log, version: o.Version, runsOn: o.Accelerator,
 		probeAgain: o.ProbeAgain, ready: o.Ready, guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup},
-		names: cmp.Or(o.Names, names.Host()), freeSpace: freeSpace, breakers: newBreakers(o.Gate), cfg: o.Config,
+		names: cmp.Or(o.Names, names.Host()), breakers: newBreakers(o.Gate), cfg: o.Config,
 		topo: t, live: map[string]*job{}, vms: map[string]*vm{}}
-	space, err := disk.Open(a.disksDir())
+	space, err := disk.Open(machine.DisksDir(o.Config))
 	if err != nil {
 		return nil, err
 	}
@@ -130,10 +118,14 @@ func New(o Options) (*Agent, error) {
 	a.ledger = ledger.New(t.Overcommitted(o.Config.MemoryOvercommit), reserve(o.Config, t), ledger.Host{
 		Jobs: a.metal.running, Space: space.Space, Reread: func() { a.readHost(rereadEvery) }})
 	a.ledger.SetLimits(o.Config.Limits, o.Config.Minimum.Disk)
+	a.machines = machine.NewHost(machine.Options{Hyper: a.hyper, Images: images, Ledger: a.ledger, Names: a.names,
+		Log: a.log, Config: a.config, Topology: a.topology})
 	a.loadDrain()
-	a.peers = o.Peers
-	a.fleet.init()
-	a.users.init()
+	a.Cloud = cloud.New(cloud.Options{Machines: a.machines, Jobs: &a.jobs, GuestFile: a.guestFile,
+		Version: a.version, Accelerator: a.accelerator, Peers: o.Peers, Settings: a.takeSettings,
+		Admit: a.breakers.admit, Started: a.breakers.started, Failed: a.breakers.failed,
+		Confines: func() bool { return allotment.Confines(allotment.Host(), a.ofThisHost) }, HasJob: a.metal.has,
+		Encode: encodeCloud})
 	return a, nil
 }
 
@@ -171,12 +163,12 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	})
 	a.jobs.Go(a.watchDaemon)
-	a.jobs.Go(a.checkUsers)
+	a.jobs.Go(func() { a.machines.CheckUsers(a.ctx) })
 	err = a.listen()
 	stopJobs(errShutdown)
 	a.jobs.Wait()
-	if a.disks != nil {
-		a.disks.Close()
+	if a.machines.Disks != nil {
+		a.machines.Disks.Close()
 	}
 	return cmp.Or(broken, err)
 }
@@ -281,11 +273,6 @@ func reserve(c config.Agent, host farm.Topology) numa.Reserve {
 		memory += n.Memory
 	}
 	return numa.Reserve{CPUs: c.ReservedCPUs, Memory: c.ReservedOf(memory)}
-}
-
-func (a *Agent) numaRequest(s farm.Shape, allowed farm.CPUSet) numa.Request {
-	return numa.Request{VCPUs: s.CPUs, Memory: s.Memory, Pages: s.Pages, Allowed: allowed,
-		Service: a.config().ReservedCPUs, Guest: s.Guest, Threads: s.Threads, Emulator: s.Emulator, Cells: s.Cells}
 }
 
 // admit returns the job with this ID, or enters the one that is asked for: into the VM of its batch job, if there is
@@ -445,4 +432,11 @@ func (a *Agent) all() []*vm {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Collect(maps.Values(a.vms))
+}
+
+// topology is the host as it was read last.
+func (a *Agent) topology() farm.Topology {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.topo
 }

@@ -3,14 +3,11 @@ package agent
 import (
 	"context"
 	"net/http"
-	"os"
-
-	"github.com/grange-project/grange/internal/allotment"
 )
 
 // postBeats reads a byte whenever the caller says that it is not stopped. Without beats the VM is paused, with the next
 // one it goes on: batch systems stop jobs by signals that cannot be caught. The body has no end of its own.
-func (a *Agent) postBeats(w http.ResponseWriter, r *http.Request, c Caller) error {
+func (a routes) postBeats(w http.ResponseWriter, r *http.Request, c Caller) error {
 	j := a.byID(r.PathValue("id"))
 	if j == nil {
 		return answer(w, struct{}{}) // it comes again, with a job by then
@@ -22,7 +19,7 @@ func (a *Agent) postBeats(w http.ResponseWriter, r *http.Request, c Caller) erro
 	for {
 		n, err := r.Body.Read(some[:])
 		if n > 0 {
-			j.vm.power.beat()
+			j.vm.power.Beat()
 		}
 		if err != nil {
 			return nil // nobody is there to be answered
@@ -41,7 +38,7 @@ func (v *vm) followBeats() {
 		case <-ctx.Done():
 		}
 	}()
-	v.power.run(ctx, v.attended, func(err error) {
+	v.power.Run(ctx, v.attended, func(err error) {
 		v.log().Warn("vm is not paused or resumed as its callers' beats want it", "error", err)
 	})
 }
@@ -63,6 +60,3 @@ func (v *vm) attended() bool {
 	}
 	return false
 }
-
-// frozen reports whether a machine's process, if it has one, cannot hear what the hypervisor says to it.
-func frozen(pid int) bool { return pid != 0 && allotment.Frozen(os.DirFS("/"), pid) }

@@ -6,15 +6,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/vmimage"
 )
 
@@ -63,9 +61,9 @@ func (v *vm) guarded() error {
 	err = v.start()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	blame, text := blameFor(err), ""
+	blame, text := machine.BlameFor(err), ""
 	if err != nil {
-		text = firstLine(err)
+		text = machine.FirstLine(err)
 	}
 	if b.starting[v.id] && err != nil && blame == breaker.Nobody { // ended, for it took too long
 		blame, text = breaker.Unclear, tooLate
@@ -86,33 +84,6 @@ func (v *vm) guarded() error {
 		}
 	}
 	return err
-}
-
-// hostsFault are errors that no image and no request can bring about.
-var hostsFault = []farm.Code{farm.CodeDiskFull, CodeVMDiskFull, farm.CodeDiskTool, farm.CodeImageStore,
-	CodeBadPins, hyper.CodeAway, hyper.CodeRefused, hyper.CodeWillNotEnd, hyper.CodeUnreadable, farm.CodeUIDsTaken}
-
-// blameFor returns whose fault a failed start can be.
-func blameFor(err error) breaker.Blame {
-	e := new(farm.Error)
-	switch {
-	case !errors.As(err, &e): // the caller left, or it is ours and says nothing of host or image
-		return breaker.Nobody
-	// what was asked for may be what no hypervisor has, as an unknown model of CPU
-	case e.Code == hyper.CodeRefused && e.Kind == farm.Invalid:
-		return breaker.Unclear
-	case slices.Contains(hostsFault, e.Code):
-		return breaker.TheHost
-	case e.Code == CodeGuestSilent, e.Code == farm.CodeBadImage:
-		return breaker.Unclear
-	}
-	return breaker.Nobody
-}
-
-// firstLine is an error without the end of a console behind it.
-func firstLine(err error) string {
-	line, _, _ := strings.Cut(err.Error(), "\n")
-	return line
 }
 
 // closedFile remembers over a restart that it was this agent that closed the host.
@@ -274,4 +245,25 @@ func (a *Agent) backOffs() []api.BackOff {
 			Trial: s.Trial, Last: s.Last, Closed: s.Kind == breaker.Host && b.closed})
 	}
 	return all
+}
+
+// admit lets a VM start unless its image, its owner or this host backs off.
+func (b *breakers) admit(s breaker.Start) (*breaker.Ticket, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.set.Admit(time.Now(), s)
+}
+
+// started notes that a start has worked, and reports whether the host has healed by it.
+func (b *breakers) started(t *breaker.Ticket) (healed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.set.Started(time.Now(), t)
+}
+
+// failed notes that a start came to nothing, and returns what backs off now.
+func (b *breakers) failed(t *breaker.Ticket, blame breaker.Blame, text string) []breaker.Key {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.set.Failed(time.Now(), t, blame, text)
 }

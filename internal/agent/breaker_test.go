@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
@@ -125,13 +126,14 @@ func TestBlame(t *testing.T) {
 		{&farm.Error{Kind: farm.NotFound, Code: farm.CodeNoImage}, breaker.Nobody},
 		{&farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom}, breaker.Nobody},
 		{&farm.Error{Kind: farm.Denied, Code: farm.CodePolicy}, breaker.Nobody},
-		{fmt.Errorf("attempt 3: %w", &farm.Error{Kind: farm.Unavailable, Code: CodeGuestSilent}), breaker.Unclear},
+		{fmt.Errorf("attempt 3: %w", &farm.Error{Kind: farm.Unavailable, Code: machine.CodeGuestSilent}),
+			breaker.Unclear},
 		{&farm.Error{Kind: farm.Conflict, Code: farm.CodeBadImage}, breaker.Unclear},
 		{&farm.Error{Kind: farm.Unavailable, Code: farm.CodeDiskFull}, breaker.TheHost},
 		{&farm.Error{Kind: farm.Unavailable, Code: hyper.CodeRefused}, breaker.TheHost},
 		{&farm.Error{Kind: farm.Invalid, Code: hyper.CodeRefused}, breaker.Unclear},
 	} {
-		if got := blameFor(c.err); got != c.want {
+		if got := machine.BlameFor(c.err); got != c.want {
 			t.Errorf("%v: %v, not %v", c.err, got, c.want)
 		}
 	}

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"fmt"
 	"io/fs"
 	"os"
@@ -12,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/batch/systems"
 	"github.com/grange-project/grange/internal/farm"
@@ -100,7 +100,7 @@ func (c Caller) withLimits() (Caller, error) {
 		}
 	}
 	c.CPUs = farm.NewCPUSet(cpus...)
-	start, err := startOf(c.PID)
+	start, err := machine.StartOf(c.PID)
 	if err != nil {
 		return Caller{}, err
 	}
@@ -114,7 +114,7 @@ func (c Caller) withLimits() (Caller, error) {
 
 // alive reports whether the very process still runs.
 func (c Caller) alive() bool {
-	start, err := startOf(c.PID)
+	start, err := machine.StartOf(c.PID)
 	return err == nil && start == c.Start
 }
 
@@ -129,24 +129,6 @@ func peerGroups(fd int) ([]uint32, error) {
 		}
 		return raw, err
 	}
-}
-
-// startOf is field 22 of /proc/PID/stat. A zombie counts as gone.
-func startOf(pid int) (uint64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	end := bytes.LastIndexByte(text, ')') // the name before it may hold anything
-	fields := strings.Fields(string(text[end+1:]))
-	const state, start = 0, 19 // counted behind the name
-	if end < 0 || len(fields) <= start {
-		return 0, fmt.Errorf("/proc/%d/stat is cut short", pid)
-	}
-	if fields[state] == "Z" || fields[state] == "X" {
-		return 0, os.ErrNotExist
-	}
-	return strconv.ParseUint(fields[start], 10, 64)
 }
 
 // memoryLimit is the least limit on the way from the process's cgroup to the root, in version 1 and version 2

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -66,7 +67,7 @@ func TestCallerOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	start, err := startOf(os.Getpid())
+	start, err := machine.StartOf(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +142,7 @@ func TestCallerThatWasKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	start, err := startOf(caller.Process.Pid)
+	start, err := machine.StartOf(caller.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +152,7 @@ func TestCallerThatWasKilled(t *testing.T) {
 	}
 	caller.Process.Kill()
 	for err == nil {
-		_, err = startOf(caller.Process.Pid)
+		_, err = machine.StartOf(caller.Process.Pid)
 	}
 	if found, err := callerOf(c); !farm.IsCode(err, CodeHiddenCaller) {
 		t.Errorf("%+v, %v", found, err)

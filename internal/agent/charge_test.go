@@ -8,32 +8,12 @@ import (
 
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/config"
-	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/names"
 	"github.com/grange-project/grange/internal/numa"
 	"github.com/grange-project/grange/internal/topology/topologytest"
-	"github.com/grange-project/grange/internal/vmimage"
 )
-
-func TestDiskNeed(t *testing.T) {
-	full := vmimage.Image{Kind: vmimage.Disk, VirtualSize: 10 * farm.GiB}
-	for _, c := range []struct {
-		image                  vmimage.Image
-		scratch, overlay, want farm.Bytes
-	}{
-		{vmimage.Image{Kind: vmimage.Kernel}, 0, farm.GiB, 0},
-		{vmimage.Image{Kind: vmimage.Kernel}, farm.GiB, 0, farm.GiB},
-		{full, farm.GiB, 0, farm.GiB + disk.OverlayBound(10*farm.GiB)},
-		{full, farm.GiB, 2 * farm.GiB, 3 * farm.GiB},
-		{full, 0, 20 * farm.GiB, disk.OverlayBound(10 * farm.GiB)},
-	} {
-		if got := diskNeed(c.image, c.scratch, c.overlay); got != c.want {
-			t.Errorf("%v + %v: %v, not %v", c.scratch, c.overlay, got, c.want)
-		}
-	}
-}
 
 // TestExceptedUser may hold more than others by an exception that names it, unless the name service is down.
 func TestExceptedUser(t *testing.T) {

@@ -14,8 +14,10 @@ import (
 	"strings"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/journal"
 )
 
 // metalClaim is a claim with what tells, later, whether it is stale. One file holds it, below state_dir.
@@ -37,7 +39,7 @@ func (a *Agent) claimFile(key string) string {
 }
 
 // postClaim notes what a batch system has given to a job on the host.
-func (a *Agent) postClaim(w http.ResponseWriter, r *http.Request, c Caller) error {
+func (a routes) postClaim(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if !c.admin() {
 		return claimDenied()
 	}
@@ -50,9 +52,9 @@ func (a *Agent) postClaim(w http.ResponseWriter, r *http.Request, c Caller) erro
 	if err != nil {
 		return err
 	}
-	k := metalClaim{Claim: claim, Boot: bootID()}
+	k := metalClaim{Claim: claim, Boot: machine.BootID()}
 	if claim.Process != 0 {
-		if k.Start, err = startOf(claim.Process); err != nil {
+		if k.Start, err = machine.StartOf(claim.Process); err != nil {
 			return badRequest("process %d of the claim does not run: %v", claim.Process, err)
 		}
 	}
@@ -64,7 +66,7 @@ func (a *Agent) postClaim(w http.ResponseWriter, r *http.Request, c Caller) erro
 		return err
 	}
 	k.CPUs = k.Plan.Held().String()
-	a.log.With(jobAttrs(claim.Key, "")...).Info("claim on the host", "cpus", k.CPUs, "memory", claim.Memory, "conflicts",
+	a.log.With(journal.JobAttrs(claim.Key, "")...).Info("claim on the host", "cpus", k.CPUs, "memory", claim.Memory, "conflicts",
 		strings.Join(k.Conflicts, "; "))
 	return answer(w, k.Claim)
 }
@@ -75,7 +77,7 @@ func claimDenied() error {
 }
 
 // checkClaim refuses what makes no sense. What is merely not free is for the ledger.
-func (a *Agent) checkClaim(c api.Claim) (farm.CPUSet, error) {
+func (a routes) checkClaim(c api.Claim) (farm.CPUSet, error) {
 	var cpus farm.CPUSet
 	switch {
 	case !claimKey.MatchString(c.Key):
@@ -105,7 +107,7 @@ func (a *Agent) checkClaim(c api.Claim) (farm.CPUSet, error) {
 	return cpus, nil
 }
 
-func (a *Agent) deleteClaim(w http.ResponseWriter, r *http.Request, c Caller) error {
+func (a routes) deleteClaim(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if !c.admin() {
 		return claimDenied()
 	}
@@ -130,7 +132,7 @@ func (a *Agent) release(key string) error {
 }
 
 // getClaims lists the claims. Whose job has one the claim does not say: where VMs are private, so are all claims.
-func (a *Agent) getClaims(w http.ResponseWriter, _ *http.Request, c Caller) error {
+func (a routes) getClaims(w http.ResponseWriter, _ *http.Request, c Caller) error {
 	out := []api.Claim{}
 	if !a.maySee(c, nobody) {
 		return answer(w, out)
@@ -218,22 +220,22 @@ func (a *Agent) dropStaleClaims() {
 			err = a.writeClaim(&k)
 		}
 		if reason != "" {
-			a.log.With(jobAttrs(k.Key, "")...).Warn("claim on the host is stale", "reason", reason)
+			a.log.With(journal.JobAttrs(k.Key, "")...).Warn("claim on the host is stale", "reason", reason)
 			err = errors.Join(err, a.release(k.Key))
 		}
 		if err != nil {
-			a.log.With(jobAttrs(k.Key, "")...).Error("claim not released", "error", err)
+			a.log.With(journal.JobAttrs(k.Key, "")...).Error("claim not released", "error", err)
 		}
 	}
 }
 
 // stale returns why a claim is over; "" while it may not be. changed tells that it has learned something to be kept.
 func (k *metalClaim) stale() (reason string, changed bool) {
-	if k.Boot != bootID() {
+	if k.Boot != machine.BootID() {
 		return "the host has booted since", false
 	}
 	if k.Process != 0 {
-		if start, err := startOf(k.Process); err != nil || start != k.Start {
+		if start, err := machine.StartOf(k.Process); err != nil || start != k.Start {
 			return fmt.Sprintf("process %d has ended", k.Process), false
 		}
 	}
@@ -247,9 +249,4 @@ func (k *metalClaim) stale() (reason string, changed bool) {
 		}
 	}
 	return "", changed
-}
-
-func bootID() string {
-	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(text))
 }

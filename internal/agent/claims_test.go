@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/cloud"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/ledger"
@@ -24,8 +26,11 @@ import (
 // claimAgent is an agent that can claim, on a host of two sockets with 32 threads and 64 GiB or so.
 func claimAgent(state string) *Agent {
 	t := topologytest.CERN2650v2()
-	return &Agent{freeSpace: freeSpace, ledger: ledger.New(t, numa.Reserve{}, ledger.Host{}), topo: t,
-		cfg: config.Agent{StateDir: state}, log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	a := &Agent{ledger: ledger.New(t, numa.Reserve{}, ledger.Host{}), topo: t, cfg: config.Agent{StateDir: state},
+		log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	a.machines = machine.NewHost(machine.Options{Ledger: a.ledger, Log: a.log, Config: a.config, Topology: a.topology})
+	a.Cloud = cloud.New(cloud.Options{Machines: a.machines, Settings: a.takeSettings})
+	return a
 }
 
 var admin = Caller{UID: uint32(os.Getuid())}
@@ -44,7 +49,7 @@ func (a *Agent) claimNow(t *testing.T, c api.Claim) (api.Claim, error) {
 	t.Helper()
 	body, _ := json.Marshal(c)
 	w := httptest.NewRecorder()
-	err := a.postClaim(w, httptest.NewRequest("POST", "/v1/claims", bytes.NewReader(body)), admin)
+	err := routes{a}.postClaim(w, httptest.NewRequest("POST", "/v1/claims", bytes.NewReader(body)), admin)
 	var out api.Claim
 	if err == nil {
 		err = json.Unmarshal(w.Body.Bytes(), &out)
@@ -106,7 +111,7 @@ func TestClaimsKeepVMsAway(t *testing.T) {
 	r := httptest.NewRequest("DELETE", "/v1/claims/slurm/12_3", nil)
 	r.SetPathValue("key", "slurm/12_3")
 	for range 2 {
-		if err := a.deleteClaim(httptest.NewRecorder(), r, admin); err != nil || !a.free().Equal(before) {
+		if err := (routes{a}).deleteClaim(httptest.NewRecorder(), r, admin); err != nil || !a.free().Equal(before) {
 			t.Errorf("released: %v, free %v", err, a.free())
 		}
 	}
@@ -207,7 +212,7 @@ func TestClaimsSurviveAgents(t *testing.T) {
 	a.dropStaleClaims()
 	wantFree(t, a, "when its process ended", all.Or(farm.NewCPUSet(1)).String())
 	w := httptest.NewRecorder()
-	if err := next().getClaims(w, nil, Caller{UID: 65534}); err != nil || strings.Count(w.Body.String(), `"key"`) != 2 {
+	if err := (routes{next()}).getClaims(w, nil, Caller{UID: 65534}); err != nil || strings.Count(w.Body.String(), `"key"`) != 2 {
 		t.Errorf("%v %s", err, w.Body)
 	}
 	k := metalClaim{Claim: api.Claim{Key: "slurm/1"}, Boot: "another"}
@@ -220,7 +225,7 @@ func TestClaimsSurviveAgents(t *testing.T) {
 		seen  bool
 		stale bool
 	}{{"", true, false}, {"never/was", false, false}, {"never/was", true, true}, {".", true, false}} {
-		k := metalClaim{Claim: api.Claim{Cgroup: c.group}, Boot: bootID(), Seen: c.seen}
+		k := metalClaim{Claim: api.Claim{Cgroup: c.group}, Boot: machine.BootID(), Seen: c.seen}
 		if reason, _ := k.stale(); (reason != "") != c.stale {
 			t.Errorf("%+v: %q", c, reason)
 		}
@@ -245,7 +250,7 @@ func TestClaimsRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, do := range []action{a.postClaim, a.deleteClaim} {
+	for _, do := range []action{routes{a}.postClaim, routes{a}.deleteClaim} {
 		if err := do(nil, nil, Caller{UID: 65534}); !farm.IsKind(err, farm.Denied) {
 			t.Errorf("anybody may claim: %v", err)
 		}

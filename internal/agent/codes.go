@@ -4,35 +4,20 @@ import "github.com/grange-project/grange/internal/farm"
 
 // Codes of errors of jobs and their VMs; docs/errors.md explains these and all below.
 const (
-	CodeBadPins      farm.Code = "bad-pins" // the kernel does not run a VM where the plan says
 	CodeHiddenCaller farm.Code = "hidden-caller"
 	CodeTwoAgents    farm.Code = "two-agents"
 	CodeRecovering   farm.Code = "agent-recovering" // the agent does not know yet which VMs run on its host
-	CodeGuestSilent  farm.Code = "guest-silent"     // a VM's guest did not come up
 	CodeVMLost       farm.Code = "vm-lost"          // a VM ended under its job
 	CodeVMStopped    farm.Code = "vm-stopped"
-	CodeVMDiskFull   farm.Code = "vm-disk-full" // the host had no space for what a VM wrote
-	CodeDiskBound    farm.Code = "disk-bound"   // a VM's overlay has outgrown what it may take
+	CodeDiskBound    farm.Code = "disk-bound" // a VM's overlay has outgrown what it may take
 )
 
 // Codes of errors of a host on which no VM starts, and of joining a VM to its batch job.
-const (
-	CodeBelowMinimum farm.Code = "below-minimum" // the host has less of something than its configuration wants free
-	CodeNotAdopted   farm.Code = "not-adopted"   // QEMU could not be put where the batch system keeps its job
-)
+const ()
 
 // Codes of what an agent has at a time, and of what one user may have of it.
 const (
-	CodeNoVMUID     farm.Code = "no-vm-uid"    // all user IDs of VMs are in use
 	CodeSlowRequest farm.Code = "slow-request" // its body did not come in time
-)
-
-// Codes of cloud VMs on their host, and of moves.
-const (
-	CodeVMEnded       farm.Code = "vm-ended"          // a VM ended, and nobody wanted it to
-	CodeVMWontStart   farm.Code = "vm-wont-start"     // a VM that has run on its host does not start there any more
-	CodeServersVM     farm.Code = "belongs-to-server" // the host's own commands do not change it
-	CodeMoveCancelled farm.Code = "move-cancelled"    // a move was not wanted any more
 )
 
 // Codes of errors about what is known of a batch job.

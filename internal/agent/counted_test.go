@@ -20,7 +20,7 @@ func TestPlainExecOfALooseJob(t *testing.T) {
 	}
 	loose := func(job string) Caller {
 		c := f.caller(job)
-		c.CPUs, c.Memory = f.agent.allCPUs(), 0
+		c.CPUs, c.Memory = f.agent.machines.AllCPUs(), 0
 		c.Batch.CPUs, c.Batch.Slots, c.Batch.Memory = farm.CPUSet{}, 0, 0
 		return c
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
 )
@@ -16,7 +17,7 @@ import (
 func full(t *testing.T) (f *farmhouse, free *atomic.Uint64) {
 	f, free = newFarmhouse(t), new(atomic.Uint64)
 	free.Store(uint64(farm.TiB))
-	f.agent.freeSpace = func(string) (farm.Bytes, error) { return farm.Bytes(free.Load()), nil }
+	f.agent.machines.FreeSpace = func(string) (farm.Bytes, error) { return farm.Bytes(free.Load()), nil }
 	f.agent.jobs.Go(f.agent.watchDisks)
 	return f, free
 }
@@ -29,12 +30,12 @@ func TestNoSpaceForJobs(t *testing.T) {
 	one, two := first.until(api.EventRunning), second.until(api.EventRunning)
 	free.Store(0)
 	f.host.NoSpace(one.ID)
-	if p := first.lost(); p.Type != "grange:"+string(CodeVMDiskFull) || !strings.Contains(p.Detail, "full") {
+	if p := first.lost(); p.Type != "grange:"+string(machine.CodeVMDiskFull) || !strings.Contains(p.Detail, "full") {
 		t.Errorf("%+v", p)
 	}
 	<-first.job.over
 	third := f.mustAsk(f.caller(""), api.JobRequest{NoWait: true})
-	if code := third.failed(); code != string(CodeBelowMinimum) {
+	if code := third.failed(); code != string(machine.CodeBelowMinimum) {
 		t.Errorf("a full host takes a job: %s", code)
 	}
 	free.Store(uint64(farm.GiB))
@@ -66,22 +67,22 @@ func TestNoSpaceForCloudVM(t *testing.T) {
 	w := f.cloud()
 	f.want(w)
 	f.seesState(w, farm.VMRunning)
-	free.Store(uint64(spaceToGoOn) - 1)
+	free.Store(uint64(machine.SpaceToGoOn) - 1)
 	f.host.NoSpace(w.ID)
 	waits := func(o fleet.Observed) bool {
-		return o.State == string(farm.VMRunning) && strings.HasPrefix(o.Reason, string(CodeVMDiskFull)+": ")
+		return o.State == string(farm.VMRunning) && strings.HasPrefix(o.Reason, string(machine.CodeVMDiskFull)+": ")
 	}
 	f.sees("that it waits for space", w, waits)
 	f.close()
 	f.open()
-	f.agent.freeSpace = func(string) (farm.Bytes, error) { return farm.Bytes(free.Load()), nil }
+	f.agent.machines.FreeSpace = func(string) (farm.Bytes, error) { return farm.Bytes(free.Load()), nil }
 	f.agent.jobs.Go(f.agent.watchDisks)
 	f.want(w)
 	f.sees("that it still waits", w, waits)
 	if got := f.state(w.ID); got != hyper.Paused {
 		t.Errorf("the VM is %s without space", got)
 	}
-	free.Store(uint64(spaceToGoOn))
+	free.Store(uint64(machine.SpaceToGoOn))
 	f.sees("that it runs", w, func(o fleet.Observed) bool {
 		return o.State == string(farm.VMRunning) &&
 			o.Reason == ""

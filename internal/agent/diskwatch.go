@@ -18,8 +18,8 @@ func (a *Agent) watchDisks() {
 	tick := time.NewTicker(diskLook)
 	defer tick.Stop()
 	for {
-		for _, v := range a.allFleet() {
-			v.goOn()
+		for _, v := range a.Cloud.All() {
+			v.GoOn()
 		}
 		for _, v := range a.all() {
 			if err := v.outgrown(); err != nil && v.ctx.Err() == nil {
@@ -43,7 +43,7 @@ func (v *vm) outgrown() error {
 	}
 	may := v.agent.ledger.Charge(v.id).Bytes
 	may -= min(may, r.Shape.Scratch)
-	used := v.agent.disks.OverlayUse(m.name)
+	used := v.agent.machines.Disks.OverlayUse(m.Name)
 	if used <= may {
 		return nil
 	}

@@ -18,7 +18,7 @@ func TestOutgrown(t *testing.T) {
 	other.until(api.EventRunning)
 	task := f.mustAsk(f.caller(""), api.JobRequest{})
 	vm := task.until(api.EventRunning)
-	dir := filepath.Join(f.agent.disksDir(), vm.Name)
+	dir := filepath.Join(f.agent.machines.DisksDir(), vm.Name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/grange-project/grange/api"
@@ -56,7 +55,7 @@ func (a *Agent) loadDrain() {
 
 // postDrain begins a drain, or gives the one that there is another reason, and returns what still runs or starts.
 // Asking again is how one waits for the rest.
-func (a *Agent) postDrain(w http.ResponseWriter, r *http.Request, c Caller) error {
+func (a routes) postDrain(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if !c.admin() {
 		return drainDenied()
 	}
@@ -84,7 +83,7 @@ func (a *Agent) postDrain(w http.ResponseWriter, r *http.Request, c Caller) erro
 	}
 	a.ledger.Drain(ledger.Drain{Reason: d.Reason, Since: d.Since})
 	d.Holders = a.ledger.JobHolders()
-	if starting := len(a.fleet.starts); starting > 0 {
+	if starting := a.Cloud.Starting(); starting > 0 {
 		d.Holders = append(d.Holders, farm.Count(starting, "cloud VM")+" being started")
 	}
 	return answer(w, d)
@@ -92,7 +91,7 @@ func (a *Agent) postDrain(w http.ResponseWriter, r *http.Request, c Caller) erro
 
 // deleteDrain ends a drain. Whether KVM works is found out anew first: the change may have been about that, and the VMs
 // that waited wait for the answer. Ending what is not is no error.
-func (a *Agent) deleteDrain(w http.ResponseWriter, _ *http.Request, c Caller) error {
+func (a routes) deleteDrain(w http.ResponseWriter, _ *http.Request, c Caller) error {
 	if !c.admin() {
 		return drainDenied()
 	}
@@ -113,26 +112,4 @@ func (a *Agent) deleteDrain(w http.ResponseWriter, _ *http.Request, c Caller) er
 func drainDenied() error {
 	return &farm.Error{Kind: farm.Denied, Code: farm.CodeNotYours, Message: "only root may drain this host",
 		Hint: "use sudo"}
-}
-
-// takesNothing returns why the host takes no new VM; empty: it does.
-func (a *Agent) takesNothing() []string {
-	out := a.short()
-	if d, drained := a.ledger.Drained(); drained {
-		out = append(out, "it is drained: "+d.Reason)
-	}
-	return out
-}
-
-// refusal is the error of a cloud VM that may not start here now; nil where it may.
-func (a *Agent) refusal() error {
-	if d, drained := a.ledger.Drained(); drained {
-		return d.Refusal()
-	}
-	if short := a.short(); len(short) > 0 {
-		return &farm.Error{Kind: farm.NoCapacity, Code: CodeBelowMinimum,
-			Message: "the host starts no VMs: " + strings.Join(short, "; "),
-			Hint:    "free what is short, or see [minimum] in the agent's configuration"}
-	}
-	return nil
 }

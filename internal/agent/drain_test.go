@@ -17,7 +17,7 @@ func (a *Agent) drainNow(t *testing.T, reason string, c Caller) (api.Drain, erro
 	t.Helper()
 	body, _ := json.Marshal(api.Drain{Reason: reason})
 	w := httptest.NewRecorder()
-	err := a.postDrain(w, httptest.NewRequest("POST", "/v1/drain", bytes.NewReader(body)), c)
+	err := routes{a}.postDrain(w, httptest.NewRequest("POST", "/v1/drain", bytes.NewReader(body)), c)
 	var out api.Drain
 	if err == nil {
 		err = json.Unmarshal(w.Body.Bytes(), &out)
@@ -26,7 +26,7 @@ func (a *Agent) drainNow(t *testing.T, reason string, c Caller) (api.Drain, erro
 }
 
 func (a *Agent) endDrain(c Caller) error {
-	return a.deleteDrain(httptest.NewRecorder(), httptest.NewRequest("DELETE", "/v1/drain", nil), c)
+	return routes{a}.deleteDrain(httptest.NewRecorder(), httptest.NewRequest("DELETE", "/v1/drain", nil), c)
 }
 
 // A drain outlives the agent: whoever drained the host may have been killed in the middle of a change.
@@ -57,8 +57,9 @@ func TestDrainIsKept(t *testing.T) {
 	if err != nil || second.Reason != "another reason" || !second.Since.Equal(first.Since) {
 		t.Errorf("drained again: %+v, %v", second, err)
 	}
-	if err := again.refusal(); !farm.IsCode(err, ledger.CodeHostDrained) || len(again.takesNothing()) != 1 {
-		t.Errorf("a cloud VM: %v, %v", err, again.takesNothing())
+	if err := again.machines.Refusal(); !farm.IsCode(err, ledger.CodeHostDrained) ||
+		len(again.machines.TakesNothing()) != 1 {
+		t.Errorf("a cloud VM: %v, %v", err, again.machines.TakesNothing())
 	}
 	if !Drained(dir) {
 		t.Error("a probe of KVM would boot a guest on the drained host")
@@ -73,8 +74,8 @@ func TestDrainIsKept(t *testing.T) {
 	if err := again.endDrain(Caller{UID: 12345}); !farm.IsKind(err, farm.Denied) {
 		t.Errorf("a user ended the drain: %v", err)
 	}
-	if err := again.endDrain(admin); err != nil || probed != 1 || again.refusal() != nil {
-		t.Errorf("ended: %v, KVM looked at %d times, %v", err, probed, again.refusal())
+	if err := again.endDrain(admin); err != nil || probed != 1 || again.machines.Refusal() != nil {
+		t.Errorf("ended: %v, KVM looked at %d times, %v", err, probed, again.machines.Refusal())
 	}
 	if Drained(dir) {
 		t.Error("the drain's file stays")

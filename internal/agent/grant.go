@@ -11,7 +11,7 @@ import (
 )
 
 // getGrant tells a batch system's wrapper what its job would get, and what the site wants of it.
-func (a *Agent) getGrant(w http.ResponseWriter, _ *http.Request, c Caller) error {
+func (a routes) getGrant(w http.ResponseWriter, _ *http.Request, c Caller) error {
 	wish := api.JobRequest{Batch: string(c.Batch.System)}
 	c, err := a.counted(c)
 	if err != nil {

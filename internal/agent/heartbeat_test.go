@@ -6,49 +6,10 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 )
-
-// TestPulse walks a guest that never answers through what may happen to it, to its host and to the agent. Each look is
-// a tick after the one before, but for what it says.
-func TestPulse(t *testing.T) {
-	const tick = 5 * time.Second
-	type look struct {
-		more, asleep time.Duration // since the look before: beyond a tick, and while the host was suspended
-		answered     bool
-		can          ability
-	}
-	still := look{can: canAnswer}
-	for name, c := range map[string]struct {
-		looks []look
-		want  time.Duration
-	}{
-		"never answers":          {[]look{still, still, still}, 3 * tick},
-		"answers":                {[]look{still, still, {answered: true, can: canAnswer}, still}, tick},
-		"is paused":              {[]look{still, still, {can: cannotAnswer}, {can: cannotAnswer}}, 0},
-		"goes on after a pause":  {[]look{still, still, {can: cannotAnswer}, still}, tick},
-		"nobody knows":           {[]look{still, still, {can: unknownAbility}, {can: unknownAbility}}, 2 * tick},
-		"the host was suspended": {[]look{still, still, {asleep: time.Hour, can: canAnswer}}, 0},
-		"the agent was stopped":  {[]look{still, still, {more: time.Minute, can: canAnswer}}, 0},
-		"the agent is always late": {[]look{{more: 3 * time.Second, can: canAnswer},
-			{more: 3 * time.Second, can: canAnswer}}, 0},
-		"the agent is a bit late":   {[]look{{more: time.Second, can: canAnswer}}, tick + time.Second},
-		"suspended, then it is not": {[]look{still, {asleep: time.Hour, can: canAnswer}, still, still}, 2 * tick},
-	} {
-		now := clocks{monotonic: time.Hour, boot: 2 * time.Hour} // it has been suspended before
-		var p pulse
-		silent := p.look(now, tick, false, canAnswer)
-		for _, l := range c.looks {
-			now.monotonic += tick + l.more
-			now.boot += tick + l.more + l.asleep
-			silent = p.look(now, tick, l.answered, l.can)
-		}
-		if silent != c.want {
-			t.Errorf("%s: silent for %v, want %v", name, silent, c.want)
-		}
-	}
-}
 
 // heartbeat sets the time that guests have, and what is done about those that do not answer.
 func (f *farmhouse) heartbeat(timeout time.Duration, action config.HeartbeatAction) {
@@ -75,7 +36,9 @@ func (f *farmhouse) shows(what string, want func(vm api.VM) bool) {
 	f.Fatalf("never shown: %s; %+v", what, vms)
 }
 
-func unresponsiveVM(vm api.VM) bool { return vm.Unresponsive != nil && vm.State == stateUnresponsive }
+func unresponsiveVM(vm api.VM) bool {
+	return vm.Unresponsive != nil && vm.State == machine.StateUnresponsive
+}
 
 // TestUnresponsiveJob has the guest of a job hang: that is shown, and the job is told; with the action end, or restart,
 // the job ends as lost.
@@ -139,7 +102,7 @@ func TestUnresponsiveCloudVM(t *testing.T) {
 		f.guests.hang(true)
 		f.sees(string(action), w, func(
 			o fleet.Observed) bool {
-			return codeOf(o.Reason) == string(farm.CodeGuestUnresponsive) && want(o)
+			return reasonCode(o.Reason) == string(farm.CodeGuestUnresponsive) && want(o)
 		})
 		f.guests.hang(false)
 		if action == config.HeartbeatEnd {
@@ -171,7 +134,7 @@ func TestNotUnresponsive(t *testing.T) {
 			}
 		},
 		"suspended by virsh": func(f *farmhouse, x *task) {
-			if err := f.agent.hyper.Suspend(f.Context(), x.job.vm.current().id); err != nil {
+			if err := f.agent.hyper.Suspend(f.Context(), x.job.vm.current().ID); err != nil {
 				f.Error(err)
 			}
 		},

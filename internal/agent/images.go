@@ -16,7 +16,7 @@ func imageView(i vmimage.Image) api.Image {
 		Note: i.Description, Site: i.Site}
 }
 
-func (a *Agent) getImages(w http.ResponseWriter, _ *http.Request, _ Caller) error {
+func (a routes) getImages(w http.ResponseWriter, _ *http.Request, _ Caller) error {
 	list, err := a.images.List()
 	if err != nil {
 		return err
@@ -30,7 +30,7 @@ func (a *Agent) getImages(w http.ResponseWriter, _ *http.Request, _ Caller) erro
 
 // postImage builds the micro image, or imports a file or directory. Images are for every user of the host: only
 // administrators change them.
-func (a *Agent) postImage(w http.ResponseWriter, r *http.Request, c Caller) error {
+func (a routes) postImage(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if !c.admin() {
 		return onlyAdmin("change images")
 	}
@@ -81,7 +81,7 @@ func percent(progress func(string)) func(done, total farm.Bytes) {
 	}
 }
 
-func (a *Agent) deleteImage(w http.ResponseWriter, r *http.Request, c Caller) error {
+func (a routes) deleteImage(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if !c.admin() {
 		return onlyAdmin("remove images")
 	}
@@ -99,12 +99,7 @@ func (a *Agent) imageInUse(digest string) bool {
 			return true
 		}
 	}
-	for _, v := range a.allFleet() {
-		if v.recordNow().Digest == digest { // stopped, too: its disks read through to the image
-			return true
-		}
-	}
-	return false
+	return a.Cloud.UsesImage(digest)
 }
 
 func onlyAdmin(what string) error {

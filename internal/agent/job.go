@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 )
@@ -104,7 +105,7 @@ func (j *job) run() {
 }
 
 // awaitGuest waits until the VM's guest is up and the job has its port.
-func (j *job) awaitGuest() (*machine, error) {
+func (j *job) awaitGuest() (*machine.Machine, error) {
 	v := j.vm
 	for {
 		v.mu.Lock()
@@ -141,9 +142,9 @@ func (j *job) imageName() string {
 }
 
 // serve is with the VM from its guest's first word to the end of the job, and longer with --keep.
-func (j *job) serve(m *machine) error {
+func (j *job) serve(m *machine.Machine) error {
 	began := time.Now()
-	wait := func(want func(guest.State) bool) (guest.State, error) { return m.control.wait(j.ctx, j.id, want) }
+	wait := func(want func(guest.State) bool) (guest.State, error) { return m.Control.Wait(j.ctx, j.id, want) }
 	state, err := wait(func(s guest.State) bool { return s.Phase != "" })
 	if err == nil && state.Phase == guest.Ready {
 		err = j.handOver(m)
@@ -182,7 +183,7 @@ func (j *job) serve(m *machine) error {
 
 // handOver gives the job to the guest, once the caller has been told: whoever was told "ready" never starts a second
 // VM.
-func (j *job) handOver(m *machine) error {
+func (j *job) handOver(m *machine.Machine) error {
 	request, err := j.awaitRequest()
 	if err != nil {
 		return err
@@ -200,7 +201,7 @@ func (j *job) handOver(m *machine) error {
 	}
 	description.Port, description.Shared, description.Steps = j.port, j.vm.key != "", j.steps() != nil
 	j.update(func() { j.handed = true })
-	if err := m.control.give(j.ctx, description); err != nil {
+	if err := m.Control.Give(j.ctx, description); err != nil {
 		return err
 	}
 	j.update(func() { j.request = lighten(request) })
@@ -256,8 +257,8 @@ func (j *job) await(changed <-chan struct{}) error {
 }
 
 // lost turns the end of a VM under a job into something to tell; the caller's own leaving is no loss.
-func (j *job) lost(m *machine, err error) error {
-	if !errors.Is(err, errGone) {
+func (j *job) lost(m *machine.Machine, err error) error {
+	if !errors.Is(err, machine.ErrGone) {
 		return err
 	}
 	j.vm.update(func() { j.vm.closed = true })
@@ -265,7 +266,7 @@ func (j *job) lost(m *machine, err error) error {
 		return nil // a kept VM, or one that powered off, after its job
 	}
 	return &farm.Error{Kind: farm.Unavailable, Code: CodeVMLost,
-		Message: "the VM ended under the job" + m.lastWords(),
+		Message: "the VM ended under the job" + m.LastWords(),
 		Hint:    "a kernel panic or a kill on the host; the job may have run in part and is not run again"}
 }
 
@@ -363,7 +364,7 @@ func (j *job) keeps() bool {
 	if !j.record.Keep || m == nil {
 		return false
 	}
-	switch m.control.phaseOf(j.id) {
+	switch m.Control.PhaseOf(j.id) {
 	case guest.Ready:
 		return false
 	case "":

@@ -78,7 +78,7 @@ func TestDigestIsKept(t *testing.T) {
 	if err != nil || kept.Judged != digestOf(&r) {
 		t.Errorf("the machine's record has digest %q, %v; want %q", kept.Judged, err, digestOf(&r))
 	}
-	tasks, err := first.job.vm.current().tasks()
+	tasks, err := tasksOf(first.job.vm.current())
 	if err != nil || len(tasks) != 2 || tasks[0].Judged == "" || tasks[0].Judged == tasks[1].Judged {
 		t.Errorf("tasks' records: %+v, %v", tasks, err)
 	}

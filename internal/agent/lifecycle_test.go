@@ -9,6 +9,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
@@ -21,7 +22,7 @@ type faulty struct {
 	at atomic.Value // the step, a string; "": none
 }
 
-var errInjected = &farm.Error{Kind: farm.Internal, Code: CodeBadPins, Message: "injected by the test"}
+var errInjected = &farm.Error{Kind: farm.Internal, Code: machine.CodeBadPins, Message: "injected by the test"}
 
 func (f *faulty) step(name string) error {
 	if f.at.Load() == name {
@@ -68,7 +69,7 @@ func TestFaultAtEachStep(t *testing.T) {
 		"worker": func(f *farmhouse) {
 			j := f.worker()
 			<-j.over
-			if err := j.workerRefused(); !farm.IsCode(err, CodeBadPins) {
+			if err := j.workerRefused(); !farm.IsCode(err, machine.CodeBadPins) {
 				f.Errorf("worker: %v", err)
 			}
 			f.nothingLeft()
@@ -77,7 +78,7 @@ func TestFaultAtEachStep(t *testing.T) {
 			w := f.cloud()
 			f.want(w)
 			f.sees("the reason", w, func(o fleet.Observed) bool {
-				return strings.HasPrefix(o.Reason, string(CodeBadPins))
+				return strings.HasPrefix(o.Reason, string(machine.CodeBadPins))
 			})
 			w.Power = string(farm.PowerDeleted)
 			f.want(w)
@@ -131,7 +132,7 @@ func (f *farmhouse) worker() *job {
 func (f *farmhouse) fails(batchJob string) {
 	f.Helper()
 	task := f.mustAsk(f.caller(batchJob), api.JobRequest{})
-	if code := task.failed(); code != string(CodeBadPins) {
+	if code := task.failed(); code != string(machine.CodeBadPins) {
 		f.Errorf("the job ended with %s", code)
 	}
 	<-task.job.over

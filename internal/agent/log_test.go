@@ -12,6 +12,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/journal"
 )
 
 func TestJobAttrs(t *testing.T) {
@@ -21,7 +22,7 @@ func TestJobAttrs(t *testing.T) {
 		"pbs/7.master/x": "[job 7.master/x system pbs]",
 		"":               "[job an-id]",
 	} {
-		if got := fmt.Sprint(jobAttrs(key, "an-id")); got != want {
+		if got := fmt.Sprint(journal.JobAttrs(key, "an-id")); got != want {
 			t.Errorf("%q: %s, want %s", key, got, want)
 		}
 	}
@@ -83,7 +84,7 @@ func TestAlive(t *testing.T) {
 // TestNotAlive has a loop that stands still, and a lock that is held for good.
 func TestNotAlive(t *testing.T) {
 	a := newFarmhouse(t).agent
-	ask := func() error { return a.getAlive(httptest.NewRecorder(), nil, Caller{}) }
+	ask := func() error { return routes{a}.getAlive(httptest.NewRecorder(), nil, Caller{}) }
 	a.watching.Turned(time.Now().Add(-2 * aliveWithin))
 	if err := ask(); !farm.IsCode(err, CodeHung) {
 		t.Errorf("with a loop that stands still: %v", err)

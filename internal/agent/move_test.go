@@ -3,16 +3,19 @@ package agent
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
+	"encoding/json"
 	"errors"
-	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/cloud"
+	"github.com/grange-project/grange/internal/agent/cloud/cloudtest"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/hyper/fake"
@@ -20,43 +23,6 @@ import (
 	"github.com/grange-project/grange/internal/numa"
 	"github.com/grange-project/grange/internal/pki"
 )
-
-// testPeer is a host of a fleet that has one authority.
-type testPeer struct {
-	ca   *pki.CA
-	pair tls.Certificate
-}
-
-func newTestPeer(t *testing.T, ca *pki.CA, id string) testPeer {
-	t.Helper()
-	key, err := pki.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	csr, err := pki.NewRequest(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	issued, err := ca.IssueHost(id, csr, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := tls.X509KeyPair(issued.PEM, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return testPeer{ca, pair}
-}
-
-func (p testPeer) own() []*x509.Certificate { return []*x509.Certificate{p.ca.Certificate} }
-
-func (p testPeer) TLS() (*tls.Config, error) { return pki.PeerTLS(p.pair, p.own()), nil }
-
-func (p testPeer) Host(s tls.ConnectionState) (string, error) {
-	return pki.PeerHost(s, p.own(), time.Now())
-}
-
-func (p testPeer) Address() (netip.Addr, error) { return netip.MustParseAddr("127.0.0.1"), nil }
 
 // twoHosts are two agents, and a server as far as moves need one: it has the one word of the other, and believes the
 // source.
@@ -81,7 +47,7 @@ func newTwoHosts(t *testing.T) *twoHosts {
 	for _, id := range []string{"a", "b"} {
 		f := newFarmhouse(t)
 		f.close()
-		f.peers = newTestPeer(t, ca, id)
+		f.peers = cloudtest.NewPeer(t, ca, id)
 		f.open()
 		h.at[id] = f
 	}
@@ -125,7 +91,7 @@ func (l *lonely) CancelMove(ctx context.Context, id string) error {
 }
 
 func (h *twoHosts) observed(id string) fleet.Observed {
-	vms, _ := h.at[id].agent.Observed()
+	vms, _ := h.at[id].agent.Cloud.Observed()
 	for _, o := range vms {
 		if o.ID == h.vm.ID {
 			return o
@@ -203,7 +169,7 @@ func (h *twoHosts) settled(id string) {
 			h.observed(other(id)).State == "" && h.at[id].does(h.vm) == hyper.Running &&
 			h.at[other(id)].does(h.vm) == hyper.Gone
 	})
-	left, err := os.ReadDir(h.at[other(id)].agent.disksDir())
+	left, err := os.ReadDir(h.at[other(id)].agent.machines.DisksDir())
 	if err != nil || len(left) > 0 {
 		h.Errorf("left on host %s: %v, %v", other(id), left, err)
 	}
@@ -226,7 +192,8 @@ func TestMove(t *testing.T) {
 	jobs := len(h.at["a"].guests.jobs[h.vm.ID])
 	h.order()
 	h.settled("b")
-	if r := h.at["b"].record(h.vm); r.In != nil || !r.Ran || r.Boot != bootID() || len(r.Plan.VCPUs) != 1 || jobs == 0 {
+	if r := h.at["b"].record(h.vm); r.In != nil || !r.Ran || r.Boot != machine.BootID() || len(r.Plan.VCPUs) != 1 ||
+		jobs == 0 {
 		t.Errorf("the record at the target: %+v", r)
 	}
 	h.order()
@@ -282,7 +249,7 @@ func TestMoveFails(t *testing.T) {
 	b.host.Observe = func(hyper.Machine) numa.Observed { return numa.Observed{} }
 	h.order()
 	h.serve(func() bool { return h.outcome == fleet.MoveFailed })
-	if code := codeOf(h.reason); code != string(CodeBadPins) {
+	if code := reasonCode(h.reason); code != string(machine.CodeBadPins) {
 		t.Errorf("pins are elsewhere at the target: %q", h.reason)
 	}
 	b.host.Observe = nil
@@ -290,7 +257,7 @@ func TestMoveFails(t *testing.T) {
 	b.agent.ledger.Drain(ledger.Drain{Reason: "other parameters of KVM"})
 	h.order()
 	h.serve(func() bool { return h.move != nil && h.move.Cancel })
-	if code := codeOf(h.reason); code != string(ledger.CodeHostDrained) {
+	if code := reasonCode(h.reason); code != string(ledger.CodeHostDrained) {
 		t.Errorf("the target is drained: %q", h.reason)
 	}
 	b.agent.ledger.Resume()
@@ -300,7 +267,7 @@ func TestMoveFails(t *testing.T) {
 	h.order()
 	h.move.Digest = "sha256:none"
 	h.serve(func() bool { return h.outcome == fleet.MoveFailed || h.move != nil && h.move.Cancel })
-	if code := codeOf(h.reason); code != string(farm.CodeNoImage) && code != string(CodeMoveCancelled) {
+	if code := reasonCode(h.reason); code != string(farm.CodeNoImage) && code != string(cloud.CodeMoveCancelled) {
 		t.Errorf("no image at the target: %q", h.reason)
 	}
 	h.vm.Image = "micro"
@@ -336,7 +303,7 @@ func TestMoveCancelled(t *testing.T) {
 			close(goOn)
 			h.at[side].host.Moving = nil
 			h.settled("a")
-			if code := codeOf(h.reason); code != string(CodeMoveCancelled) {
+			if code := reasonCode(h.reason); code != string(cloud.CodeMoveCancelled) {
 				t.Errorf("cancelled at %s: %q", step, h.reason)
 			}
 		}
@@ -403,6 +370,30 @@ func (h *twoHosts) killedOnTheWay(side string, call int, behind bool) bool {
 	return isDead()
 }
 
+// firstLine is how a source begins a connection.
+type firstLine struct{ Kind, Move, VM string }
+
+// send connects as a source does; its error is the other side's, or of the connection.
+func (l firstLine) send(p cloudtest.Peer, address string) error {
+	config, err := p.TLS()
+	if err != nil {
+		return err
+	}
+	c, err := tls.Dial("tcp", address, config)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := json.NewEncoder(c).Encode(l); err != nil {
+		return err
+	}
+	var answer struct{ Error *farm.Error }
+	if err := json.NewDecoder(c).Decode(&answer); err != nil || answer.Error == nil {
+		return err
+	}
+	return answer.Error
+}
+
 // TestMoveStrangers has others connect to a host that awaits a VM: another host of the fleet, another fleet's,
 // nobody's.
 func TestMoveStrangers(t *testing.T) {
@@ -430,29 +421,22 @@ func TestMoveStrangers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours := h.at["a"].peers.(testPeer)
+	ours := h.at["a"].peers.(cloudtest.Peer)
 	for name, c := range map[string]struct {
-		peer testPeer
-		open moveLine
+		peer cloudtest.Peer
+		open firstLine
 	}{
-		"another host":  {newTestPeer(t, ours.ca, "c"), moveLine{Kind: moveControl, Move: id, VM: h.vm.ID}},
-		"another fleet": {newTestPeer(t, otherCA, "a"), moveLine{Kind: moveControl, Move: id, VM: h.vm.ID}},
-		"another move":  {ours, moveLine{Kind: moveControl, Move: "x", VM: h.vm.ID}},
-		"another VM":    {ours, moveLine{Kind: moveControl, Move: id, VM: api.NewID()}},
-		"a word":        {ours, moveLine{Kind: moveVerdict, Move: id, VM: h.vm.ID}},
-		"no kind":       {ours, moveLine{Kind: "x", Move: id, VM: h.vm.ID}},
-		"long":          {ours, moveLine{Kind: "x", Move: string(make([]byte, maxMoveLine)), VM: h.vm.ID}},
+		"another host":  {cloudtest.NewPeer(t, ours.CA, "c"), firstLine{Kind: "control", Move: id, VM: h.vm.ID}},
+		"another fleet": {cloudtest.NewPeer(t, otherCA, "a"), firstLine{Kind: "control", Move: id, VM: h.vm.ID}},
+		"another move":  {ours, firstLine{Kind: "control", Move: "x", VM: h.vm.ID}},
+		"another VM":    {ours, firstLine{Kind: "control", Move: id, VM: api.NewID()}},
+		"a word":        {ours, firstLine{Kind: "verdict", Move: id, VM: h.vm.ID}},
+		"no kind":       {ours, firstLine{Kind: "x", Move: id, VM: h.vm.ID}},
+		"long":          {ours, firstLine{Kind: "x", Move: string(make([]byte, 4<<20)), VM: h.vm.ID}},
 	} {
-		a := &Agent{peers: c.peer, ctx: t.Context()}
-		conn, err := a.dialMove(t.Context(), moveOut{Host: "b", Name: "b", Address: address}, c.open)
-		if err == nil {
-			conn.Close()
+		if err := c.open.send(c.peer, address); err == nil {
 			t.Errorf("%s is let in", name)
 		}
-	}
-	if _, err := (&Agent{peers: ours, ctx: t.Context()}).dialMove(t.Context(),
-		moveOut{Host: "c", Name: "c", Address: address}, moveLine{}); err == nil {
-		t.Error("another host than the one that was named is believed")
 	}
 	raw, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
 	if err == nil {
@@ -469,47 +453,8 @@ func TestMoveStrangers(t *testing.T) {
 	}
 }
 
-// TestNextMove is what a move does next, as a table.
-func TestNextMove(t *testing.T) {
-	out := func(id, phase string, told bool) *moveOut { return &moveOut{ID: id, Phase: phase, Told: told} }
-	goes, at := &fleet.MoveOrder{ID: "1"}, &fleet.MoveOrder{ID: "1", Address: "x"}
-	cancel, comes := &fleet.MoveOrder{ID: "1", Cancel: true}, &fleet.MoveOrder{ID: "1", Come: true}
-	for i, c := range []struct {
-		r       fleetRecord
-		order   *fleet.MoveOrder
-		running bool
-		step    fleetStep
-		ok      bool
-	}{
-		{running: true},
-		{order: goes, running: true},
-		{order: at, running: true, step: stepSend, ok: true},
-		{order: goes, step: stepSend, ok: true},
-		{order: cancel, running: true, step: stepSend, ok: true},
-		{r: fleetRecord{Out: out("1", fleet.MoveFailed, false)}, order: at, running: true},
-		{r: fleetRecord{Out: out("0", fleet.MoveFailed, false)}, order: at, running: true, step: stepSend, ok: true},
-		{r: fleetRecord{Out: out("1", fleet.MoveCopying, false)}, order: at, running: true, step: stepUnmove, ok: true},
-		{r: fleetRecord{Out: out("1", fleet.MoveCopying, false)}, step: stepUnmove, ok: true},
-		{r: fleetRecord{Out: out("1", fleet.MoveGone, false)}, running: true, step: stepLeave, ok: true},
-		{r: fleetRecord{Out: out("1", fleet.MoveGone, true)}, running: true, step: stepLeave, ok: true},
-		{r: fleetRecord{Out: out("1", fleet.MoveGone, false)}, step: stepLeave, ok: true},
-		{r: fleetRecord{Out: out("1", fleet.MoveGone, true)}, ok: true},
-		{r: fleetRecord{Out: out("0", fleet.MoveGone, true)}, order: comes, step: stepDelete, ok: true},
-		{order: comes, step: stepReceive, ok: true},
-		{r: fleetRecord{Came: "1"}, order: comes, running: true},
-		{r: fleetRecord{In: &moveIn{ID: "1"}}, order: comes, step: stepReceive, ok: true},
-		{r: fleetRecord{In: &moveIn{ID: "1", Phase: inWhole}}, running: true, step: stepReceive, ok: true},
-		{r: fleetRecord{In: &moveIn{ID: "1", Phase: inCome}}, step: stepReceive, ok: true},
-		{r: fleetRecord{In: &moveIn{ID: "1", Phase: inFailed}}, order: comes, ok: true},
-		{r: fleetRecord{In: &moveIn{ID: "0", Phase: inFailed}}, order: comes, step: stepReceive, ok: true},
-	} {
-		c.r.Wanted.Move = c.order
-		if step, ok := c.r.nextMove(c.running); step != c.step || ok != c.ok {
-			t.Errorf("case %d: %q %v, want %q %v", i, step, ok, c.step, c.ok)
-		}
-		c.r.Wanted.Power = string(farm.PowerDeleted)
-		if step := c.r.next(c.running); step != stepDelete {
-			t.Errorf("case %d: wanted deleted, and next is %q", i, step)
-		}
-	}
+// reasonCode is the code that a reason begins with.
+func reasonCode(reason string) string {
+	code, _, _ := strings.Cut(reason, ": ")
+	return code
 }

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"io"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -13,60 +12,6 @@ import (
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/hyper"
 )
-
-// TestPace spends at several times: a burst, then so much a second, and no more than a burst after a rest.
-func TestPace(t *testing.T) {
-	p, now := pace{burst: 3, rate: 0.5}, time.Now()
-	for i := range 3 {
-		if w := p.wait(now); w != 0 {
-			t.Fatalf("waits %v for the %d. of a burst", w, i+1)
-		}
-		p.take(now, 1)
-	}
-	if w := p.wait(now); w <= 0 || w > 10*time.Millisecond {
-		t.Errorf("an empty pace waits %v for anything at all", w)
-	}
-	p.take(now, 1)
-	if w := p.wait(now); w < 2*time.Second || w > 2100*time.Millisecond {
-		t.Errorf("waits %v for what was taken in advance, not 2 s", w)
-	}
-	if w := p.wait(now.Add(p.wait(now))); w != 0 {
-		t.Errorf("has waited, and waits %v again", w)
-	}
-	p.wait(now.Add(time.Hour))
-	if p.left != 3 {
-		t.Errorf("%v are left after a rest, not a burst", p.left)
-	}
-}
-
-// TestSlowReader reads lines of every length no faster than the pace, and ends with its context while it waits.
-func TestSlowReader(t *testing.T) {
-	for name, text := range map[string]string{"empty lines": "\n", "short lines": "{\"phase\":\"ready\"}\n",
-		"no lines": strings.Repeat("x", 4096)} {
-		ctx, cancel := context.WithCancel(t.Context())
-		late := false
-		p := pace{burst: 64 << 10, rate: 1} // what comes after the burst would take hours
-		r := slowReader{io.LimitReader(endless(text), 64<<20), ctx, &p, func() { late = true; cancel() }}
-		n, err := io.Copy(io.Discard, r)
-		if most := int64(64<<10 + guestChunk); err == nil || !late || n > most {
-			t.Errorf("%s: %d bytes were read, at most %d may be; %v", name, n, most, err)
-		}
-		if lines := n / int64(len(text)); text[len(text)-1] == '\n' && lines > (64<<10)/lineCost+guestChunk {
-			t.Errorf("%s: %d lines were read", name, lines)
-		}
-		cancel()
-	}
-}
-
-// endless repeats a text.
-type endless string
-
-func (e endless) Read(b []byte) (n int, err error) {
-	for n < len(b) {
-		n += copy(b[n:], e)
-	}
-	return n, nil
-}
 
 // TestHostileGuest has the guest of a cloud VM come up, run and fail as often as it can write lines: it gets its job a
 // few times, and the server sees a few changes.
@@ -121,7 +66,7 @@ func TestHostileGuest(t *testing.T) {
 	f.want(w)
 	changes := 0
 	for over := false; !over; {
-		_, changed := f.agent.Observed()
+		_, changed := f.agent.Cloud.Observed()
 		select {
 		case <-changed:
 			changes++
@@ -137,8 +82,8 @@ func TestHostileGuest(t *testing.T) {
 	if most := 60 + 4*int(late); changes > most {
 		t.Errorf("the server has seen %d changes, want at most %d", changes, most)
 	}
-	v := f.agent.fleetByID(w.ID)
-	if view := v.view(admin); !strings.Contains(strings.Join(view.Applied.Warnings, " "), "read slowly") {
+	v := f.agent.Cloud.ByID(w.ID)
+	if view := v.View(true); !strings.Contains(strings.Join(view.Applied.Warnings, " "), "read slowly") {
 		t.Errorf("nobody sees that it floods: %q", view.Applied.Warnings)
 	}
 	w.Power = string(farm.PowerDeleted)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/cloud"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -15,7 +17,7 @@ import (
 func (f *farmhouse) vmsFor(c Caller) (vms []api.VM) {
 	f.Helper()
 	w := httptest.NewRecorder()
-	if err := f.agent.getVMs(w, httptest.NewRequest("GET", "/v1/vms", nil), c); err != nil {
+	if err := (routes{f.agent}).getVMs(w, httptest.NewRequest("GET", "/v1/vms", nil), c); err != nil {
 		f.Fatal(err)
 	}
 	if err := json.Unmarshal(w.Body.Bytes(), &vms); err != nil {
@@ -30,14 +32,14 @@ func TestConsoleIsRoots(t *testing.T) {
 	w := f.cloud()
 	f.want(w)
 	f.seesState(w, farm.VMRunning)
-	v := f.agent.fleetByID(w.ID)
+	v := f.agent.Cloud.ByID(w.ID)
 	const secret = "password: hunter2"
-	v.noteThat(reasonOf(&farm.Error{Code: CodeVMEnded,
-		Message: "the VM ended in a kernel panic (" + secret + "); the end of its console:\n  " + secret}))
+	v.NoteThat(string(cloud.CodeVMEnded) + ": " +
+		"the VM ended in a kernel panic (" + secret + "); the end of its console:\n  " + secret)
 	f.sees("the note", w, func(o fleet.Observed) bool { return strings.Contains(o.Reason, secret) })
 	other := Caller{UID: 4711}
 	seen := f.vmsFor(other)
-	if len(seen) != 1 || seen[0].Cloud.Reason != string(CodeVMEnded) {
+	if len(seen) != 1 || seen[0].Cloud.Reason != string(cloud.CodeVMEnded) {
 		t.Errorf("an ordinary account sees %+v", seen)
 	}
 	if text, _ := json.Marshal(seen); strings.Contains(string(text), "hunter2") {
@@ -45,18 +47,6 @@ func TestConsoleIsRoots(t *testing.T) {
 	}
 	if root := f.vmsFor(admin); len(root) != 1 || !strings.Contains(root[0].Cloud.Reason, secret) {
 		t.Errorf("root sees %+v", root)
-	}
-}
-
-// TestCodeOf keeps what a guest or a person wrote out of what everybody sees.
-func TestCodeOf(t *testing.T) {
-	for reason, want := range map[string]string{
-		"vm-ended: the VM ended; the end of its console:\n  x: y": "vm-ended", "": "", "its guest powered off": "",
-		"Oops: 0000": "", "vm-ended": "vm-ended",
-	} {
-		if got := codeOf(reason); got != want {
-			t.Errorf("codeOf(%q) = %q, want %q", reason, got, want)
-		}
 	}
 }
 
@@ -78,12 +68,12 @@ func TestPrivateVMs(t *testing.T) {
 	}
 	r := httptest.NewRequest("GET", "/v1/vms/"+w.ID, nil)
 	r.SetPathValue("vm", w.ID)
-	if err := f.agent.getVM(httptest.NewRecorder(), r, other); !farm.IsCode(err, farm.CodeNoVM) {
+	if err := (routes{f.agent}).getVM(httptest.NewRecorder(), r, other); !farm.IsCode(err, farm.CodeNoVM) {
 		t.Errorf("an ordinary account that knows its ID gets %v", err)
 	}
 	host := httptest.NewRecorder()
-	if err := f.agent.getHost(host, httptest.NewRequest("GET", "/v1/host", nil), other); err != nil ||
-		strings.Contains(host.Body.String(), w.Owner) || !strings.Contains(host.Body.String(), fleetName(w.ID)) {
+	if err := (routes{f.agent}).getHost(host, httptest.NewRequest("GET", "/v1/host", nil), other); err != nil ||
+		strings.Contains(host.Body.String(), w.Owner) || !strings.Contains(host.Body.String(), cloud.Name(w.ID)) {
 		t.Errorf("%v; the host's view names the owner: %s", err, host.Body)
 	}
 }
@@ -123,7 +113,7 @@ func TestPrivateRoutes(t *testing.T) {
 func (f *farmhouse) populate() map[string]string {
 	f.Helper()
 	if err := f.agent.writeClaim(&metalClaim{Claim: api.Claim{Key: "slurm/424242", CPUs: "0"},
-		Boot: bootID()}); err != nil {
+		Boot: machine.BootID()}); err != nil {
 		f.Fatal(err)
 	}
 	j := newJob(f.agent, api.NewID(), admin)
@@ -141,7 +131,7 @@ func (f *farmhouse) populate() map[string]string {
 func (f *farmhouse) readAll(c Caller, vm string) string {
 	f.Helper()
 	var all strings.Builder
-	for pattern, do := range f.agent.actions() {
+	for pattern, do := range (routes{f.agent}).actions() {
 		method, path, _ := strings.Cut(pattern, " ")
 		// the caller's own, and refused to others
 		if method != "GET" || path == "/v1/grant" || strings.HasSuffix(path, "/console") {

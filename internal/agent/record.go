@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/grange-project/grange/internal/agent/cloud"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -33,7 +35,7 @@ type record struct {
 	Judged  string        // digest of the job's request, which was allowed; "": an earlier release wrote the record
 	OneFS   bool          // the site's policy: binds show nothing that is mounted below them
 	Worker  *workerRecord // nil: the VM is a job's, or
-	Cloud   *cloudRecord  // the server's: it has no job
+	Cloud   *cloud.About  // the server's: it has no job
 }
 
 const recordVersion = 1
@@ -49,14 +51,6 @@ func decodeRecord(text []byte) (record, error) {
 		return r, fmt.Errorf("a record of version %d without VM or job", r.Version)
 	}
 	return r, nil
-}
-
-// holder names the VM to whoever finds its CPUs in use, with its user and command unless those are private.
-func (a *Agent) holder(name, user, command string) string {
-	if a.config().PrivateVMs {
-		return name
-	}
-	return fmt.Sprintf("%s (%s: %s)", name, user, command)
 }
 
 // taskRecord is what an agent keeps of one task of a batch job in its VM, over a restart: the VM's own record is that
@@ -75,10 +69,12 @@ type taskRecord struct {
 // tasksDir is below the directory of a VM's sockets.
 const tasksDir = "tasks"
 
-func (j *job) file(m *machine) string { return filepath.Join(m.sockets, tasksDir, j.id+".json") }
+func (j *job) file(m *machine.Machine) string {
+	return filepath.Join(m.Sockets, tasksDir, j.id+".json")
+}
 
 // writeFile keeps a task. A job that has its VM to itself is in the VM's record.
-func (j *job) writeFile(m *machine) error {
+func (j *job) writeFile(m *machine.Machine) error {
 	if j.vm.key == "" {
 		return nil
 	}
@@ -94,16 +90,16 @@ func (j *job) writeFile(m *machine) error {
 	return atomicfile.Write(path, text, 0o600)
 }
 
-func (j *job) removeFile(m *machine) {
+func (j *job) removeFile(m *machine.Machine) {
 	if err := os.Remove(j.file(m)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		j.log().Error("file of a task stays", "error", err)
 	}
 }
 
-// tasks are those that an earlier agent kept of a machine; none where the machine has one job, or none of its tasks had
-// been told that it will start.
-func (m *machine) tasks() ([]taskRecord, error) {
-	paths, err := filepath.Glob(filepath.Join(m.sockets, tasksDir, "*.json"))
+// tasksOf are those that an earlier agent kept of a machine; none where the machine has one job, or none of its tasks
+// had been told that it will start.
+func tasksOf(m *machine.Machine) ([]taskRecord, error) {
+	paths, err := filepath.Glob(filepath.Join(m.Sockets, tasksDir, "*.json"))
 	if err != nil {
 		return nil, err
 	}
@@ -120,4 +116,16 @@ func (m *machine) tasks() ([]taskRecord, error) {
 		found = append(found, t)
 	}
 	return found, nil
+}
+
+// encodeCloud is the record of a cloud VM's machine.
+func encodeCloud(c cloud.Carried) ([]byte, error) {
+	return record{Version: recordVersion, VM: c.ID, Name: c.Name, Created: c.Created, Image: c.Image, Digest: c.Digest,
+		Shape: c.Shape, Plan: c.Plan, User: c.Owner, Cloud: &c.About}.encode()
+}
+
+// carried is such a record as encodeCloud has it.
+func (r record) carried() cloud.Carried {
+	return cloud.Carried{ID: r.VM, Name: r.Name, Created: r.Created, Image: r.Image, Digest: r.Digest, Shape: r.Shape,
+		Plan: r.Plan, About: *r.Cloud}
 }

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/cloud"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/hyper"
 )
 
@@ -25,7 +26,7 @@ func (a *Agent) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.loadFleet()
+	a.Cloud.Load(a.ctx)
 	known := map[string]bool{}
 	slices.SortFunc(found, func(x, y hyper.Found) int { return attemptOf(y) - attemptOf(x) })
 	for _, f := range found {
@@ -58,13 +59,10 @@ func (a *Agent) takeOver(ctx context.Context, f hyper.Found) (name string, ok bo
 		return f.Name, true
 	}
 	if r.Cloud != nil {
-		return r.Name, a.takeOverFleet(ctx, f, r)
+		return r.Name, a.Cloud.TakeOver(ctx, f, r.carried())
 	}
-	m := a.newMachine(r.VM, r.Name)
-	text, err := os.ReadFile(m.path(appliedFile))
-	if err == nil {
-		err = json.Unmarshal(text, &m.applied)
-	}
+	m := a.machines.New(r.VM, r.Name)
+	err = m.ReadApplied()
 	if other := a.vmMadeFor(r.Job); err != nil || other != nil {
 		a.log.Info("vm goes: it never ran, or its job has a later one", "vm", r.Name)
 		if err := a.hyper.Stop(ctx, r.VM); err != nil {
@@ -73,16 +71,16 @@ func (a *Agent) takeOver(ctx context.Context, f hyper.Found) (name string, ok bo
 		}
 		return "", false
 	}
-	m.made = true
-	m.checked.Store(true)
-	m.applied.PID, m.applied.Started = f.PID, f.Started
+	m.Made = true
+	m.Checked.Store(true)
+	m.Applied.PID, m.Applied.Started = f.PID, f.Started
 	a.takeOverJobs(r, m, f.State)
 	return r.Name, true
 }
 
 // takeOverJobs goes on with a VM and the jobs in it.
-func (a *Agent) takeOverJobs(r record, m *machine, state hyper.State) {
-	tasks, err := m.tasks()
+func (a *Agent) takeOverJobs(r record, m *machine.Machine, state hyper.State) {
+	tasks, err := tasksOf(m)
 	if err != nil {
 		a.log.Error("tasks of a vm cannot be read; they end", "vm", r.Name, "error", err)
 	}
@@ -94,11 +92,11 @@ func (a *Agent) takeOverJobs(r record, m *machine, state hyper.State) {
 	first.record = r
 	v := newVM(first)
 	v.machine, v.defined, v.up = m, true, true
-	v.power.takeOver(m, state)
+	v.power.TakeOver(m, state)
 	v.follow(m)
 	a.ledger.SetBatchJob(v.id, v.key)
-	a.ledger.SetCharge(v.id, v.charge(a.imageOf(r.Digest)))
-	a.ledger.Adopt(v.id, a.holder(r.Name, r.User, r.Command), r.Plan)
+	a.ledger.SetCharge(v.id, v.charge(a.machines.ImageOf(r.Digest)))
+	a.ledger.Adopt(v.id, a.machines.Holder(r.Name, r.User, r.Command), r.Plan)
 	var jobs []*job
 	for _, t := range tasks {
 		j := newJob(a, t.Job, t.Caller)
@@ -109,7 +107,7 @@ func (a *Agent) takeOverJobs(r record, m *machine, state hyper.State) {
 		if t.Port < len(v.ports) {
 			v.ports[t.Port], j.port = j, t.Port
 		}
-		m.control.know(j.id)
+		m.Control.Know(j.id)
 		v.enter(j)
 		if r.Worker != nil {
 			j.request = workerJobRequest(r)
@@ -124,7 +122,7 @@ func (a *Agent) takeOverJobs(r record, m *machine, state hyper.State) {
 		a.live[j.id] = j
 	}
 	a.mu.Unlock()
-	m.watch()
+	m.Watch()
 	a.jobs.Go(v.followBeats)
 	a.jobs.Go(v.end)
 	for _, j := range jobs {
@@ -169,10 +167,10 @@ func (a *Agent) removeOldLogs(now time.Time) {
 	for _, v := range a.all() {
 		live[v.recordNow().Name+".log"] = true
 	}
-	for _, v := range a.allFleet() {
-		live[v.name+".log"] = true
+	for _, v := range a.Cloud.All() {
+		live[v.Name+".log"] = true
 	}
-	logs, _ := filepath.Glob(filepath.Join(a.config().LibvirtLogs, vmPrefix+"*.log"))
+	logs, _ := filepath.Glob(filepath.Join(a.config().LibvirtLogs, machine.NamePrefix+"*.log"))
 	for _, path := range logs {
 		info, err := os.Stat(path)
 		if err != nil || live[filepath.Base(path)] || now.Sub(info.ModTime()) < logAge {
@@ -193,7 +191,7 @@ func (a *Agent) removeStrays(known map[string]bool) {
 			a.log.Error("list vms", "error", err)
 		}
 		for _, e := range entries {
-			if known[e.Name()] || keptFleet(filepath.Join(dir, e.Name())) {
+			if known[e.Name()] || cloud.Keeps(filepath.Join(dir, e.Name())) {
 				continue
 			}
 			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {

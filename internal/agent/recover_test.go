@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/grange-project/grange/internal/agent/cloud"
 	"github.com/grange-project/grange/internal/config"
 )
 
@@ -21,7 +22,8 @@ func TestOldLogsGo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a := &Agent{cfg: config.Agent{LibvirtLogs: dir}, vms: map[string]*vm{"j": {record: record{Name: "grange-live"}}}}
+	a := &Agent{cfg: config.Agent{LibvirtLogs: dir}, vms: map[string]*vm{"j": {record: record{Name: "grange-live"}}},
+		Cloud: cloud.New(cloud.Options{})}
 	a.removeOldLogs(now)
 	for name, stays := range map[string]bool{"grange-old.log": false, "grange-new.log": true, "grange-live.log": true,
 		"other.log": true} {

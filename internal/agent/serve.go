@@ -18,10 +18,13 @@ import (
 // connKey is where net/http keeps the connection for us; callerOf takes it out at the edge and passes a Caller on.
 type connKey struct{}
 
+// routes are what the agent's socket serves. They see all of the agent, which knows none of them.
+type routes struct{ *Agent }
+
 // action is one route: it knows its caller, and its error becomes a Problem.
 type action func(w http.ResponseWriter, r *http.Request, c Caller) error
 
-func (a *Agent) routes() http.Handler {
+func (a routes) handler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, do := range a.actions() {
 		mux.HandleFunc(pattern, a.edge(do))
@@ -30,7 +33,7 @@ func (a *Agent) routes() http.Handler {
 }
 
 // actions are all that the socket serves.
-func (a *Agent) actions() map[string]action {
+func (a routes) actions() map[string]action {
 	return map[string]action{
 		"POST /v1/jobs":              a.postJob,
 		"POST /v1/jobs/{id}/done":    a.postDone,
@@ -60,7 +63,7 @@ func (a *Agent) actions() map[string]action {
 }
 
 // edge finds out who calls and turns errors into problems.
-func (a *Agent) edge(do action) http.HandlerFunc {
+func (a routes) edge(do action) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		conn, _ := r.Context().Value(connKey{}).(*connection)
 		c, err := callerOf(conn)
@@ -101,7 +104,7 @@ func (a *Agent) listen() error {
 	}
 	defer os.Remove(c.Socket) // which closing the listener does by the first name only
 	server := &http.Server{
-		Handler:           a.routes(),
+		Handler:           routes{a}.handler(),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       10 * time.Second,
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
@@ -144,7 +147,7 @@ func lines[T any](w http.ResponseWriter) func(T) error {
 
 // postJob makes a job, or joins the one with this ID, and tells what happens until the job is over. The open connection
 // is the caller's claim on its VM: when the last one closes, the VM goes.
-func (a *Agent) postJob(w http.ResponseWriter, r *http.Request, c Caller) error {
+func (a routes) postJob(w http.ResponseWriter, r *http.Request, c Caller) error {
 	var request api.JobRequest
 	if err := a.decode(w, r, c, &request); err != nil {
 		return err
@@ -171,7 +174,7 @@ func (a *Agent) postJob(w http.ResponseWriter, r *http.Request, c Caller) error 
 		a.jobs.Go(j.run)
 	}
 	if request.Beats {
-		j.vm.power.expect()
+		j.vm.power.Expect()
 	}
 	defer j.callerLeft()
 	j.follow(r.Context(), lines[api.JobEvent](w))
@@ -207,7 +210,7 @@ func notYours(what string) error {
 }
 
 // postDone gives the VM back, and answers when it is gone.
-func (a *Agent) postDone(w http.ResponseWriter, r *http.Request, c Caller) error {
+func (a routes) postDone(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if err := a.awaitKnown(r.Context(), nil); err != nil {
 		return err
 	}
@@ -230,9 +233,19 @@ func (a *Agent) postDone(w http.ResponseWriter, r *http.Request, c Caller) error
 	return answer(w, api.JobEnd{Phases: j.clean})
 }
 
-func (a *Agent) getConsole(w http.ResponseWriter, r *http.Request, c Caller) error {
-	if v := a.fleetLookUp(r.PathValue("vm")); v != nil {
-		return v.getConsole(w, r, c)
+func (a routes) getConsole(w http.ResponseWriter, r *http.Request, c Caller) error {
+	once := r.URL.Query().Get("follow") != "true"
+	control := http.NewResponseController(w)
+	flush := func() { control.Flush() }
+	if v := a.Cloud.LookUp(r.PathValue("vm")); v != nil { // root alone may: the VM's owner asks the server
+		if !a.maySee(c, nobody) {
+			return noVM(r.PathValue("vm"))
+		}
+		if !c.admin() {
+			return notYours("VM " + v.Name)
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		return v.Console(r.Context(), w, flush, once)
 	}
 	v, err := a.find(r.PathValue("vm"), c)
 	if err != nil {
@@ -244,19 +257,18 @@ func (a *Agent) getConsole(w http.ResponseWriter, r *http.Request, c Caller) err
 			Message: v.recordNow().Name + " has no console yet", Hint: "try again in a moment"}
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	control := http.NewResponseController(w)
-	return m.console.follow(r.Context(), w, func() { control.Flush() }, r.URL.Query().Get("follow") != "true")
+	return m.Console.Follow(r.Context(), w, flush, once)
 }
 
-func (a *Agent) postSuspend(w http.ResponseWriter, r *http.Request, c Caller) error {
+func (a routes) postSuspend(w http.ResponseWriter, r *http.Request, c Caller) error {
 	return a.pause(w, r, c, true)
 }
 
-func (a *Agent) postResume(w http.ResponseWriter, r *http.Request, c Caller) error {
+func (a routes) postResume(w http.ResponseWriter, r *http.Request, c Caller) error {
 	return a.pause(w, r, c, false)
 }
 
-func (a *Agent) pause(w http.ResponseWriter, r *http.Request, c Caller, suspend bool) error {
+func (a routes) pause(w http.ResponseWriter, r *http.Request, c Caller, suspend bool) error {
 	v, err := a.find(r.PathValue("vm"), c)
 	if err == nil {
 		err = v.pause(r.Context(), suspend)
@@ -267,7 +279,7 @@ func (a *Agent) pause(w http.ResponseWriter, r *http.Request, c Caller, suspend 
 	return answer(w, v.view(nil))
 }
 
-func (a *Agent) deleteVM(w http.ResponseWriter, r *http.Request, c Caller) error {
+func (a routes) deleteVM(w http.ResponseWriter, r *http.Request, c Caller) error {
 	v, err := a.find(r.PathValue("vm"), c)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/journal"
 )
 
 // An agent serves at once, and learns behind that what runs on its host: its hypervisor may hang, refuse, or take
@@ -28,13 +29,13 @@ func (a *Agent) takeOverHost() error {
 		return err
 	}
 	err := a.persist(func() (err error) {
-		a.uid, a.gid, err = a.hyper.QEMUOwner(a.ctx)
+		a.machines.UID, a.machines.GID, err = a.hyper.QEMUOwner(a.ctx)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if a.disks, err = disk.Open(a.disksDir()); err != nil {
+	if a.machines.Disks, err = disk.Open(a.machines.DisksDir()); err != nil {
 		return err
 	}
 	a.jobs.Go(a.housekeep)
@@ -42,8 +43,9 @@ func (a *Agent) takeOverHost() error {
 	a.jobs.Go(a.watchDisks)
 	a.jobs.Go(a.serveAfterMetal)
 	a.jobs.Go(a.heal)
-	a.jobs.Go(a.serveMetadata)
-	a.beginFleet()
+	a.jobs.Go(a.Cloud.ServeMetadata)
+	a.followEvents()
+	a.Cloud.Begin()
 	return nil
 }
 
@@ -65,7 +67,7 @@ func (a *Agent) persist(ask func() error) error {
 // isKnown reports whether it is known what runs on the host.
 func (a *Agent) isKnown() bool {
 	select {
-	case <-a.fleet.recovered:
+	case <-a.Cloud.Recovered():
 		return true
 	default:
 		return false
@@ -88,7 +90,7 @@ func (a *Agent) awaitKnown(ctx context.Context, told func(why string)) error {
 	defer tick.Stop()
 	for {
 		select {
-		case <-a.fleet.recovered:
+		case <-a.Cloud.Recovered():
 			return nil
 		case <-tick.C:
 		case <-a.ctx.Done():
@@ -105,7 +107,7 @@ func (a *Agent) awaitKnown(ctx context.Context, told func(why string)) error {
 }
 
 // known has a request wait a moment for it to be known what runs on the host.
-func (a *Agent) known(do action) action {
+func (a routes) known(do action) action {
 	return func(w http.ResponseWriter, r *http.Request, c Caller) error {
 		ctx, cancel := context.WithTimeout(r.Context(), knownWithin)
 		defer cancel()
@@ -118,7 +120,7 @@ func (a *Agent) known(do action) action {
 
 // awaitTurn has a job wait until it is known what runs on the host, telling its caller why. sent reports whether the
 // answer has begun: then an error is the caller's as an event.
-func (a *Agent) awaitTurn(w http.ResponseWriter, r *http.Request, request *api.JobRequest) (sent bool, err error) {
+func (a routes) awaitTurn(w http.ResponseWriter, r *http.Request, request *api.JobRequest) (sent bool, err error) {
 	ctx, cancel := r.Context(), func() {}
 	switch {
 	case request.NoWait:
@@ -148,7 +150,7 @@ func refuse(w http.ResponseWriter, request *api.JobRequest, err error) error {
 
 // sweep ends what a hypervisor that died left half made. It may wait long for the hypervisor, and nobody waits for it.
 func (a *Agent) sweep() {
-	var faults repeated
+	var faults journal.Repeated
 	tick := time.NewTicker(housekeepEvery)
 	defer tick.Stop()
 	for {
@@ -161,7 +163,7 @@ func (a *Agent) sweep() {
 		if farm.IsCode(err, hyper.CodeAway) || a.ctx.Err() != nil {
 			continue
 		}
-		faults.log(a.log, "sweep", err)
+		faults.Log(a.log, "sweep", err)
 	}
 }
 
@@ -226,4 +228,23 @@ func daemonView(d hyper.Daemon) api.Hypervisor {
 			Attempts: s.Attempts})
 	}
 	return v
+}
+
+// followEvents takes what the hypervisor says of machines by itself to those who have them.
+func (a *Agent) followEvents() {
+	events := a.hyper.Events(a.ctx)
+	a.jobs.Go(func() {
+		for e := range events {
+			switch {
+			case e.NoSpace:
+				a.jobs.Go(func() { a.noSpace(e.ID) })
+			case e.Watchdog:
+				a.jobs.Go(func() { a.watchdog(e.ID) })
+			case e.Rebooted:
+				a.jobs.Go(func() { a.rebooted(e.ID) })
+			default:
+				a.Cloud.Ended(e.ID, e.End)
+			}
+		}
+	})
 }

@@ -1,20 +1,10 @@
 package agent
 
 import (
-	"context"
-
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/usernet"
 )
-
-// fence keeps a machine with the network user from the host's own addresses, before its first instruction. The fake has
-// no process, and no network. Errors: farm.CodeNoUserNetwork.
-func (a *Agent) fence(ctx context.Context, pid int, n farm.Network) error {
-	if n != farm.NetworkUser || pid == 0 {
-		return nil
-	}
-	return usernet.Fence(ctx, pid, a.config().VMUIDs, a.config().UserNetwork.Allow)
-}
 
 // fenceAgain has the rules for all machines that run: of an earlier agent, or of a host whose rules somebody has
 // flushed. One of the machines in each place is enough.
@@ -29,7 +19,7 @@ func (a *Agent) fenceAgain() {
 			continue
 		}
 		fenced[place] = true
-		if err := a.fence(a.ctx, pid, farm.NetworkUser); err != nil && a.ctx.Err() == nil {
+		if err := a.machines.Fence(a.ctx, pid, farm.NetworkUser); err != nil && a.ctx.Err() == nil {
 			a.log.Error("a vm with the network user can reach this host", "vm", name, "error", err)
 		}
 	}
@@ -38,9 +28,9 @@ func (a *Agent) fenceAgain() {
 // userNetworks are the processes of machines with the network user, and their names.
 func (a *Agent) userNetworks() map[int]string {
 	all := map[int]string{}
-	add := func(m *machine, n farm.Network) {
-		if m != nil && n == farm.NetworkUser && m.applied.PID != 0 {
-			all[m.applied.PID] = m.name
+	add := func(m *machine.Machine, n farm.Network) {
+		if m != nil && n == farm.NetworkUser && m.Applied.PID != 0 {
+			all[m.Applied.PID] = m.Name
 		}
 	}
 	for _, v := range a.all() {
@@ -48,10 +38,8 @@ func (a *Agent) userNetworks() map[int]string {
 		add(v.machine, v.record.Shape.Network)
 		v.mu.Unlock()
 	}
-	for _, v := range a.allFleet() {
-		v.mu.Lock()
-		add(v.machine, v.record.Shape.Network)
-		v.mu.Unlock()
+	for _, v := range a.Cloud.All() {
+		add(v.Current(), v.Network())
 	}
 	return all
 }

@@ -12,8 +12,12 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/cloud"
+	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/names"
 )
 
 func needsRoot(t *testing.T) {
@@ -25,7 +29,7 @@ func needsRoot(t *testing.T) {
 // ownerOf is whom the scratch disk of a VM belongs to.
 func (f *farmhouse) ownerOf(name string) uint32 {
 	f.Helper()
-	info, err := os.Stat(filepath.Join(f.agent.disksDir(), name, "scratch.raw"))
+	info, err := os.Stat(filepath.Join(f.agent.machines.DisksDir(), name, "scratch.raw"))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -62,26 +66,26 @@ func TestUsersOfVMs(t *testing.T) {
 	w, other := f.cloud(), f.cloud()
 	f.want(w)
 	f.seesState(w, farm.VMRunning)
-	is(f.ownerOf(fleetName(w.ID)))
+	is(f.ownerOf(cloud.Name(w.ID)))
 	first.done()
 	f.close()
 	f.open()
-	if owner := f.ownerOf(fleetName(w.ID)); !seen[owner] {
+	if owner := f.ownerOf(cloud.Name(w.ID)); !seen[owner] {
 		t.Errorf("a VM that runs has lost its disk to user %d", owner)
 	}
-	had := f.ownerOf(fleetName(w.ID))
+	had := f.ownerOf(cloud.Name(w.ID))
 	f.agent.mu.Lock()
 	f.agent.cfg.VMUIDs = farm.UIDs{First: had, Last: had + 1}
 	f.agent.mu.Unlock()
 	f.want(w, other)
 	f.seesState(other, farm.VMRunning)
-	if f.ownerOf(fleetName(other.ID)) == f.ownerOf(fleetName(w.ID)) {
+	if f.ownerOf(cloud.Name(other.ID)) == f.ownerOf(cloud.Name(w.ID)) {
 		t.Error("an agent that was restarted gives a user to a second VM")
 	}
 	w.Power = string(farm.PowerOff)
 	f.want(w, other)
 	f.seesState(w, farm.VMStopped)
-	if owner := f.ownerOf(fleetName(w.ID)); owner != 0 {
+	if owner := f.ownerOf(cloud.Name(w.ID)); owner != 0 {
 		t.Errorf("the disk of a VM that is stopped is user %d's", owner)
 	}
 }
@@ -94,13 +98,13 @@ func TestEndedUnseen(t *testing.T) {
 	f.want(w)
 	f.seesState(w, farm.VMRunning)
 	f.close()
-	if owner := f.ownerOf(fleetName(w.ID)); owner == 0 {
+	if owner := f.ownerOf(cloud.Name(w.ID)); owner == 0 {
 		t.Fatal("no user has the disk")
 	}
 	f.host.PowerOff(w.ID)
 	f.open()
-	for _, v := range f.agent.allFleet() {
-		if owner := f.ownerOf(v.name); v.current() == nil && owner != 0 {
+	for _, v := range f.agent.Cloud.All() {
+		if owner := f.ownerOf(v.Name); v.Current() == nil && owner != 0 {
 			t.Errorf("the disk is still user %d's", owner)
 		}
 	}
@@ -118,30 +122,31 @@ func TestNoUserLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	if _, err := f.agent.disks.Scratch(t.Context(), "grange-left", 16*farm.MiB); err != nil {
+	if _, err := f.agent.machines.Disks.Scratch(t.Context(), "grange-left", 16*farm.MiB); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.agent.disks.Give("grange-left", first+1, first+1); err != nil {
+	if err := f.agent.machines.Disks.Give("grange-left", first+1, first+1); err != nil {
 		t.Fatal(err)
 	}
 	f.agent.mu.Lock()
 	f.agent.cfg.VMUIDs = farm.UIDs{First: first, Last: first + 2}
 	f.agent.mu.Unlock()
-	u, err := f.agent.takeUser(t.Context(), "grange-a", 0)
-	if err != nil || u.own != first+2 || u.uid != first+2 || u.group == 0 {
+	u, err := f.agent.machines.TakeUser(t.Context(), "grange-a", 0)
+	if err != nil || u.Own != first+2 || u.UID != first+2 || u.Group == 0 {
 		t.Fatalf("%+v, %v", u, err)
 	}
 	task := f.mustAsk(f.caller(""), api.JobRequest{})
-	if why := task.failed(); !strings.Contains(why, string(CodeNoVMUID)) &&
+	if why := task.failed(); !strings.Contains(why, string(machine.CodeNoVMUID)) &&
 		!strings.Contains(why, "user IDs of VMs") {
 		t.Errorf("a job without a user: %s", why)
 	}
-	_, err = f.agent.takeUser(t.Context(), "grange-b", 0)
-	if !farm.IsCode(err, CodeNoVMUID) || blameFor(err) != breaker.Nobody || worthAnotherTry(err) {
+	_, err = f.agent.machines.TakeUser(t.Context(), "grange-b", 0)
+	if !farm.IsCode(err, machine.CodeNoVMUID) || machine.BlameFor(err) != breaker.Nobody ||
+		machine.WorthAnotherTry(err) {
 		t.Errorf("%v", err)
 	}
-	f.agent.returnUser("grange-a")
-	if _, err = f.agent.takeUser(t.Context(), "grange-b", 0); err != nil {
+	f.agent.machines.ReturnUser("grange-a")
+	if _, err = f.agent.machines.TakeUser(t.Context(), "grange-b", 0); err != nil {
 		t.Error(err)
 	}
 }
@@ -149,62 +154,46 @@ func TestNoUserLeft(t *testing.T) {
 // TestUsersOfOthers: where the range is not the VMs' alone none starts, and the host says why.
 func TestUsersOfOthers(t *testing.T) {
 	f := newFarmhouse(t)
-	<-f.agent.users.checked
-	f.agent.users.wrong = &farm.Error{Kind: farm.Unavailable, Code: farm.CodeUIDsTaken, Message: "they are alice's"}
+	f.close()
+	f.names = names.New(func(_ context.Context, c program.Call) ([]byte, error) {
+		return fmt.Appendf(nil, "alice:x:%s:0::/:/bin/sh\n", c.Args[1]), nil
+	})
+	f.open()
 	w := f.cloud()
 	f.want(w)
 	f.sees("a reason", w, func(o fleet.Observed) bool {
 		return strings.HasPrefix(o.Reason,
 			string(farm.CodeUIDsTaken))
 	})
-	if text := f.agent.usersWarning(); !strings.Contains(text, "alice") {
+	if text := f.agent.machines.UsersWarning(); !strings.Contains(text, "alice") {
 		t.Errorf("the host says %q", text)
 	}
 	if f.machines() != 0 {
 		t.Error("a VM runs")
 	}
-	_, err := f.agent.takeUser(t.Context(), "x", 0)
-	if blameFor(err) != breaker.TheHost {
+	_, err := f.agent.machines.TakeUser(t.Context(), "x", 0)
+	if machine.BlameFor(err) != breaker.TheHost {
 		t.Errorf("%v is not the host's fault", err)
 	}
 }
 
 // closedHost lets no user of a VM open what QEMU needs.
-type closedHost struct{ hypervisor }
+type closedHost struct{ machine.Hypervisor }
 
 func (closedHost) OwnGroup(_ context.Context, _, tracked uint32) (uint32, string, error) {
 	return 0, fmt.Sprintf("closed to group %d", tracked), nil
 }
 
-// TestSharedUser: where it cannot be VMs run as QEMU's own user, and the host says so; also where the site has it so.
+// TestSharedUser: where it cannot be VMs run as QEMU's own user, and the host says so.
 func TestSharedUser(t *testing.T) {
 	f := newFarmhouse(t)
-	f.agent.hyper = closedHost{f.agent.hyper}
-	u, err := f.agent.takeUser(t.Context(), "grange-a", 20017)
-	if want := (user{uid: os.Getuid(), gid: os.Getgid(), group: 20017}); err != nil || u != want {
-		t.Errorf("%+v, %v", u, err)
-	}
-	if text := f.agent.usersWarning(); text != "" {
-		t.Errorf("a batch system's group is no fault of the host's: %q", text)
-	}
+	f.agent.machines.Hyper = closedHost{f.agent.hyper}
 	task := f.mustAsk(f.caller(""), api.JobRequest{})
 	task.until(api.EventRunning)
 	if uid := task.job.vm.view(nil).Applied.QEMUUID; uid != 0 {
 		t.Errorf("the VM has user %d", uid)
 	}
-	if text := f.agent.usersWarning(); !strings.Contains(text, "closed to group 0") {
-		t.Errorf("the host says %q", text)
-	}
-	if len(f.agent.users.given) != 0 {
-		t.Errorf("users are kept for nobody: %v", f.agent.users.given)
-	}
-	f.agent.mu.Lock()
-	f.agent.cfg.VMUIDs = farm.UIDs{}
-	f.agent.mu.Unlock()
-	if u, err := f.agent.takeUser(t.Context(), "grange-b", 0); err != nil || u.own != 0 || u.uid != os.Getuid() {
-		t.Errorf("%+v, %v", u, err)
-	}
-	if text := f.agent.usersWarning(); !strings.Contains(text, "vm_uids is not set") {
+	if text := f.agent.machines.UsersWarning(); !strings.Contains(text, "closed to group 0") {
 		t.Errorf("the host says %q", text)
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
@@ -18,9 +18,9 @@ import (
 )
 
 // find looks a VM up by name, or by the start of its ID or of a job's in it, for an action that only its owner may do.
-func (a *Agent) find(ref string, c Caller) (*vm, error) {
-	if v := a.fleetLookUp(ref); v != nil && a.maySee(c, nobody) {
-		return nil, v.serversOwn()
+func (a routes) find(ref string, c Caller) (*vm, error) {
+	if v := a.Cloud.LookUp(ref); v != nil && a.maySee(c, nobody) {
+		return nil, v.ServersOwn()
 	}
 	v, err := a.lookUp(ref)
 	if err != nil {
@@ -87,40 +87,18 @@ func (v *vm) viewLocked(j *job) *api.VM {
 	}
 	out.OneFilesystem = j != nil && j.record.OneFS
 	if m := v.machine; m != nil {
-		out.JobPort = m.path(guest.JobPort(0))
+		out.JobPort = m.Path(guest.JobPort(0))
 		if j != nil && j.port >= 0 {
-			out.Job, out.JobPort = j.id, m.path(guest.JobPort(j.port))
+			out.Job, out.JobPort = j.id, m.Path(guest.JobPort(j.port))
 		}
-		m.show(out, r.Shape)
+		m.Show(out, r.Shape)
 	}
 	return out
 }
 
-// show adds to a view of the VM how its machine is.
-func (m *machine) show(out *api.VM, s farm.Shape) {
-	out.Applied = m.appliedView(s)
-	out.Guest = m.sight.view()
-	m.pulse.show(out)
-	out.FloodWaits = m.control.flood.count()
-	if since, on := m.control.flood.goesOn(time.Now()); on {
-		out.Flooding = &since
-	}
-}
-
-func (m *machine) appliedView(s farm.Shape) api.Applied {
-	x := m.applied
-	if m.control.flood.count() > 0 {
-		x.Warnings = append(slices.Clone(x.Warnings),
-			"its guest has sent more to the agent than a guest may, and is read slowly")
-	}
-	return api.Applied{Accelerator: x.Accelerator, CPUMode: x.CPUMode, CPUModel: x.CPUModel, Cache: x.Cache, IO: x.IO,
-		Purpose: s.Purpose.String(), Emulated: x.Emulated, QEMUUID: x.UID, Confinement: x.Confinement,
-		Warnings: x.Warnings}
-}
-
 func (v *vm) stateLocked() string {
 	running := func(j *job) bool { return !j.isEnded() || !j.record.Keep }
-	stopped := v.power.now()
+	stopped := v.power.Now()
 	switch {
 	case v.record.Plan.VCPUs == nil:
 		return "waiting"
@@ -130,15 +108,13 @@ func (v *vm) stateLocked() string {
 		return "suspended (caller stopped)"
 	case len(v.jobs) > 0 && !slices.ContainsFunc(v.jobs, running):
 		return "kept"
-	case v.machine == nil, v.machine.control.phase() == "":
+	case v.machine == nil, v.machine.Control.Phase() == "":
 		return "starting"
-	case v.machine.pulse.isUnresponsive():
-		return stateUnresponsive
+	case v.machine.Pulse.IsUnresponsive():
+		return machine.StateUnresponsive
 	}
 	return "running"
 }
-
-const stateUnresponsive = "running (unresponsive)"
 
 func exitOf(e *guest.Exit) *api.Exit {
 	return &api.Exit{Code: e.Code, Signal: e.Signal, User: e.User, System: e.System, MaxRSS: e.MaxRSS,
@@ -146,16 +122,16 @@ func exitOf(e *guest.Exit) *api.Exit {
 }
 
 // getVMs lists the VMs that the caller may see.
-func (a *Agent) getVMs(w http.ResponseWriter, _ *http.Request, c Caller) error {
+func (a routes) getVMs(w http.ResponseWriter, _ *http.Request, c Caller) error {
 	vms := []*api.VM{}
 	for _, v := range a.all() {
 		if a.maySee(c, v.uid) {
 			vms = append(vms, v.view(nil))
 		}
 	}
-	for _, v := range a.allFleet() {
+	for _, v := range a.Cloud.All() {
 		if a.maySee(c, nobody) {
-			vms = append(vms, v.view(c))
+			vms = append(vms, v.View(c.admin()))
 		}
 	}
 	slices.SortFunc(vms, func(x, y *api.VM) int { return x.Created.Compare(y.Created) })
@@ -163,13 +139,13 @@ func (a *Agent) getVMs(w http.ResponseWriter, _ *http.Request, c Caller) error {
 }
 
 // getVM shows one. A VM that the caller may not see is as one that is not there.
-func (a *Agent) getVM(w http.ResponseWriter, r *http.Request, c Caller) error {
+func (a routes) getVM(w http.ResponseWriter, r *http.Request, c Caller) error {
 	ref := r.PathValue("vm")
-	if v := a.fleetLookUp(ref); v != nil {
+	if v := a.Cloud.LookUp(ref); v != nil {
 		if !a.maySee(c, nobody) {
 			return noVM(ref)
 		}
-		return answer(w, v.view(c))
+		return answer(w, v.View(c.admin()))
 	}
 	v, err := a.lookUp(ref)
 	if err != nil {
@@ -195,13 +171,13 @@ func noVM(ref string) error {
 		Hint:    "`grange vm list` shows them; it may have ended"}
 }
 
-func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) error {
+func (a routes) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) error {
 	room, holders, waiting := a.ledger.View()
 	c := a.config()
 	v := wire.Topology(grantable(room))
 	h := api.Host{Version: a.version, Accelerator: a.accelerator(), Reserved: c.ReservedCPUs.String(),
 		Free: room.Free.String(), CPU: v.CPU, Sockets: v.Sockets, Cores: v.Cores, Nodes: v.Nodes, L3: v.L3,
-		Distance: v.Distance, Holders: map[string]string{}, VMs: len(a.all()) - waiting + a.fleetRunning(),
+		Distance: v.Distance, Holders: map[string]string{}, VMs: len(a.all()) - waiting + a.Cloud.Running(),
 		Waiting: waiting, AgentMemory: residentMemory(), BackOffs: a.backOffs()}
 	if space, err := a.ledger.DiskSpace(); err == nil {
 		h.DiskTotal, h.DiskFree = uint64(space.Pool), uint64(space.Free)
@@ -212,19 +188,19 @@ func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) e
 		}
 	}
 	for _, v := range a.all() {
-		countGuest(&h, v.current())
+		machine.CountGuest(&h, v.current())
 	}
-	for _, v := range a.allFleet() {
-		countGuest(&h, v.current())
+	for _, v := range a.Cloud.All() {
+		machine.CountGuest(&h, v.Current())
 	}
 	h.Hypervisor = daemonView(a.hyper.Daemon())
 	if !a.isKnown() {
 		h.Recovering, h.Free = a.unknown(), ""
 	}
-	for _, s := range a.takesNothing() {
+	for _, s := range a.machines.TakesNothing() {
 		h.Warnings = append(h.Warnings, "no more VMs: "+s)
 	}
-	if shared := a.usersWarning(); shared != "" {
+	if shared := a.machines.UsersWarning(); shared != "" {
 		h.Warnings = append(h.Warnings, shared)
 	}
 	if wrong := a.linkWarning(); wrong != "" {
@@ -237,22 +213,6 @@ func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) e
 		h.BackOffs = slices.DeleteFunc(h.BackOffs, func(b api.BackOff) bool { return b.Kind == string(breaker.User) })
 	}
 	return answer(w, h)
-}
-
-// countGuest counts a machine whose guest is unresponsive, floods, or sees another machine than was planned.
-func countGuest(h *api.Host, m *machine) {
-	if m == nil {
-		return
-	}
-	if m.pulse.isUnresponsive() {
-		h.Unresponsive++
-	}
-	if _, on := m.control.flood.goesOn(time.Now()); on {
-		h.Flooding++
-	}
-	if len(m.sight.wrong()) > 0 {
-		h.Differing++
-	}
 }
 
 // grantable is a room's topology with what its nodes can still grant as what is free there.

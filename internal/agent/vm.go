@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
@@ -27,7 +28,7 @@ type vm struct {
 	asked string // what its first job asked for; the site's policy may have said otherwise
 	own   bool   // the agent made it for itself, to see whether VMs start here
 
-	power *power // whether its CPUs run
+	power *machine.Power // whether its CPUs run
 
 	ctx    context.Context // ends with one of the reasons in job.go
 	cancel context.CancelCauseFunc
@@ -37,14 +38,14 @@ type vm struct {
 	changed chan struct{}   // closed and made anew at every change
 	request *api.JobRequest // of the job that it was made for; nil when an earlier agent made it
 	record  record
-	machine *machine // nil before the first and after the last
-	defined bool     // machine can be connected to
-	up      bool     // its guest has spoken
-	failed  error    // why it did not come up
-	closed  bool     // nobody enters any more
-	jobs    []*job   // in the order of arrival
-	ports   []*job   // who has which job port
-	home    *job     // whose batch system holds QEMU in its groups
+	machine *machine.Machine // nil before the first and after the last
+	defined bool             // machine can be connected to
+	up      bool             // its guest has spoken
+	failed  error            // why it did not come up
+	closed  bool             // nobody enters any more
+	jobs    []*job           // in the order of arrival
+	ports   []*job           // who has which job port
+	home    *job             // whose batch system holds QEMU in its groups
 	clean   []api.Phase
 }
 
@@ -72,8 +73,8 @@ func newVM(first *job) *vm {
 		v.image = v.record.Image
 	}
 	v.ctx, v.cancel = context.WithCancelCause(v.agent.ctx)
-	v.power = newPower(v.agent.hyper, frozen, func() { v.update(func() {}) })
-	v.power.hears = v.agent.admission.hears
+	v.power = machine.NewPower(v.agent.hyper, machine.Frozen, func() { v.update(func() {}) })
+	v.power.Hears = v.agent.admission.hears
 	return v
 }
 
@@ -136,7 +137,7 @@ func (v *vm) takesMore() bool {
 }
 
 func (v *vm) takesMoreLocked() bool {
-	return !v.closed && v.ctx.Err() == nil && (v.machine == nil || !v.machine.control.hasGone())
+	return !v.closed && v.ctx.Err() == nil && (v.machine == nil || !v.machine.Control.HasGone())
 }
 
 // giveLocked gives a job port to a job that has none; without a free one the job is told why it waits.
@@ -163,7 +164,7 @@ func (v *vm) showLocked(j *job) {
 
 // leave takes a job out of the VM, and returns when nothing of it is left there; with the last one the VM ends.
 func (v *vm) leave(j *job) []api.Phase {
-	var m *machine
+	var m *machine.Machine
 	var last bool
 	v.update(func() {
 		v.jobs = slices.DeleteFunc(v.jobs, func(o *job) bool { return o == j })
@@ -180,7 +181,7 @@ func (v *vm) leave(j *job) []api.Phase {
 	began := time.Now()
 	v.moveHome(j)
 	if m != nil && j.given() {
-		m.control.end(v.ctx, j.id, v.power.now() != wanted{})
+		m.Control.End(v.ctx, j.id, v.power.Now() != machine.Wanted{})
 		j.removeFile(m)
 	}
 	v.update(func() {
@@ -203,7 +204,7 @@ func (v *vm) moveHome(leaver *job) {
 		return
 	}
 	for _, j := range v.jobs {
-		err := j.adopt(v.machine.applied)
+		err := j.adopt(v.machine.Applied)
 		if err == nil {
 			v.home = j
 			return
@@ -295,7 +296,7 @@ func (v *vm) start() error {
 				return err
 			}
 			v.agent.hyper.Sweep(v.ctx) // a daemon that died may have left a process half made; while it is away, later
-		case !worthAnotherTry(err) || attempt >= v.agent.config().Attempts:
+		case !machine.WorthAnotherTry(err) || attempt >= v.agent.config().Attempts:
 			return err
 		default:
 			v.publish(api.JobEvent{Event: api.EventRetry,
@@ -354,17 +355,12 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// worthAnotherTry distinguishes what may have been bad luck from what will never work.
-func worthAnotherTry(err error) bool {
-	return !farm.IsKind(err, farm.Invalid) && !farm.IsKind(err, farm.Denied) && !farm.IsKind(err, farm.NoCapacity)
-}
-
 func (v *vm) grant(image vmimage.Image) (farm.Plan, error) {
 	if err := v.awaitMinimum(); err != nil {
 		return farm.Plan{}, err
 	}
 	r := v.record
-	request := v.agent.numaRequest(r.Shape, r.Caller.allowed())
+	request := v.agent.machines.NUMARequest(r.Shape, r.Caller.allowed())
 	// QEMU's own threads cannot leave the job's cpuset for the CPUs of the host's services
 	if !r.Caller.Batch.CPUs.Empty() {
 		request.Service = request.Service.And(r.Caller.Batch.CPUs)
@@ -375,7 +371,7 @@ func (v *vm) grant(image vmimage.Image) (farm.Plan, error) {
 		c.Who = v.agent.excepted(r.Caller)
 	}
 	v.agent.ledger.SetCharge(v.id, c)
-	return v.claim(v.agent.holder(r.Name, r.User, r.Command), request)
+	return v.claim(v.agent.machines.Holder(r.Name, r.User, r.Command), request)
 }
 
 // recordFor is the VM's record as one of its jobs sees it.
@@ -386,7 +382,7 @@ func (v *vm) recordFor(j *job) record {
 	return r
 }
 
-func (v *vm) current() *machine {
+func (v *vm) current() *machine.Machine {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.machine
@@ -401,9 +397,9 @@ func (v *vm) recordNow() record {
 // pause stops or continues the VM's CPUs.
 func (v *vm) pause(ctx context.Context, suspend bool) error {
 	m := v.current()
-	if m == nil || !m.checked.Load() {
+	if m == nil || !m.Checked.Load() {
 		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoVM, Message: "the job has no VM at the moment",
 			Hint: "try again when `grange vm list` shows it"}
 	}
-	return v.power.order(ctx, suspend)
+	return v.power.Order(ctx, suspend)
 }

@@ -15,12 +15,15 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/cloud"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/hyper/fake"
+	"github.com/grange-project/grange/internal/names"
 	"github.com/grange-project/grange/internal/policy"
 )
 
@@ -136,7 +139,8 @@ type farmhouse struct {
 	stop   context.CancelCauseFunc
 	wrap   func(hyper.Hypervisor) hyper.Hypervisor // nil: the fake as it is
 	ready  func()                                  // of agents that serve
-	peers  Peers                                   // nil: it has not joined
+	peers  cloud.Peers                             // nil: it has not joined
+	names  *names.Service                          // nil: the host's
 }
 
 func (f *farmhouse) hypervisor() hyper.Hypervisor {
@@ -190,28 +194,29 @@ func (f *farmhouse) open() {
 		f.Fatal(err)
 	}
 	a, err := New(Options{Config: c, Hypervisor: fakeHyper{f.hypervisor()}, Log: slog.New(slog.DiscardHandler),
-		Version: "test", Peers: f.peers})
+		Version: "test", Peers: f.peers, Names: f.names})
 	if err != nil {
 		f.Fatal(err)
 	}
-	a.uid, a.gid = os.Getuid(), os.Getgid()
+	a.machines.UID, a.machines.GID = os.Getuid(), os.Getgid()
 	a.ctx, f.stop = context.WithCancelCause(context.Background())
-	if a.disks, err = disk.Open(a.disksDir()); err != nil {
+	if a.machines.Disks, err = disk.Open(a.machines.DisksDir()); err != nil {
 		f.Fatal(err)
 	}
 	f.agent = a
 	if err := a.recover(f.Context()); err != nil {
 		f.Fatal(err)
 	}
-	a.jobs.Go(a.checkUsers)
-	a.beginFleet()
+	a.jobs.Go(func() { a.machines.CheckUsers(a.ctx) })
+	a.followEvents()
+	a.Cloud.Begin()
 }
 
 // close stops the agent as a restart does: VMs go on.
 func (f *farmhouse) close() {
 	f.stop(errShutdown)
 	f.agent.jobs.Wait()
-	f.agent.disks.Close()
+	f.agent.machines.Disks.Close()
 	f.agent.images.Close()
 }
 
@@ -522,14 +527,14 @@ func TestBatchJobDoesNotOutliveItsCaller(t *testing.T) {
 // TestTaskRecordIsRead holds the file of a task to what an earlier agent wrote: fields are only ever added.
 func TestTaskRecordIsRead(t *testing.T) {
 	const old = `{"Job":"j","Port":3,"User":"alice","Command":"step","Caller":{"PID":7,"Start":9,"UID":1000},"Keep":false,"Later":1}`
-	m := &machine{sockets: t.TempDir()}
-	if err := os.MkdirAll(filepath.Join(m.sockets, tasksDir), 0o700); err != nil {
+	m := &machine.Machine{Sockets: t.TempDir()}
+	if err := os.MkdirAll(filepath.Join(m.Sockets, tasksDir), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(m.sockets, tasksDir, "j.json"), []byte(old), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(m.Sockets, tasksDir, "j.json"), []byte(old), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got, err := m.tasks()
+	got, err := tasksOf(m)
 	if err != nil || len(got) != 1 || got[0].Port != 3 || got[0].Caller.Start != 9 || got[0].User != "alice" {
 		text, _ := json.Marshal(got)
 		t.Errorf("%s, %v", text, err)

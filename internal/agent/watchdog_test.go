@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,59 +11,7 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/vmimage"
 )
-
-func TestHasWatchdog(t *testing.T) {
-	for _, c := range []struct {
-		on   bool
-		kind vmimage.Kind
-		want bool
-	}{
-		{true, vmimage.Disk, true}, {true, vmimage.Kernel, false}, {false, vmimage.Disk, false},
-	} {
-		if got := hasWatchdog(config.Heartbeat{Watchdog: c.on}, vmimage.Image{Kind: c.kind}); got != c.want {
-			t.Errorf("watchdog = %v, an image of kind %s: %v", c.on, c.kind, got)
-		}
-	}
-}
-
-// TestStops looks at a VM every tick, but for what each look says; the last one is when its watchdog has run out.
-func TestStops(t *testing.T) {
-	const tick = 5 * time.Second
-	type look struct {
-		more, asleep time.Duration // since the look before: beyond a tick, and while the host was suspended
-		stopped      bool
-	}
-	for name, c := range map[string]struct {
-		looks []look
-		want  bool
-	}{
-		"never":                     {[]look{{}, {}, {}}, false},
-		"the first look":            {nil, false},
-		"is stopped":                {[]look{{}, {stopped: true}}, true},
-		"was at the last look":      {[]look{{stopped: true}, {}}, true},
-		"was some time before":      {[]look{{stopped: true}, {}, {}}, false},
-		"the host was suspended":    {[]look{{}, {asleep: time.Hour}}, true},
-		"it was long ago":           {[]look{{asleep: time.Hour}, {}, {}}, false},
-		"the agent was stopped":     {[]look{{}, {more: time.Minute}}, true},
-		"the agent is a bit late":   {[]look{{}, {more: time.Second}}, false},
-		"stopped before the agent":  {[]look{{stopped: true}, {more: time.Minute}}, true},
-		"between two looks, unseen": {[]look{{}, {more: -tick / 2}}, false},
-	} {
-		now := clocks{monotonic: time.Hour, boot: 2 * time.Hour}
-		var s stops
-		lately := s.look(now, tick, false)
-		for _, l := range c.looks {
-			now.monotonic += tick + l.more
-			now.boot += tick + l.more + l.asleep
-			lately = s.look(now, tick, l.stopped)
-		}
-		if lately != c.want {
-			t.Errorf("%s: %v, want %v", name, lately, c.want)
-		}
-	}
-}
 
 // fullImage is the name of an image that a host gets besides its micro image.
 const fullImage = "full"
@@ -78,7 +25,7 @@ func withFullImage(t *testing.T) *farmhouse {
 	if err := os.WriteFile(disk, sector, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	f.agent.guestFile = disk // any file will do
+	f.agent.guestFile, f.agent.Cloud.GuestFile = disk, disk // any file will do
 	if _, err := f.agent.images.Import(t.Context(), fullImage, disk, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +76,7 @@ func TestWatchdogOfCloudVM(t *testing.T) {
 		f.sees("ready", w, func(o fleet.Observed) bool { return o.Ready })
 		f.host.Watchdog(w.ID)
 		f.sees(string(action), w, func(o fleet.Observed) bool {
-			return codeOf(o.Reason) == string(farm.CodeGuestUnresponsive) && strings.Contains(o.Reason, "watchdog") &&
+			return reasonCode(o.Reason) == string(farm.CodeGuestUnresponsive) && strings.Contains(o.Reason, "watchdog") &&
 				(state == "" || o.State == string(state))
 		})
 		starts := 1
@@ -164,13 +111,16 @@ func TestWatchdogOfGuestThatAnswers(t *testing.T) {
 // TestWatchdogPassedOver has watchdogs run out that no guest is to blame for, or that the site wants nothing to do
 // with.
 func TestWatchdogPassedOver(t *testing.T) {
-	for name, before := range map[string]func(f *farmhouse, m *machine){
-		"its process was frozen a moment ago": func(_ *farmhouse, m *machine) {
-			m.pulse.mu.Lock()
-			defer m.pulse.mu.Unlock()
-			m.pulse.stops.look(readClocks(), time.Second, true)
+	for name, before := range map[string]func(f *farmhouse, v *vm){
+		"it was stopped a moment ago": func(f *farmhouse, v *vm) {
+			for _, suspend := range []bool{true, false} {
+				if err := v.pause(t.Context(), suspend); err != nil {
+					t.Fatal(err)
+				}
+				f.agent.watchdog(v.current().ID)
+			}
 		},
-		"the site wants no watchdogs": func(f *farmhouse, _ *machine) {
+		"the site wants no watchdogs": func(f *farmhouse, _ *vm) {
 			c := f.agent.config()
 			c.Heartbeat.Watchdog = false
 			f.agent.Reload(c)
@@ -180,7 +130,7 @@ func TestWatchdogPassedOver(t *testing.T) {
 		f.heartbeat(0, config.HeartbeatEnd)
 		x := f.mustAsk(f.caller(""), api.JobRequest{Image: fullImage})
 		vm := x.until(api.EventRunning)
-		before(f, x.job.vm.current())
+		before(f, x.job.vm)
 		f.agent.watchdog(vm.ID)
 		if vms := f.vmsFor(admin); len(vms) != 1 || !responsive(vms[0]) || vms[0].State != "running" {
 			t.Errorf("%s: %+v", name, vms)
@@ -198,28 +148,4 @@ func TestWatchdogPassedOver(t *testing.T) {
 	}
 	f.agent.watchdog(api.NewID()) // of a machine that is not there
 	f.agent.rebooted(api.NewID())
-}
-
-// TestWatchdogPace has a guest reboot again and again, each time with a watchdog that runs out at once: few of them are
-// reported.
-func TestWatchdogPace(t *testing.T) {
-	f := withFullImage(t)
-	w := f.cloud()
-	w.Image = fullImage
-	f.want(w)
-	f.sees("ready", w, func(o fleet.Observed) bool { return o.Ready })
-	m := f.agent.fleetByID(w.ID).current()
-	var changes atomic.Int64
-	m.pulse.changing.Lock()
-	changed := m.pulse.changed
-	m.pulse.changed = func(unresponsive bool) { changes.Add(1); changed(unresponsive) }
-	m.pulse.changing.Unlock()
-	const times = 1000
-	for range times {
-		f.agent.watchdog(w.ID)
-		f.agent.rebooted(w.ID)
-	}
-	if n := changes.Load(); n == 0 || n > times/2 {
-		t.Errorf("%d watchdogs, each with a reboot, are %d changes", times, n)
-	}
 }

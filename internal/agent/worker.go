@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/names"
@@ -110,7 +111,7 @@ func (a *Agent) checkWorker(r *api.WorkerRequest) (named string, err error) {
 }
 
 // postWorker makes a worker and answers when it has its room.
-func (a *Agent) postWorker(w http.ResponseWriter, r *http.Request, c Caller) error {
+func (a routes) postWorker(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if err := a.mayWork(c); err != nil {
 		return err
 	}
@@ -210,7 +211,7 @@ func (a *Agent) beginWorker(r *api.WorkerRequest, image string, c Caller) (*job,
 	}
 	conf := a.config().Worker
 	// Not the caller's share of the host: a worker is the site's, whoever starts it.
-	owner := Caller{UID: c.UID, GID: c.GID, CPUs: a.allCPUs()}
+	owner := Caller{UID: c.UID, GID: c.GID, CPUs: a.machines.AllCPUs()}
 	s, err := a.workerShape(r, conf)
 	if err != nil {
 		return nil, err
@@ -249,16 +250,6 @@ func (a *Agent) workerShape(r *api.WorkerRequest, conf config.Worker) (farm.Shap
 	}
 	s.Network = farm.NetworkBridge(conf.Bridge)
 	return s, s.Validate()
-}
-
-func (a *Agent) allCPUs() farm.CPUSet {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	var all farm.CPUSet
-	for _, c := range a.topo.Cores {
-		all = all.Or(c.Threads)
-	}
-	return all
 }
 
 // workerJobRequest stands for the request that a job's caller would have sent. It follows from the record: a new agent
@@ -301,7 +292,7 @@ func (j *job) followWorker() {
 			ordered = false
 			cause = fmt.Sprintf("slurmd ended with status %d", e.Exit.Code)
 			if m := j.vm.current(); m != nil {
-				cause += m.lastWords()
+				cause += m.LastWords()
 			}
 			j.agent.log.Warn("worker's daemon has ended", "worker", name, "cause", cause)
 			j.agent.workerWent(j.vm, true, cause)
@@ -348,7 +339,7 @@ func (v *vm) workerView() api.Worker {
 	out := api.Worker{Name: r.Worker.Name, State: api.WorkerStarting, VM: r.Name, Image: r.Image, Digest: r.Digest,
 		Address: r.Worker.Address.String(), MAC: r.Worker.MAC, Conf: r.Worker.Conf, Warm: r.Worker.Warm,
 		CPUs: r.Shape.CPUs, Memory: uint64(r.Shape.Memory), Created: r.Created, Unseen: v.agent.unseen(v)}
-	if state == "running" || state == "kept" || state == "suspended" || state == stateUnresponsive {
+	if state == "running" || state == "kept" || state == "suspended" || state == machine.StateUnresponsive {
 		out.State = api.WorkerUp
 	}
 	return out
@@ -356,7 +347,7 @@ func (v *vm) workerView() api.Worker {
 
 // getWorkers lists workers, and with follow=true goes on telling. Whoever may have workers sees all; others none where
 // VMs are private, and nothing of their consoles, which the cause of an end quotes.
-func (a *Agent) getWorkers(w http.ResponseWriter, r *http.Request, c Caller) error {
+func (a routes) getWorkers(w http.ResponseWriter, r *http.Request, c Caller) error {
 	denied, follow := a.mayWork(c), r.URL.Query().Get("follow") == "true"
 	switch {
 	case denied == nil || a.maySee(c, nobody):
@@ -417,7 +408,7 @@ func (a *Agent) getWorkers(w http.ResponseWriter, r *http.Request, c Caller) err
 }
 
 // deleteWorker ends a worker and answers when its VM is gone. One that is not there is no error: Slurm may ask twice.
-func (a *Agent) deleteWorker(w http.ResponseWriter, r *http.Request, c Caller) error {
+func (a routes) deleteWorker(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if err := a.mayWork(c); err != nil {
 		return err
 	}

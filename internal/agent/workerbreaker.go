@@ -76,7 +76,7 @@ func (a *Agent) unseen(v *vm) bool {
 }
 
 // postWorkerUp is told when a worker's node has registered.
-func (a *Agent) postWorkerUp(w http.ResponseWriter, r *http.Request, c Caller) error {
+func (a routes) postWorkerUp(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if err := a.mayWork(c); err != nil {
 		return err
 	}

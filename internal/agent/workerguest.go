@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 )
@@ -86,7 +87,7 @@ func (a *Agent) guestWorker(j *job, r record) (*guest.Job, error) {
 	}
 	scratch := ""
 	if r.Shape.Scratch > 0 {
-		scratch = scratchSerial
+		scratch = machine.ScratchSerial
 	}
 	return &guest.Job{ID: j.id, Scratch: scratch, Argv: argv, Dir: "/", Hostname: name,
 		User:    guest.User{Name: "root", Home: "/root", Shell: "/bin/sh", Groups: []guest.Group{{Name: "root"}}},

@@ -97,3 +97,11 @@ func (w *writer) try(entry []byte) (err error) {
 	w.hung = errors.Is(err, os.ErrDeadlineExceeded)
 	return err
 }
+
+// JobAttrs are those of a job of a batch system, by farm.Allotment.Key, or of another with an ID.
+func JobAttrs(key, id string) []any {
+	if system, job, ok := strings.Cut(key, "/"); ok {
+		return []any{"job", job, "system", system}
+	}
+	return []any{"job", id}
+}

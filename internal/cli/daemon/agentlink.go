@@ -22,7 +22,7 @@ func keepLink(ctx context.Context, c config.Agent, ag *agent.Agent, log *slog.Lo
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-ag.Recovered():
+	case <-ag.Cloud.Recovered():
 	}
 	dir, err := app.OpenIdentityDir(c)
 	if err != nil {
@@ -31,7 +31,8 @@ func keepLink(ctx context.Context, c config.Agent, ag *agent.Agent, log *slog.Lo
 	defer dir.Close()
 	said := false
 	for ctx.Err() == nil {
-		l, err := uplink.New(uplink.Options{Dir: dir, Host: ag, Log: log, Servers: c.Server.URLs, Tell: ag.LinkIs})
+		l, err := uplink.New(uplink.Options{Dir: dir, Host: ag.Cloud, Log: log,
+			Servers: c.Server.URLs, Tell: ag.LinkIs})
 		if err == nil {
 			return l.Run(ctx)
 		}

@@ -1,0 +1,246 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/disk"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/guest"
+	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/seed"
+	"github.com/grange-project/grange/internal/vmimage"
+)
+
+// The way of jobs' VM from its grant to its guest's first word, and back.
+
+func vmName(job string) string { return machine.NamePrefix + job[:8] }
+
+// attempt makes the machine and waits for its guest's first word.
+func (v *vm) attempt(image vmimage.Image, number int) error {
+	began := time.Now()
+	id, name := api.NewID(), vmName(v.id)
+	if number > 1 {
+		name += fmt.Sprintf("-%d", number) // the last one's domain may not be quite gone
+	}
+	m := v.agent.machines.New(id, name)
+	v.follow(m)
+	v.update(func() { v.machine, v.record.VM, v.record.Name, v.record.Attempt = m, id, m.Name, number })
+	spec, err := v.prepareDisks(m, image)
+	if err != nil {
+		return err
+	}
+	began = v.phase("disk", began)
+	if err := v.define(m, spec); err != nil {
+		return err
+	}
+	began = v.phase("define", began)
+	v.open()
+	for _, w := range m.Applied.Warnings {
+		v.publish(api.JobEvent{Event: api.EventWarning, Message: w})
+	}
+	if v.request.Paused {
+		if err := v.awaitResume(); err != nil {
+			return err
+		}
+		began = time.Now()
+	}
+	if err := v.boot(m); err != nil {
+		return err
+	}
+	v.phase("boot", began)
+	return nil
+}
+
+// prepareDisks makes the VM's directories, disks and seed, and says what machine they belong to.
+func (v *vm) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Machine, error) {
+	shape := v.record.Shape
+	var err error
+	if m.User, err = v.agent.machines.TakeUser(v.ctx, m.Name, v.record.Caller.Batch.Group); err != nil {
+		return hyper.Machine{}, err
+	}
+	spec := hyper.Machine{ID: m.ID, Name: m.Name, Plan: v.record.Plan, Console: m.Path("console"),
+		Network: shape.Network, Purpose: shape.Purpose, CPUModel: shape.CPUModel, Cache: shape.Cache, UID: m.User.Own,
+		Group: m.User.Group, Watchdog: machine.HasWatchdog(v.agent.config().Heartbeat, image),
+		Ports: []hyper.Port{{Name: guest.ControlPort, Path: m.Path(guest.ControlPort)}}}
+	if w := v.record.Worker; w != nil {
+		spec.MAC = w.MAC
+	}
+	for number := range v.ports {
+		name := guest.JobPort(number)
+		spec.Ports = append(spec.Ports, hyper.Port{Name: name, Path: m.Path(name)})
+	}
+	if err := os.Mkdir(m.Sockets, 0o711); err != nil {
+		return spec, fmt.Errorf("directory for sockets: %w", err)
+	}
+	m.Made = true
+	if image.Kind == vmimage.Kernel {
+		spec.Boot = hyper.Boot{Kernel: image.Kernel(), Initrd: image.Initrd(), Cmdline: image.Cmdline}
+	} else if spec.Disks, err = v.systemDisks(m, image); err != nil {
+		return spec, err
+	}
+	if size := shape.Scratch; size > 0 {
+		path, err := v.agent.machines.Disks.Scratch(v.ctx, m.Name, size)
+		if err != nil {
+			return spec, err
+		}
+		spec.Disks = append(spec.Disks, hyper.Disk{Serial: machine.ScratchSerial, Path: path, Format: "raw"})
+	}
+	if err := v.agent.machines.Disks.Give(m.Name, m.User.UID, m.User.GID); err != nil {
+		return spec, err
+	}
+	spec.Metadata, err = v.record.encode()
+	return spec, err
+}
+
+// systemDisks are a full image's throw-away overlay and the seed that brings grange-guest in.
+func (v *vm) systemDisks(m *machine.Machine, image vmimage.Image) ([]hyper.Disk, error) {
+	overlay, err := v.agent.machines.Disks.Overlay(v.ctx, m.Name,
+		disk.Base{Path: image.Disk(), Format: image.Format, Size: image.VirtualSize}, 0)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(filepath.Dir(overlay), disk.SeedFile)
+	if err := (seed.Seed{ID: m.ID, Hostname: m.Name, Guest: v.agent.guestFile}).WriteFile(path); err != nil {
+		return nil, err
+	}
+	return []hyper.Disk{
+		{Serial: "root", Path: overlay, Format: "qcow2", Base: image.Disk()},
+		{Serial: "seed", Path: path, Format: "raw", ReadOnly: true, CDROM: true},
+	}, nil
+}
+
+// define makes the VM for the jobs that are in it.
+func (v *vm) define(m *machine.Machine, spec hyper.Machine) error {
+	if jobs := v.inside(); len(jobs) > 0 {
+		spec.Enter = jobs[0].enters(v.agent.log)
+		spec.Held = func() bool { return machine.Frozen(jobs[0].caller.PID) }
+	}
+	err := v.agent.machines.Define(v.ctx, m, spec, v.id, func(applied hyper.Applied) error {
+		v.update(func() { m.Applied = applied })
+		return v.adoptFirst(applied)
+	})
+	if err != nil {
+		return err
+	}
+	for number := range v.ports { // all tasks of a batch job are one user's
+		if err := os.Lchown(m.Path(guest.JobPort(number)), int(v.uid), -1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// adoptFirst puts the VM's process where the first of its jobs is tracked.
+func (v *vm) adoptFirst(applied hyper.Applied) error {
+	jobs := v.inside()
+	if len(jobs) == 0 {
+		return errCallerGone
+	}
+	v.update(func() { v.home = jobs[0] })
+	return jobs[0].adopt(applied)
+}
+
+// open lets jobs connect to their ports.
+func (v *vm) open() {
+	v.update(func() {
+		v.defined = true
+		for _, j := range v.jobs {
+			v.showLocked(j)
+		}
+	})
+}
+
+// awaitResume waits for somebody to resume a VM that was asked for paused.
+func (v *vm) awaitResume() error {
+	v.power.Hold()
+	v.publish(api.JobEvent{Event: api.EventPaused})
+	for {
+		v.mu.Lock()
+		changed := v.changed
+		v.mu.Unlock()
+		if !v.power.Now().Suspended {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-v.ctx.Done():
+			return context.Cause(v.ctx)
+		}
+	}
+}
+
+// boot lets the VM run and waits for its guest's first word.
+func (v *vm) boot(m *machine.Machine) error {
+	err := m.Run(func() error { return v.power.Start(v.ctx, m) })
+	if err != nil {
+		return err
+	}
+	timeout := v.agent.config().BootTimeout
+	for err = errBootTimeout; errors.Is(err, errBootTimeout); {
+		ctx, cancel := context.WithTimeoutCause(v.ctx, timeout, errBootTimeout)
+		_, err = m.Control.Wait(ctx, v.id, func(s guest.State) bool { return s.Phase != "" })
+		cancel()
+		if !machine.Frozen(m.Applied.PID) && v.power.Now() == (machine.Wanted{}) {
+			break // what was stopped meanwhile has its time again
+		}
+	}
+	switch {
+	case errors.Is(err, errBootTimeout):
+		err = &farm.Error{Kind: farm.Unavailable, Code: machine.CodeGuestSilent,
+			Message: fmt.Sprintf("the guest did not come up within %v%s", timeout, m.LastWords()),
+			Hint:    "try the image by hand, or raise boot_timeout"}
+	case errors.Is(err, machine.ErrGone):
+		err = &farm.Error{Kind: farm.Unavailable, Code: machine.CodeGuestSilent,
+			Message: "the VM ended before its guest came up" + m.LastWords(),
+			Hint:    "a kernel panic, or a memory size too small for the image"}
+	}
+	return err
+}
+
+var errBootTimeout = errors.New("boot timeout")
+
+// discard ends the machine, if there is one, and removes all it had. What cannot be removed now is swept later.
+func (v *vm) discard() {
+	v.mu.Lock()
+	m := v.machine
+	v.machine, v.defined = nil, false
+	v.mu.Unlock()
+	v.power.Drop()
+	if m == nil {
+		return
+	}
+	for !v.stopped(m) {
+		select { // what still runs keeps its CPUs and its files
+		case <-time.After(5 * time.Second):
+		case <-v.agent.ctx.Done():
+			m.Unwatch()
+			return
+		}
+	}
+	m.Unwatch()
+	v.agent.machines.RemoveFiles(m)
+}
+
+func (v *vm) stopped(m *machine.Machine) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err := v.agent.hyper.Stop(ctx, m.ID)
+	if err != nil {
+		v.log().Error("vm does not end", "error", err)
+	}
+	return err == nil
+}
+
+// detach leaves the VM to the next agent.
+func (v *vm) detach() {
+	if m := v.machine; m != nil {
+		m.Unwatch()
+	}
+}

@@ -1,0 +1,41 @@
+package cloud
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestBridges compares with what /sys tells, which is of this network where a test runs.
+func TestBridges(t *testing.T) {
+	var want []string
+	paths, err := filepath.Glob("/sys/class/net/*/bridge")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		want = append(want, filepath.Base(filepath.Dir(path)))
+	}
+	slices.Sort(want)
+	got, err := bridges()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestLinkKind(t *testing.T) {
+	bridge := "\x0b\x00\x01\x00bridge\x00\x00"
+	for text, want := range map[string]string{
+		bridge: "bridge", "\x09\x00\x01\x00veth\x00": "veth", "\x05\x00\x02\x00x\x00\x00\x00" + bridge: "bridge",
+		"": "", "\x0b": "", "\x00\x00\x01\x00": "", "\xff\xff\x01\x00bridge": "", "\x05\x00\x02\x00x": "",
+	} {
+		if got := linkKind([]byte(text)); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package cloud
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/wire"
+)
+
+// ReadFacts reads what this host says of itself. What cannot be read is left out: a host that says less is placed less
+// on, and the others need not know why.
+func (h *Host) ReadFacts() fleet.Facts {
+	unlisted := map[string]bool{}
+	for _, v := range h.All() {
+		if _, gone := v.newest(); gone {
+			unlisted[v.ID] = true
+		}
+	}
+	for _, id := range h.incomingIDs() {
+		unlisted[id] = true
+	}
+	topology, reserve, taken := h.ledger.Taken(unlisted)
+	facts := farm.Facts{Version: h.Version, Capability: fleet.Capability, Instance: h.instance,
+		Boot:        machine.BootID(),
+		Accelerator: h.Accelerator(), Topology: topology,
+		Reserve: farm.HostReserve{CPUs: reserve.CPUs, Memory: reserve.Memory}, Taken: taken,
+		Short: h.Machines.TakesNothing(),
+		Kind:  hostKind(topology)}
+	var err error
+	facts.Networks, err = bridges()
+	h.noBridges.Log(h.log, "bridges for the server", err)
+	slices.SortFunc(facts.Taken, func(x, y farm.Plan) int { // maps have no order, and the same facts are to be equal
+		return strings.Compare(fmt.Sprint(x), fmt.Sprint(y))
+	})
+	images, err := h.images.List()
+	h.noImages.Log(h.log, "images for the server", err)
+	for _, i := range images {
+		facts.Images = append(facts.Images, i.Name, i.Digest)
+	}
+	slices.Sort(facts.Images)
+	facts.Images = slices.Compact(facts.Images)
+	if space, err := h.ledger.DiskSpace(); err == nil {
+		facts.ScratchFree = space.Free / scratchStep * scratchStep
+	}
+	return wire.Facts(facts, time.Time{})
+}
+
+// scratchStep is what free space is rounded down to, so that not every block that a VM writes is news.
+const scratchStep = farm.GiB
+
+// noKind are words of a processor's name that tell nothing of its kind.
+var noKind = regexp.MustCompile(
+	`(?i)\((r|tm)\)|@.*$|\b(\d+|two|four|six|eight|twelve|sixteen)-core\b|\b(cpu|processor|with radeon.*)\b|\b(genuine|authentic)(intel|amd)\b`)
+
+// hostKind names what hardware the host is, so that people can ask for it: vendor, model and sockets, as
+// "amd-epyc-7302-2s".
+func hostKind(t farm.Topology) string {
+	vendor := map[string]string{"GenuineIntel": "intel", "AuthenticAMD": "amd", "HygonGenuine": "hygon"}[t.CPU.Vendor]
+	if vendor == "" {
+		vendor = strings.ToLower(t.CPU.Vendor)
+	}
+	model := strings.ToLower(noKind.ReplaceAllString(t.CPU.Name, " "))
+	words := strings.FieldsFunc(vendor+" "+strings.ReplaceAll(model, vendor, " "), func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < '0' || c > '9')
+	})
+	if n := len(t.Sockets); n > 0 {
+		words = append(words, fmt.Sprintf("%ds", n))
+	}
+	return strings.Join(words, "-")
+}

@@ -1,0 +1,578 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/atomicfile"
+	"github.com/grange-project/grange/internal/breaker"
+	"github.com/grange-project/grange/internal/disk"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/guest"
+	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/vmimage"
+	"github.com/grange-project/grange/internal/wire"
+)
+
+// The steps of a cloud VM. Each leaves the record true to what is there, or says less than there is: the next
+// one, perhaps of the next agent, finds the rest by its name and makes it again or removes it.
+
+// limits of one step; the hypervisor has its own for each call.
+const (
+	makeLimit = 5 * time.Minute
+	endLimit  = time.Minute
+	eventWait = 2 * time.Second // for a hypervisor to say how a machine ended
+)
+
+// wantedShape is the shape of a VM that the server wants, on this host's bridge for its network.
+func wantedShape(w fleet.WantedVM) (farm.Shape, error) {
+	shape, err := wire.ParseShape(w.Shape)
+	if err != nil || w.Bridge == "" {
+		return shape, err
+	}
+	shape.Network = farm.NetworkBridge(w.Bridge)
+	return shape, errors.Join(shape.Validate(), hasBridge(w.Bridge))
+}
+
+// build gives the VM its claim, and settles what its disks are. A VM that runs is looked at only: if there is no room
+// for what it is to become, it stays what it is.
+func (v *VM) build() error {
+	r := v.recordNow()
+	w := r.Wanted
+	shape, err := wantedShape(w)
+	if err != nil {
+		return err
+	}
+	planner, err := v.host.planner(shape, w.Plan)
+	if err != nil {
+		return err
+	}
+	if v.Current() != nil {
+		charge := v.charge(v.host.Machines.ImageOf(r.Digest), shape)
+		if err := v.host.ledger.CheckCloud(v.ID, w.Job, charge, planner); err != nil {
+			return err
+		}
+		return v.stop()
+	}
+	fresh, image := r.fresh(), v.host.Machines.ImageOf(r.Digest)
+	if fresh {
+		if image, err = v.host.images.Get(w.Image); err != nil {
+			return noSuchImage(w.Image, err)
+		}
+	}
+	if !r.Ran {
+		if err := v.host.Machines.Refusal(); err != nil {
+			return err
+		}
+	}
+	v.is(farm.VMStarting, "")
+	v.awaitJob(w.Job)
+	plan, err := v.host.ledger.ClaimCloud(v.ID, v.holder(), w.Job, v.charge(image, shape), planner)
+	if err != nil {
+		return err
+	}
+	err = v.keep(func(r *record) {
+		r.Plan, r.Shape, r.Job, r.Yielded, r.Builds, r.Refused, r.Reason = plan, shape, w.Job, false, w.Builds, nil, ""
+		if fresh {
+			r.Fresh, r.Image, r.Digest, r.Disks = w.Fresh, image.Name, image.Digest, false
+		}
+	})
+	if err != nil && (r.Plan.VCPUs == nil || r.Yielded) {
+		v.host.ledger.Release(v.ID)
+	} else if err != nil {
+		v.host.ledger.AdoptCloud(v.ID, v.holder(), r.Job, v.charge(v.host.Machines.ImageOf(r.Digest), r.Shape),
+			r.Plan)
+	}
+	return err
+}
+
+// yield gives the claim of a VM back whose place its batch system has taken away. Its disks stay, and with them the
+// record of what it had.
+func (v *VM) yield() error {
+	v.host.ledger.Release(v.ID)
+	v.log().Info("cloud VM has lost its place in the batch system")
+	return v.keep(func(r *record) { r.Job, r.Yielded = "", true })
+}
+
+// WaitTimeout with a batch job that its system has started, and that has not come to this host: a prolog may run before
+// it.
+const (
+	jobWait = 30 * time.Second
+	jobLook = 50 * time.Millisecond
+)
+
+// awaitJob waits until the batch job that holds the VM's place can be seen, where the batch system confines its jobs:
+// the VM is to go on the CPUs that the job was given, and others are other jobs'. One that never comes is done without.
+func (v *VM) awaitJob(key string) {
+	h := v.host
+	if !strings.HasPrefix(key, string(farm.Slurm)+"/") || !h.Confines() {
+		return
+	}
+	limit, look := time.After(jobWait), time.NewTicker(jobLook)
+	defer look.Stop()
+	for !h.HasJob(key) {
+		v.is(farm.VMStarting, "waits for job "+key+" to begin here")
+		if w, _ := v.newest(); w.Job != key || farm.Power(w.Power) == farm.PowerDeleted {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-limit:
+			v.log().Warn("the batch job that holds a vm's place is not seen here; the vm goes where there is room")
+			return
+		case <-h.ctx.Done():
+			return
+		}
+	}
+}
+
+// holder names the VM for people.
+func (v *VM) holder() string {
+	w := v.recordNow().Wanted
+	return v.host.Machines.Holder(v.Name, w.Owner, w.Project+"/"+w.Name)
+}
+
+func noSuchImage(name string, err error) error {
+	if !farm.IsCode(err, farm.CodeNoImage) {
+		return err
+	}
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoImage,
+		Message: fmt.Sprintf("image %q is not on this host", name),
+		Hint:    "build or import it here, or have the VM placed elsewhere", Err: nil}
+}
+
+// hasBridge refuses a bridge that is not there before anything is made for it.
+func hasBridge(name string) error {
+	there, err := bridges()
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(there, name) {
+		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoBridge,
+			Message: fmt.Sprintf("this host has no bridge %q", name),
+			Hint:    "make it, or let the network say which hosts carry it"}
+	}
+	return nil
+}
+
+// start makes the VM's machine, with disks if it has none, and lets it run.
+func (v *VM) start() (err error) {
+	v.is(farm.VMStarting, "")
+	h := v.host
+	select {
+	case h.starts <- struct{}{}:
+		defer func() { <-h.starts }()
+	case <-h.ctx.Done():
+		return context.Cause(h.ctx)
+	}
+	if err := h.Machines.Refusal(); err != nil {
+		return err
+	}
+	r := v.recordNow()
+	ticket, err := h.Admit(breaker.Start{Image: r.Image, User: r.Wanted.Owner})
+	if err != nil {
+		return err
+	}
+	v.mu.Lock()
+	v.ticket = ticket
+	v.mu.Unlock()
+	ctx, cancel := context.WithTimeout(h.ctx, makeLimit)
+	defer cancel()
+	m := h.Machines.New(v.ID, v.Name)
+	m.KeepConsole()
+	v.follow(m)
+	image, err := v.launch(ctx, m)
+	err = disk.NoSpace(err)
+	if err == nil {
+		v.started = time.Now()
+		v.update(func() { v.machine = m })
+		h.Jobs.Go(func() { v.attend(m, image.Kind) })
+		return nil
+	}
+	m.Unwatch()
+	v.settleTicket(machine.BlameFor(err), machine.FirstLine(err))
+	return errors.Join(err, v.kill(m))
+}
+
+// launch goes from what lies on the disk to a machine that runs.
+func (v *VM) launch(ctx context.Context, m *machine.Machine) (vmimage.Image, error) {
+	h := v.host
+	image, release, err := h.images.Acquire(v.recordNow().Digest)
+	if err != nil {
+		return image, noSuchImage(v.recordNow().Image, err)
+	}
+	defer release() // the record keeps it from here on
+	r := v.recordNow()
+	spec, err := v.readyMachine(ctx, m, image)
+	if err != nil {
+		return image, err
+	}
+	m.Control.Know(v.ID)
+	err = h.Machines.Define(ctx, m, spec, v.ID, func(applied hyper.Applied) error {
+		m.Applied = applied
+		return nil
+	})
+	if err != nil {
+		return image, err
+	}
+	v.mu.Lock()
+	v.told = false
+	v.mu.Unlock()
+	// Before the first instruction: whoever finds the file knows that there may have been one.
+	err = v.keep(func(n *record) {
+		n.Ran, n.Boot, n.Boots, n.Halt, n.Since = true, machine.BootID(), r.Wanted.Boots, haltNone, time.Now()
+	})
+	if err != nil {
+		return image, err
+	}
+	if err := m.Run(func() error { return h.hyper.Resume(ctx, m.ID) }); err != nil {
+		return image, err
+	}
+	v.log().Info("cloud VM runs", "project", r.Wanted.Project, "name", r.Wanted.Name, "boots", r.Wanted.Boots,
+		"builds", r.Builds)
+	return image, nil
+}
+
+// readyMachine makes all that a machine needs beside itself: disks where there are none, a directory for sockets, a
+// user.
+func (v *VM) readyMachine(ctx context.Context, m *machine.Machine,
+	image vmimage.Image) (spec hyper.Machine, err error) {
+	if err := v.makeDisks(ctx, m, image); err != nil {
+		return spec, err
+	}
+	if err := os.RemoveAll(m.Sockets); err != nil {
+		return spec, err
+	}
+	if err := os.Mkdir(m.Sockets, 0o711); err != nil {
+		return spec, fmt.Errorf("directory for sockets: %w", err)
+	}
+	if m.User, err = v.host.Machines.TakeUser(ctx, m.Name, 0); err != nil {
+		return spec, err
+	}
+	if spec, err = v.spec(m, v.recordNow(), image); err != nil {
+		return spec, err
+	}
+	return spec, v.host.Machines.Disks.Give(m.Name, m.User.UID, m.User.GID)
+}
+
+// spec is the machine as the hypervisor is to make it. Its ID is the VM's, so there can never be two of them on one
+// host, and its guest sees the same system UUID at every start.
+func (v *VM) spec(m *machine.Machine, r record, image vmimage.Image) (hyper.Machine, error) {
+	spec := hyper.Machine{ID: v.ID, Name: v.Name, Plan: r.Plan, Console: m.Path("console"), Network: r.Shape.Network,
+		MAC: r.Wanted.MAC, Reboots: true, Purpose: r.Shape.Purpose, CPUModel: r.Shape.CPUModel, Cache: r.Shape.Cache,
+		UID: m.User.Own, Group: m.User.Group, Watchdog: machine.HasWatchdog(v.host.config().Heartbeat, image),
+		Ports: []hyper.Port{{Name: guest.ControlPort, Path: m.Path(guest.ControlPort)},
+			{Name: guest.JobPort(0), Path: m.Path(guest.JobPort(0))}}}
+	if spec.Purpose == farm.PurposeService {
+		spec.Move = m.MoveSockets()
+	}
+	if image.Kind == vmimage.Kernel {
+		spec.Boot = hyper.Boot{Kernel: image.Kernel(), Initrd: image.Initrd(), Cmdline: image.Cmdline}
+	} else {
+		path := filepath.Join(m.Disks, disk.SeedFile)
+		if err := removeDisks(m.Disks, func(name string) bool { return name == disk.SeedFile }); err != nil {
+			return spec, err
+		}
+		seed, err := seedOf(r.Wanted, v.host.GuestFile)
+		if err != nil {
+			return spec, err
+		}
+		if err := seed.WriteFile(path); err != nil {
+			return spec, err
+		}
+		spec.Disks = []hyper.Disk{{Serial: "root", Path: filepath.Join(m.Disks, disk.OverlayFile), Format: "qcow2",
+			Base: image.Disk()}, {Serial: "seed", Path: path, Format: "raw", ReadOnly: true, CDROM: true}}
+	}
+	if r.Shape.Scratch > 0 {
+		spec.Disks = append(spec.Disks,
+			hyper.Disk{Serial: machine.ScratchSerial, Path: filepath.Join(m.Disks, disk.ScratchFile), Format: "raw"})
+	}
+	var err error
+	spec.Metadata, err = v.host.Encode(r.carried())
+	return spec, err
+}
+
+// makeDisks makes the VM's disks, once: what a cut-short attempt left is removed first. On a full image that is an
+// overlay, which keeps all that the guest writes; an image in memory keeps nothing but what is on scratch.
+func (v *VM) makeDisks(ctx context.Context, m *machine.Machine, image vmimage.Image) error {
+	r := v.recordNow()
+	if r.Disks {
+		return nil
+	}
+	if err := removeDisks(m.Disks, func(name string) bool {
+		return name == disk.OverlayFile ||
+			name == disk.ScratchFile
+	}); err != nil {
+		return err
+	}
+	var made []string
+	if image.Kind != vmimage.Kernel {
+		path, err := v.host.Machines.Disks.Overlay(ctx, m.Name,
+			disk.Base{Path: image.Disk(), Format: image.Format, Size: image.VirtualSize}, 0)
+		if err != nil {
+			return err
+		}
+		made = append(made, path)
+	}
+	if r.Shape.Scratch > 0 {
+		path, err := v.host.Machines.Disks.Scratch(ctx, m.Name, r.Shape.Scratch)
+		if err != nil {
+			return err
+		}
+		made = append(made, path)
+	}
+	for _, path := range made {
+		// files, too: what the record says is whole must be so after a power cut
+		if err := atomicfile.SyncDir(path); err != nil {
+			return err
+		}
+	}
+	return v.keep(func(r *record) { r.Disks = true })
+}
+
+// stop ends the machine: its guest is asked to power off, and gets its time. A VM whose disks are to go, or that is to
+// be deleted, gets none.
+func (v *VM) stop() error {
+	m, r := v.Current(), v.recordNow()
+	v.is(farm.VMStopping, "")
+	v.observed() // and with it what it has used
+	if !(r.Builds < r.Wanted.Builds && r.fresh()) {
+		v.askToEnd(m)
+	}
+	if err := v.kill(m); err != nil {
+		return err
+	}
+	v.settleTicket(breaker.Nobody, "")
+	used := v.leave()
+	v.log().Info("cloud VM stopped")
+	return v.keep(func(r *record) { r.Boot, r.CPUTime, r.Since = "", r.CPUTime+used, time.Now() })
+}
+
+// askToEnd has the guest power off, and returns when it has, when its time is over, or when the VM is wanted deleted.
+// grange-guest is asked as soon as it is heard of: an agent that has just come up has not yet. The power button is for
+// guests that it does not answer in, and is pressed again, for one that boots hears it late.
+func (v *VM) askToEnd(m *machine.Machine) {
+	limit := time.After(v.host.config().StopTimeout)
+	again := time.NewTicker(askAgain)
+	defer again.Stop()
+	told := v.tellToEnd(m)
+	for press := !told; ; press = false {
+		if press {
+			v.pressButton(m)
+		}
+		heard := m.Control.Now(v.ID)
+		if w, _ := v.newest(); heard.Gone || farm.Power(w.Power) == farm.PowerDeleted {
+			return
+		}
+		if !told {
+			if told = v.tellToEnd(m); told {
+				continue
+			}
+		}
+		select {
+		case <-heard.Changed:
+		case <-v.wake:
+		case <-again.C:
+			v.pressButton(m)
+		case <-limit:
+			v.log().Warn("vm does not power off in time, and is ended")
+			return
+		case <-v.host.ctx.Done():
+			return
+		}
+	}
+}
+
+// tellToEnd asks grange-guest to power off. It reports whether there is one that was asked.
+func (v *VM) tellToEnd(m *machine.Machine) bool {
+	if m.Control.Phase() == "" {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(v.host.ctx, askAgain)
+	defer cancel()
+	return m.PowerOff(ctx) == nil
+}
+
+func (v *VM) pressButton(m *machine.Machine) {
+	ctx, cancel := context.WithTimeout(v.host.ctx, askAgain)
+	defer cancel()
+	if err := v.host.hyper.Shutdown(ctx, m.ID); err != nil {
+		v.log().Warn("power button", "error", err)
+	}
+}
+
+const askAgain = 10 * time.Second
+
+// kill ends the machine, whatever it does, and what it had beside its disks, which are nobody's but ours then.
+func (v *VM) kill(m *machine.Machine) error {
+	if v.host.ctx.Err() != nil {
+		return context.Cause(v.host.ctx) // the agent stops; VMs do not
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), endLimit)
+	defer cancel()
+	if err := v.host.hyper.Stop(ctx, m.ID); err != nil {
+		return err
+	}
+	m.Unwatch()
+	if err := v.host.Machines.Disks.Take(m.Name); err != nil {
+		return err
+	}
+	v.host.Machines.ReturnUser(m.Name)
+	return os.RemoveAll(m.Sockets)
+}
+
+// lives reports whether the process of a machine whose control port has gone may still be there. That it does not
+// answer is no proof, and a big one takes its time to go.
+func (v *VM) lives(m *machine.Machine) bool {
+	ctx, cancel := context.WithTimeout(v.host.ctx, endLimit)
+	defer cancel()
+	_, err := v.host.hyper.Observe(ctx, m.ID)
+	return !farm.IsKind(err, farm.NotFound)
+}
+
+// ended takes notice of a machine that ended although nobody wanted it to.
+func (v *VM) ended(m *machine.Machine) {
+	end := v.awaitEnd()
+	if err := v.kill(m); v.host.ctx.Err() != nil {
+		return
+	} else if err != nil {
+		v.log().Error("cloud VM", "error", err)
+	}
+	ran := time.Since(v.started)
+	reason := "its guest powered off"
+	if end != hyper.PoweredOff {
+		reason = reasonOf(&farm.Error{Kind: farm.Unavailable, Code: CodeVMEnded,
+			Message: "the VM ended, and nobody wanted it to" + m.LastWords()})
+		v.settleTicket(breaker.Unclear, machine.FirstLine(errors.New(reason)))
+	}
+	v.settleTicket(breaker.Nobody, "")
+	v.log().Warn("cloud VM ended by itself", "end", string(end), "ran", ran)
+	used := v.leave()
+	v.kept(func(r *record) {
+		r.CPUTime += used
+		v.noteEnd(r, end, ran, reason)
+	})
+	v.poke() // awaitEnd may have taken another's word for its own
+}
+
+// leave forgets the machine, and says what it has used as far as that was seen.
+func (v *VM) leave() (used time.Duration) {
+	v.update(func() {
+		used = v.used
+		v.machine, v.ready, v.used, v.note = nil, false, 0, ""
+		v.silence, v.overdue, v.full = nil, false, false
+	})
+	return used
+}
+
+// noteEnd decides what becomes of a VM that ended by itself: see VM.
+func (v *VM) noteEnd(r *record, end hyper.End, ran time.Duration, reason string) {
+	r.Boot, r.Reason, r.Since = "", reason, time.Now()
+	if end == hyper.PoweredOff {
+		r.Halt, r.Failures = haltOff, 0
+		return
+	}
+	if ran > calmAfter {
+		r.Failures = 0
+	}
+	if r.Failures++; r.Failures > maxFailures {
+		r.Halt = haltFailed
+		return
+	}
+	v.until = time.Now().Add(firstPause << (r.Failures - 1))
+}
+
+// awaitEnd is how the machine ended, if anybody says so soon.
+func (v *VM) awaitEnd() hyper.End {
+	limit := time.After(eventWait)
+	for {
+		v.mu.Lock()
+		end, told := v.end, v.told
+		v.mu.Unlock()
+		if told {
+			return end
+		}
+		select {
+		case <-v.wake:
+		case <-limit:
+			return ""
+		case <-v.host.ctx.Done():
+			return ""
+		}
+	}
+}
+
+// remove leaves nothing of the VM on the host.
+func (v *VM) remove() error {
+	m := v.Current()
+	if m == nil {
+		m = v.host.Machines.New(v.ID, v.Name)
+	}
+	if err := v.kill(m); err != nil {
+		return err
+	}
+	v.settleTicket(breaker.Nobody, "")
+	v.leave()
+	if err := v.host.removeFiles(m); err != nil {
+		return &farm.Error{Kind: farm.Internal, Code: farm.CodeDiskTool, Message: "files of VM " + v.Name + " stay",
+			Hint: "see the agent's log", Err: err}
+	}
+	v.host.ledger.Release(v.ID)
+	v.log().Info("cloud VM deleted")
+	v.update(func() {
+		w := v.record.Wanted
+		v.record = record{Boots: v.record.Boots, Builds: v.record.Builds, Out: v.record.Out}
+		v.record.Wanted.ID, v.record.Wanted.Power = w.ID, w.Power
+	})
+	v.is(farm.VMGone, "")
+	return nil
+}
+
+// attend is with a machine while it runs: it gives the guest its job whenever the guest comes up, and learns whether it
+// has. Both cost others: the job brings the user data with it, and news goes to the server and to all who watch. So a
+// guest gets them at a pace, and what it says faster is not queued: the newest counts.
+func (v *VM) attend(m *machine.Machine, kind vmimage.Kind) {
+	silent := time.After(v.host.config().BootTimeout)
+	gives, news := machine.NewPace(5), machine.NewPace(10)
+	for given := 0; ; {
+		heard := m.Control.Now(v.ID)
+		comes, state := heard.Comes, heard.State
+		if heard.Gone {
+			v.poke()
+			return
+		}
+		var later <-chan time.Time
+		now := time.Now()
+		switch {
+		case comes > given && gives.Wait(now) > 0:
+			later = time.After(gives.Wait(now))
+		case comes > given:
+			gives.Take(now, 1)
+			given = comes
+			v.give(m, kind)
+			continue
+		case !v.isNews(state):
+		case news.Wait(now) > 0:
+			later = time.After(news.Wait(now))
+		default:
+			news.Take(now, 1)
+			v.hears(state)
+		}
+		select {
+		case <-heard.Changed:
+		case <-later:
+		case <-silent:
+			v.tooSilent(kind)
+		case <-m.Done:
+			return
+		}
+	}
+}

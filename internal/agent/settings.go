@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/atomicfile"
+	"github.com/grange-project/grange/internal/config"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/wire"
+)
+
+// settingsFile keeps what the server said last, for a host that starts while the server is away.
+const settingsFile = "server-settings.json"
+
+// takeSettings takes over what the server keeps of all agents' configuration. What runs is not touched; the next job
+// and the next start of a VM go by it. Settings that make no sense here are refused whole, and the old ones stay.
+func (a *Agent) takeSettings(s fleet.Settings) {
+	a.mu.Lock()
+	same := reflect.DeepEqual(a.central, s)
+	a.mu.Unlock()
+	if same {
+		return
+	}
+	if err := wire.ParseSettings(s).Validate(); err != nil {
+		a.log.Error("settings of the server not taken over", "error", err)
+		return
+	}
+	a.mu.Lock()
+	a.central = s
+	a.mu.Unlock()
+	a.log.Info("settings of the server taken over")
+	if err := a.keepSettings(s); err != nil {
+		a.log.Error("settings of the server not kept for the next start", "error", err)
+	}
+}
+
+func (a *Agent) keepSettings(s fleet.Settings) error {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(filepath.Join(a.config().StateDir, settingsFile), text, 0o600)
+}
+
+// loadSettings reads what the server said before this agent started. A broken file is none: the server says it again.
+func (a *Agent) loadSettings() {
+	text, err := os.ReadFile(filepath.Join(a.config().StateDir, settingsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	var s fleet.Settings
+	if err == nil {
+		err = json.Unmarshal(text, &s)
+	}
+	if err == nil {
+		err = wire.ParseSettings(s).Validate()
+	}
+	if err != nil {
+		a.log.Error("what the server said of this agent's configuration cannot be read", "error", err)
+		return
+	}
+	a.mu.Lock()
+	a.central = s
+	a.mu.Unlock()
+}
+
+// withCentral is a host's own configuration with what the server says in its place.
+func withCentral(c config.Agent, v fleet.Settings) config.Agent {
+	s := wire.ParseSettings(v)
+	if s.BootTimeout != 0 {
+		c.BootTimeout = s.BootTimeout
+	}
+	if s.DefaultImage != "" {
+		c.DefaultImage = s.DefaultImage
+	}
+	if len(s.Facts) > 0 {
+		facts := maps.Clone(c.Facts)
+		if facts == nil {
+			facts = map[string]string{}
+		}
+		maps.Copy(facts, s.Facts)
+		c.Facts = facts
+	}
+	return c
+}
+
+// LinkIs tells the agent what is wrong with its link to the server, for those who ask on the host; nil: nothing.
+func (a *Agent) LinkIs(wrong error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.noLink = wrong
+}
+
+// linkWarning returns what is wrong with the link, and what to try; "": nothing is.
+func (a *Agent) linkWarning() string {
+	a.mu.Lock()
+	wrong := a.noLink
+	a.mu.Unlock()
+	if wrong == nil {
+		return ""
+	}
+	text := "no link to the server: " + wrong.Error()
+	if own, ok := errors.AsType[*farm.Error](wrong); ok {
+		text = fmt.Sprintf("%s; %s [%s]", text, own.Hint, own.Code)
+	}
+	return text
+}
