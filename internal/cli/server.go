@@ -109,7 +109,7 @@ func (a *app) runServer(ctx context.Context, c config.Server) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.Authorities(ctx); err != nil {
+	if _, err := s.Links.Authorities(ctx); err != nil {
 		return err
 	}
 	people, err := newPeople(c, log)
@@ -125,7 +125,8 @@ func (a *app) runServer(ctx context.Context, c config.Server) error {
 	if err != nil {
 		return err
 	}
-	api := apiserver.New(apiserver.Options{Server: s, Authn: authn.New(authn.Options{Directory: s, People: people}),
+	api := apiserver.New(apiserver.Options{Server: s, Authn: authn.New(authn.Options{Directory: s.Directory(),
+		People: people}),
 		Log: log, Version: version.String()})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

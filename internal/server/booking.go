@@ -12,6 +12,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/placement"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -45,7 +46,7 @@ func newBookings() *bookings {
 func (s *Server) book(ctx context.Context, epoch int64, vm farm.VM, cell string) error {
 	return s.byItself(ctx, epoch, policy.CreateVM, func(c *call) error {
 		now, err := c.Tx.VM(vm.ID)
-		if missing(err) {
+		if action.Missing(err) {
 			return nil
 		}
 		if err != nil || now.Host != "" || now.Booking != "" || now.Wanted.Power == farm.PowerDeleted {
@@ -146,7 +147,7 @@ func (p *bookPass) giveBack(ctx context.Context, vm farm.VM) error {
 	p.memory.forget(vm.ID)
 	return p.byItself(ctx, p.epoch, policy.DeleteVM, func(c *call) error {
 		now, err := c.Tx.VM(vm.ID)
-		if missing(err) {
+		if action.Missing(err) {
 			return nil
 		}
 		if err != nil {
@@ -173,7 +174,7 @@ func (p *bookPass) sentAway(ctx context.Context, vm farm.VM) error {
 	}
 	return p.byItself(ctx, p.epoch, policy.CreateVM, func(c *call) error {
 		now, err := c.Tx.VM(vm.ID)
-		if missing(err) {
+		if action.Missing(err) {
 			return nil
 		}
 		if err != nil || now.Host != vm.Host || !placement.Rejected(now) {
@@ -199,7 +200,7 @@ func (p *bookPass) tell(ctx context.Context, vm farm.VM, waiting string) error {
 func (p *bookPass) set(ctx context.Context, vm farm.VM, do func(*farm.VM)) error {
 	return p.byItself(ctx, p.epoch, policy.CreateVM, func(c *call) error {
 		now, err := c.Tx.VM(vm.ID)
-		if missing(err) {
+		if action.Missing(err) {
 			return nil
 		}
 		if err != nil || now.Host != vm.Host || now.Booking != vm.Booking || now.Wanted.Power == farm.PowerDeleted {

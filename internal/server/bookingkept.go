@@ -9,6 +9,7 @@ import (
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 )
 
 // A VM that has its host keeps its place there while it is stopped, too, for its disks are nowhere else. What becomes
@@ -86,14 +87,14 @@ func (p *bookPass) stop(ctx context.Context, vm farm.VM, why string) error {
 	p.log.Warn("a VM lost its place in its batch system", "vm", vm.ID, "cell", p.cell.Name, "why", why)
 	return p.byItself(ctx, p.epoch, policy.StopVM, func(c *call) error {
 		now, err := c.Tx.VM(vm.ID)
-		if missing(err) {
+		if action.Missing(err) {
 			return nil
 		}
 		if err != nil || now.Host != vm.Host || now.Booking != vm.Booking || now.Wanted.Power == farm.PowerDeleted {
 			return err
 		}
-		c.target = vmTarget(now)
-		if err := c.did(why); err != nil {
+		c.Target = action.VMTarget(now)
+		if err := c.Did(why); err != nil {
 			return err
 		}
 		now.Wanted.Power, now.Booking, now.Waiting = farm.PowerOff, farm.ToBook, why

@@ -9,6 +9,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/placement"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -83,7 +84,7 @@ func (s *Server) askBatch(ctx context.Context, vm farm.VM, name string) (e place
 
 func (s *Server) cellNow(ctx context.Context, name string) (cell farm.Cell, err error) {
 	err = s.store.View(ctx, func(t *store.Tx) (err error) {
-		if cell, err = t.Cell(name); missing(err) {
+		if cell, err = t.Cell(name); action.Missing(err) {
 			return nil
 		}
 		return err

@@ -12,6 +12,7 @@ import (
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -171,7 +172,7 @@ func (s *Server) brokerNote(ctx context.Context, cell string) (note brokerNote, 
 
 func readBrokerNote(t *store.Tx, cell string) (note brokerNote, err error) {
 	text, err := t.Setting(settingBroker + cell)
-	if missing(err) {
+	if action.Missing(err) {
 		return brokerNote{Hosts: map[string]hostAnswer{}}, nil
 	}
 	if err == nil {

@@ -423,7 +423,7 @@ func TestLostBooking(t *testing.T) {
 	l.loop()
 	l.says(v.ID, farm.VMRunning)
 	first := l.get(v.ID)
-	l.pass(l.silence + time.Second)
+	l.pass(l.Links.Silence + time.Second)
 	for _, h := range l.hosts {
 		if h.ID != first.Host {
 			l.seen(h)

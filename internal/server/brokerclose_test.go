@@ -173,11 +173,7 @@ func TestBrokerNoteIsReadOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.loop()
-	l.view(func(tx *store.Tx) error {
-		c, err := l.begin(tx, site, "host.read")
-		if err != nil {
-			return err
-		}
+	err := l.look(t.Context(), site, "host.read", func(c *call) error {
 		if note, err := c.brokerNote("farm"); err != nil || len(note.Hosts) != 2 {
 			t.Errorf("%+v %v", note, err)
 		}
@@ -186,4 +182,7 @@ func TestBrokerNoteIsReadOnce(t *testing.T) {
 		}
 		return nil
 	})
+	if err != nil {
+		t.Error(err)
+	}
 }

@@ -1,13 +1,12 @@
 package server
 
 import (
-	"context"
 	"fmt"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
-	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/server/action"
 )
 
 // seen is what one call has looked up: the VMs and hosts of a list share it.
@@ -24,7 +23,7 @@ func (c *call) on(id string) (h farm.Host, ok bool, err error) {
 		return h, h.ID != "", nil
 	}
 	h, err = c.Tx.HostBrief(id)
-	if err != nil && !missing(err) {
+	if err != nil && !action.Missing(err) {
 		return h, false, err
 	}
 	if c.seen.hosts == nil {
@@ -70,7 +69,7 @@ func (c *call) in(name string) (farm.Cell, error) {
 
 // show is a VM as the caller may see it: what its reason quotes of its console is for those who may read the console.
 func (c *call) show(vm farm.VM) (VMView, error) {
-	if !c.allowed(policy.ConsoleVM, vmTarget(vm)) {
+	if !c.Allowed(policy.ConsoleVM, action.VMTarget(vm)) {
 		vm.Observed.Reason = vm.Observed.Brief()
 	}
 	v := VMView{VM: vm}
@@ -85,7 +84,7 @@ func (c *call) show(vm farm.VM) (VMView, error) {
 	if err != nil {
 		return v, err
 	}
-	silent := !ok || c.s.silent(h)
+	silent := !ok || c.s.Links.Silent(h)
 	v.State, v.HostName = vm.State(silent), h.Name
 	cell, err := c.in(h.Cell)
 	if err != nil {
@@ -136,41 +135,4 @@ func drainNotice(d farm.Drain, what string) string {
 		return text + ": please end it when you can"
 	}
 	return text + ": what runs there is stopped at " + d.Deadline.UTC().Format(time.RFC3339)
-}
-
-// silent reports whether a host has not been heard of for too long. A server that has just come up has heard of nobody,
-// and waits; but a host that was silent already when hosts were last heard of at all is silent still.
-func (s *Server) silent(h farm.Host) bool {
-	now, seen := s.now(), s.seen(h)
-	if now.Sub(seen) <= s.silence {
-		return false
-	}
-	return now.Sub(s.since) > s.silence || time.Unix(0, s.lastHeard.Load()).Sub(seen) > s.silence
-}
-
-// silentSince reports whether a host is silent that was heard of at a time, by the store.
-func (s *Server) silentSince(host string, seen time.Time) bool {
-	if heard := s.heard(host); heard.After(seen) {
-		seen = heard // not written yet
-	}
-	return s.silent(farm.Host{Seen: seen})
-}
-
-// recall finds when any host was last heard of before this server came up.
-func (s *Server) recall(ctx context.Context) error {
-	return s.store.View(ctx, func(t *store.Tx) error {
-		all, err := t.HostsSeen()
-		for _, h := range all {
-			s.lastHeard.Store(max(s.lastHeard.Load(), h.At.UnixNano()))
-		}
-		return err
-	})
-}
-
-// seen is when any server heard of a host last, as far as this one knows.
-func (s *Server) seen(h farm.Host) time.Time {
-	if at := s.heard(h.ID); at.After(h.Seen) {
-		return at
-	}
-	return h.Seen
 }

@@ -1,4 +1,4 @@
-package server
+package hostlink
 
 import (
 	"context"
@@ -10,16 +10,18 @@ import (
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/server/action"
+	"github.com/grange-project/grange/internal/server/hub"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/wire"
 )
 
-// settingHosts is the setting that all hosts are told: fleet.Settings.
-const settingHosts = "hosts"
+// SettingHosts is the setting that all hosts are told: fleet.Settings.
+const SettingHosts = "hosts"
 
 // Wanted waits until a host's wanted list is another one than it has, by its revision and the instance that asks.
 // changed is false when nothing changed for as long as a request may last.
-func (s *Server) Wanted(ctx context.Context, who farm.Identity, instance string, after int64) (list fleet.WantedList,
+func (s *Links) Wanted(ctx context.Context, who farm.Identity, instance string, after int64) (list fleet.WantedList,
 	changed bool, err error) {
 	p, err := s.Poll(who, instance, after)
 	if err != nil {
@@ -30,7 +32,7 @@ func (s *Server) Wanted(ctx context.Context, who farm.Identity, instance string,
 	defer cancel()
 	for !changed {
 		if p.from != 0 {
-			if err := s.wait(ctx, p.link.id, p.from); err != nil {
+			if err := p.links.Hub.Wait(ctx, p.link.id, p.from); err != nil {
 				return fleet.WantedList{}, false, nonTimeout(err)
 			}
 		}
@@ -44,45 +46,45 @@ func (s *Server) Wanted(ctx context.Context, who farm.Identity, instance string,
 // Poll is a host's question for its wanted list, for those who wait for many hosts at once and want no goroutine for
 // each. It is not safe for concurrent use.
 type Poll struct {
-	server      *Server
+	links       *Links
 	link        *link
 	instance    string
 	after, from int64 // revision that the host has; revision up to which nothing changed, 0: not known
-	waiting     waiter
+	waiting     hub.Waiter
 }
 
 // Poll begins a question. Its error is as that of Wanted.
-func (s *Server) Poll(who farm.Identity, instance string, after int64) (*Poll, error) {
+func (s *Links) Poll(who farm.Identity, instance string, after int64) (*Poll, error) {
 	l := s.link(who.Host)
 	from, err := s.polls(l, instance, after)
 	if err != nil {
 		return nil, err
 	}
-	return &Poll{server: s, link: l, instance: instance, after: after, from: from}, nil
+	return &Poll{links: s, link: l, instance: instance, after: after, from: from}, nil
 }
 
 // Lasts is how long a host waits for an answer when nothing changes.
-func (p *Poll) Lasts() time.Duration { return p.server.pollTime() }
+func (p *Poll) Lasts() time.Duration { return p.links.pollTime() }
 
 // Due reports whether there may be another list than the host has, so that Look is worth its while.
-func (p *Poll) Due() bool { return p.from == 0 || p.server.hub.changed(p.link.id, p.from) }
+func (p *Poll) Due() bool { return p.from == 0 || p.links.Hub.Changed(p.link.id, p.from) }
 
 // Await has wake called once, when there may be another list; at once if there may be now. wake must return at once,
 // and call nothing of the server. Leave ends the waiting.
 func (p *Poll) Await(wake func()) {
-	p.waiting.wake = wake
-	if p.from == 0 || !p.server.hub.enter(p.link.id, p.from, &p.waiting) {
+	p.waiting.Wake = wake
+	if p.from == 0 || !p.links.Hub.Enter(p.link.id, p.from, &p.waiting) {
 		wake()
 	}
 }
 
 // Leave ends an Await. wake may have been called.
-func (p *Poll) Leave() { p.server.hub.leave(p.link.id, &p.waiting) }
+func (p *Poll) Leave() { p.links.Hub.Leave(p.link.id, &p.waiting) }
 
 // Look reads the list; changed is false when the host has that one.
 func (p *Poll) Look(ctx context.Context) (list fleet.WantedList, changed bool, err error) {
 	l := p.link
-	list, sum, err := p.server.list(ctx, l, p.from)
+	list, sum, err := p.links.list(ctx, l, p.from)
 	if err != nil {
 		return fleet.WantedList{}, false, err
 	}
@@ -109,13 +111,13 @@ func nonTimeout(err error) error {
 
 // polls lets the agent that speaks for the host ask, and says from which revision on it is to wait; 0: what it has is
 // not what it was sent last, and it is told at once.
-func (s *Server) polls(l *link, instance string, after int64) (from int64, err error) {
+func (s *Links) polls(l *link, instance string, after int64) (from int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := s.speaks(l, fleet.Report{Instance: instance}, s.now()); err != nil {
+	if err := s.speaks(l, fleet.Report{Instance: instance}, s.Now()); err != nil {
 		return 0, err
 	}
-	l.heard, l.unsaved = s.now(), true
+	l.heard, l.unsaved = s.Now(), true
 	if after == 0 || l.sent != after {
 		return 0, nil
 	}
@@ -123,28 +125,28 @@ func (s *Server) polls(l *link, instance string, after int64) (from int64, err e
 }
 
 // hears enters that the host was there until now.
-func (s *Server) hears(l *link, instance string) {
+func (s *Links) hears(l *link, instance string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.instance == instance {
-		l.heard, l.unsaved = s.now(), true
+		l.heard, l.unsaved = s.Now(), true
 	}
 }
 
 // list is all that is wanted of a host, of one snapshot, and its sum without what changes by itself. A host without VMs
 // whose own part of the store did not change after a revision is not looked up: when something concerns all hosts, all
 // of them ask at once.
-func (s *Server) list(ctx context.Context, l *link, after int64) (list fleet.WantedList, sum [sha256.Size]byte,
+func (s *Links) list(ctx context.Context, l *link, after int64) (list fleet.WantedList, sum [sha256.Size]byte,
 	err error) {
 	l.mu.Lock()
 	elsewhere, empty := l.elsewhere, l.empty && after != 0
 	l.mu.Unlock()
 	list = fleet.WantedList{VMs: []fleet.WantedVM{}, Spread: s.spread().Seconds()}
-	if changed, upTo := s.hub.own(l.id, after); empty && !changed {
+	if changed, upTo := s.Hub.Own(l.id, after); empty && !changed {
 		list.Revision = upTo
 		list.Settings, err = s.settingsOfHosts(ctx)
 	} else {
-		err = s.store.View(ctx, func(t *store.Tx) error { return s.readList(t, l.id, elsewhere, &list) })
+		err = s.Store.View(ctx, func(t *store.Tx) error { return s.readList(t, l.id, elsewhere, &list) })
 	}
 	if err != nil {
 		return list, sum, err
@@ -155,14 +157,14 @@ func (s *Server) list(ctx context.Context, l *link, after int64) (list fleet.Wan
 	return list, sha256.Sum256(text), err
 }
 
-func (s *Server) readList(t *store.Tx, host string, elsewhere []string, list *fleet.WantedList) error {
+func (s *Links) readList(t *store.Tx, host string, elsewhere []string, list *fleet.WantedList) error {
 	h, err := t.HostBrief(host)
 	if err != nil {
 		return err
 	}
 	list.Revision, list.VMs, list.Streams = t.Revision(), []fleet.WantedVM{}, nil
 	list.Closed = h.Closed || h.Drain.Active()
-	if list.Settings, err = hostSettings(t); err != nil {
+	if list.Settings, err = HostSettings(t); err != nil {
 		return err
 	}
 	if err := wantedVMs(t, host, elsewhere, list); err != nil {
@@ -190,7 +192,7 @@ func wantedVMs(t *store.Tx, host string, elsewhere []string, list *fleet.WantedL
 	network := func(name string) (farm.FleetNetwork, error) {
 		n, ok := networks[name]
 		if !ok && name != "" {
-			if n, err = t.Network(name); err != nil && !missing(err) {
+			if n, err = t.Network(name); err != nil && !action.Missing(err) {
 				return n, err
 			}
 			networks[name] = n
@@ -227,27 +229,27 @@ func unwanted(id string) fleet.WantedVM {
 }
 
 // settingsOfHosts are hostSettings, read once for all hosts after each change.
-func (s *Server) settingsOfHosts(ctx context.Context) (fleet.Settings, error) {
-	s.links.mu.Lock()
-	defer s.links.mu.Unlock()
-	if s.links.settingsAt != 0 && s.links.settingsAt >= s.hub.ofAll() {
-		return s.links.settings, nil
+func (s *Links) settingsOfHosts(ctx context.Context) (fleet.Settings, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.settingsAt != 0 && s.settingsAt >= s.Hub.OfAll() {
+		return s.settings, nil
 	}
-	err := s.store.View(ctx, func(t *store.Tx) (err error) {
-		s.links.settings, err = hostSettings(t)
-		s.links.settingsAt = t.Revision()
+	err := s.Store.View(ctx, func(t *store.Tx) (err error) {
+		s.settings, err = HostSettings(t)
+		s.settingsAt = t.Revision()
 		return err
 	})
 	if err != nil {
-		s.links.settingsAt = 0
+		s.settingsAt = 0
 	}
-	return s.links.settings, err
+	return s.settings, err
 }
 
-// hostSettings are what the server keeps of all agents' configuration.
-func hostSettings(t *store.Tx) (v fleet.Settings, err error) {
-	text, err := t.Setting(settingHosts)
-	if missing(err) {
+// HostSettings are what the server keeps of all agents' configuration.
+func HostSettings(t *store.Tx) (v fleet.Settings, err error) {
+	text, err := t.Setting(SettingHosts)
+	if action.Missing(err) {
 		return v, nil
 	}
 	if err != nil {
@@ -260,11 +262,11 @@ func hostSettings(t *store.Tx) (v fleet.Settings, err error) {
 // lost answer.
 
 // pollTime is how long a poll may wait: less than otherBoot, for a host is heard of when it begins one.
-func (s *Server) pollTime() time.Duration { return min(s.silence/3, otherBoot-10*time.Second) }
+func (s *Links) pollTime() time.Duration { return min(s.Silence/3, otherBoot-10*time.Second) }
 
 // pace is when a host with nothing new reports again: with many hosts later, so that reports cost a few per cent of a
 // core.
-func (s *Server) pace() time.Duration {
+func (s *Links) pace() time.Duration {
 	return min(max(30*time.Second, s.hostCount()*time.Second/50), 10*time.Minute)
 }
 
@@ -273,12 +275,12 @@ func (s *Server) pace() time.Duration {
 const shakesPerCore = 125
 
 // spread is over how long hosts come back when all of them lost their connection.
-func (s *Server) spread() time.Duration {
+func (s *Links) spread() time.Duration {
 	return max(time.Second, s.hostCount()*time.Second/time.Duration(shakesPerCore*runtime.GOMAXPROCS(0)))
 }
 
-func (s *Server) hostCount() time.Duration {
-	s.links.mu.Lock()
-	defer s.links.mu.Unlock()
-	return time.Duration(len(s.links.hosts))
+func (s *Links) hostCount() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Duration(len(s.hosts))
 }

@@ -1,4 +1,4 @@
-package server
+package hostlink
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -24,46 +25,46 @@ type sighting struct {
 	clock time.Duration
 }
 
-// keepSeen writes when hosts were heard of, until ctx ends, and once more then.
-func (s *Server) keepSeen(ctx context.Context) {
+// KeepSeen writes when hosts were heard of, until ctx ends, and once more then.
+func (s *Links) KeepSeen(ctx context.Context) {
 	tick := time.NewTicker(saveSeen)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			s.writeSeen(context.WithoutCancel(ctx))
+			s.WriteSeen(context.WithoutCancel(ctx))
 			return
 		case <-tick.C:
-			s.writeSeen(ctx)
+			s.WriteSeen(ctx)
 		}
 	}
 }
 
-func (s *Server) writeSeen(ctx context.Context) {
+func (s *Links) WriteSeen(ctx context.Context) {
 	for batch := range slices.Chunk(s.sightings(), seenBatch) {
-		_, err := s.store.Update(ctx, func(t *store.Tx) error {
+		_, err := s.Store.Update(ctx, func(t *store.Tx) error {
 			for _, seen := range batch {
-				if err := t.SetHostSeen(seen.id, seen.at, seen.clock); err != nil && !missing(err) {
+				if err := t.SetHostSeen(seen.id, seen.at, seen.clock); err != nil && !action.Missing(err) {
 					return err
 				}
 			}
 			return nil
 		})
 		if err != nil {
-			s.log.Warn("not written when hosts were heard of", "hosts", len(batch), "error", err)
+			s.Log.Warn("not written when hosts were heard of", "hosts", len(batch), "error", err)
 			return
 		}
 	}
 }
 
 // sightings takes those that the store does not have yet.
-func (s *Server) sightings() []sighting {
-	s.links.mu.Lock()
-	links := make([]*link, 0, len(s.links.hosts))
-	for _, l := range s.links.hosts {
+func (s *Links) sightings() []sighting {
+	s.mu.Lock()
+	links := make([]*link, 0, len(s.hosts))
+	for _, l := range s.hosts {
 		links = append(links, l)
 	}
-	s.links.mu.Unlock()
+	s.mu.Unlock()
 	var new []sighting
 	for _, l := range links {
 		l.mu.Lock()
@@ -77,7 +78,7 @@ func (s *Server) sightings() []sighting {
 }
 
 // heard is when this server heard of a host last; the zero time: never.
-func (s *Server) heard(host string) time.Time {
+func (s *Links) heard(host string) time.Time {
 	l := s.linkNow(host)
 	if l == nil {
 		return time.Time{}
@@ -87,8 +88,8 @@ func (s *Server) heard(host string) time.Time {
 	return l.heard
 }
 
-// unheard is why this server does not listen to a host's agent; nil: it does, or the agent never asked.
-func (s *Server) unheard(host string) *farm.Error {
+// Unheard is why this server does not listen to a host's agent; nil: it does, or the agent never asked.
+func (s *Links) Unheard(host string) *farm.Error {
 	l := s.linkNow(host)
 	if l == nil {
 		return nil
@@ -99,8 +100,8 @@ func (s *Server) unheard(host string) *farm.Error {
 }
 
 // linkNow is what is kept of a host; nil: nothing, since this server was started.
-func (s *Server) linkNow(host string) *link {
-	s.links.mu.Lock()
-	defer s.links.mu.Unlock()
-	return s.links.hosts[host]
+func (s *Links) linkNow(host string) *link {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hosts[host]
 }

@@ -1,4 +1,4 @@
-package server
+package hostlink
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -18,7 +19,7 @@ func (e *enrolment) mayJoin(k farm.JoinToken, old farm.Host) error {
 		return err
 	}
 	for _, cell := range []string{k.Cell, old.Cell} {
-		if cell == "" || policy.Allow(maker, grants, policy.JoinHost, cellTarget(cell)).Allowed {
+		if cell == "" || policy.Allow(maker, grants, policy.JoinHost, action.CellTarget(cell)).Allowed {
 			continue
 		}
 		return refuseJoin(fmt.Sprintf("%s, who made the join token, may not let hosts join cell %s%s", k.By, cell,
@@ -40,9 +41,9 @@ func isIn(old farm.Host, cell string) string {
 func (e *enrolment) maker(k farm.JoinToken) (farm.Identity, []farm.Grant, error) {
 	u, err := e.User(k.By)
 	switch {
-	case missing(err) && k.By == rootName:
-		return farm.Identity{User: rootName, Root: true}, nil, nil
-	case err != nil && !missing(err):
+	case action.Missing(err) && k.By == action.Root:
+		return farm.Identity{User: action.Root, Root: true}, nil, nil
+	case err != nil && !action.Missing(err):
 		return farm.Identity{}, nil, err
 	case err != nil || u.Disabled:
 		return farm.Identity{}, nil, refuseJoin("user "+k.By+", who made the join token, is disabled or deleted",
@@ -72,7 +73,7 @@ func (e *enrolment) replaces(k farm.JoinToken, old farm.Host) error {
 		return refuseJoin("to take the place of host "+old.Name+" without its present identity, a join token for "+
 			"that host is needed", ofItsName(old))
 	case !e.proven:
-		return e.s.replaceable(old)
+		return e.links.replaceable(old)
 	}
 	return nil
 }
@@ -93,20 +94,21 @@ func (e *enrolment) proves(old farm.Host) bool {
 
 // replaceable refuses hosts that report: what has their name runs. One that was fenced has a person's word that nothing
 // of it does.
-func (s *Server) replaceable(old farm.Host) error {
-	seen := s.seen(old)
+func (s *Links) replaceable(old farm.Host) error {
+	seen := s.Seen(old)
 	switch {
-	case !old.Fenced.IsZero(), seen.IsZero(), s.silent(old):
+	case !old.Fenced.IsZero(), seen.IsZero(), s.Silent(old):
 		return nil
-	case s.now().Sub(seen) > s.silence:
+	case s.Now().Sub(seen) > s.Silence:
 		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeHostAnswers,
 			Message: fmt.Sprintf("this server has just come up, and waits for host %s, which reported at %s", old.Name,
-				when(seen)), Hint: "try again at " + when(s.since.Add(s.silence))}
+				action.When(seen)), Hint: "try again at " + action.When(s.Since.Add(s.Silence))}
 	}
 	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeHostAnswers,
-		Message: fmt.Sprintf("host %s has reported at %s: it is not replaced while it runs", old.Name, when(seen)),
+		Message: fmt.Sprintf("host %s has reported at %s: it is not replaced while it runs", old.Name,
+			action.When(seen)),
 		Hint: fmt.Sprintf("on the host itself, keep its identity and run `grange host join --replace`; otherwise "+
-			"switch it off, and try again %v later", s.silence)}
+			"switch it off, and try again %v later", s.Silence)}
 }
 
 // disown marks the VMs of a host as lost that is replaced by a machine which did not prove to be the same one. That
@@ -123,7 +125,8 @@ func (e *enrolment) disown(old farm.Host) error {
 		if err := e.SetVMObserved(vm.ID, o); err != nil {
 			return err
 		}
-		if err := e.Audit(entry(itself, e.now, lostVM, vmTarget(vm), outcomeDone, why)); err != nil {
+		if err := e.Audit(action.Entry(action.Itself, e.now, action.LostVM, action.VMTarget(vm), action.Done,
+			why)); err != nil {
 			return err
 		}
 	}

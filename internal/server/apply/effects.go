@@ -1,4 +1,4 @@
-package server
+package apply
 
 import (
 	"encoding/json"
@@ -11,15 +11,17 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/farmfile"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
+	"github.com/grange-project/grange/internal/server/hostlink"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/wire"
 )
 
 // expendable refuses to take away what is still needed, and to hand VMs from one broker to another.
-func (c *call) expendable(t transition, changes []farmfile.Change) error {
+func expendable(c *action.Call, t transition, changes []farmfile.Change) error {
 	var errs []error
 	for _, change := range changes {
-		needed, err := c.needed(t.have, change)
+		needed, err := needed(c, t.have, change)
 		if err != nil {
 			return err
 		}
@@ -51,7 +53,7 @@ func inUse(format string, args ...any) error {
 }
 
 // needed is what would be left behind, for people; "": nothing.
-func (c *call) needed(have farmfile.Index, change farmfile.Change) (string, error) {
+func needed(c *action.Call, have farmfile.Index, change farmfile.Change) (string, error) {
 	if change.Op != farmfile.OpDelete {
 		return "", nil
 	}
@@ -76,7 +78,7 @@ func (c *call) needed(have farmfile.Index, change farmfile.Change) (string, erro
 		if err := vms(store.VMFilter{Cell: change.Name}); err != nil {
 			return "", err
 		}
-		tokens, err := c.joinTokens(change.Name)
+		tokens, err := joinTokens(c, change.Name)
 		if err != nil {
 			return "", err
 		}
@@ -98,10 +100,10 @@ func (c *call) needed(have farmfile.Index, change farmfile.Change) (string, erro
 }
 
 // joinTokens are those by which hosts may still join a cell.
-func (c *call) joinTokens(cell string) (n int, err error) {
+func joinTokens(c *action.Call, cell string) (n int, err error) {
 	tokens, err := c.Tx.JoinTokens()
 	for _, k := range tokens {
-		if k.Cell == cell && k.Uses < max(k.Count, 1) && k.Expires.After(c.now) {
+		if k.Cell == cell && k.Uses < max(k.Count, 1) && k.Expires.After(c.Now) {
 			n++
 		}
 	}
@@ -109,13 +111,13 @@ func (c *call) joinTokens(cell string) (n int, err error) {
 }
 
 // effects are what changes for whom.
-func (c *call) effects(t transition) ([]string, error) {
+func effects(c *action.Call, t transition) ([]string, error) {
 	moves := movesOf(t)
 	said := sayMoves(moves)
 	for _, more := range []func() ([]string, error){
-		func() ([]string, error) { return c.staying(moves) },
-		func() ([]string, error) { return c.overQuota(t) },
-		func() ([]string, error) { return c.outside(t) },
+		func() ([]string, error) { return staying(c, moves) },
+		func() ([]string, error) { return overQuota(c, t) },
+		func() ([]string, error) { return outside(c, t) },
 	} {
 		lines, err := more()
 		if err != nil {
@@ -123,7 +125,7 @@ func (c *call) effects(t transition) ([]string, error) {
 		}
 		said = append(said, lines...)
 	}
-	return append(said, lockOut(c.who, t)...), nil
+	return append(said, lockOut(c.Who, t)...), nil
 }
 
 // move is a project whose new VMs go elsewhere.
@@ -206,7 +208,7 @@ func (m move) what() string {
 }
 
 // staying tells of VMs in cells that take no more of their project's.
-func (c *call) staying(moves []move) (said []string, err error) {
+func staying(c *action.Call, moves []move) (said []string, err error) {
 	for _, m := range moves {
 		for _, cell := range m.was {
 			if slices.Contains(m.is, cell) {
@@ -227,7 +229,7 @@ func (c *call) staying(moves []move) (said []string, err error) {
 }
 
 // overQuota tells of projects that have more than they would be allowed.
-func (c *call) overQuota(t transition) (said []string, err error) {
+func overQuota(c *action.Call, t transition) (said []string, err error) {
 	for _, p := range t.after.Projects {
 		if old, ok := t.have.ProjectOf[p.Name]; !ok || old.Quota == p.Quota {
 			continue
@@ -262,7 +264,7 @@ func (c *call) overQuota(t transition) (said []string, err error) {
 }
 
 // outside tells of leased addresses that would be in no pool any more.
-func (c *call) outside(t transition) (said []string, err error) {
+func outside(c *action.Call, t transition) (said []string, err error) {
 	for _, n := range t.after.Networks {
 		old, ok := t.have.NetworkOf[n.Name]
 		if !ok || slices.Equal(old.Addresses, n.Addresses) || len(n.Addresses) == 0 {
@@ -288,7 +290,7 @@ func (c *call) outside(t transition) (said []string, err error) {
 }
 
 func inPools(pools []farm.AddressPool, a netip.Addr) bool {
-	return slices.ContainsFunc(pools, func(p farm.AddressPool) bool { return has(p, a) })
+	return slices.ContainsFunc(pools, func(p farm.AddressPool) bool { return p.Has(a) })
 }
 
 // lockOut reports when nobody could undo this any more, or the caller could not.
@@ -308,16 +310,16 @@ func lockOut(who farm.Identity, t transition) []string {
 	return nil
 }
 
-// settings are those of all hosts.
-func (c *call) settings() (farm.Settings, error) {
-	v, err := hostSettings(c.Tx)
+// readSettings are those of all hosts.
+func readSettings(c *action.Call) (farm.Settings, error) {
+	v, err := hostlink.HostSettings(c.Tx)
 	return wire.ParseSettings(v), err
 }
 
-func (c *call) putSettings(s farm.Settings) error {
+func putSettings(c *action.Call, s farm.Settings) error {
 	text, err := json.Marshal(wire.Settings(s))
 	if err != nil {
 		return err
 	}
-	return c.PutSetting(settingHosts, text)
+	return c.PutSetting(hostlink.SettingHosts, text)
 }

@@ -1,4 +1,4 @@
-package server
+package hostlink
 
 import (
 	"context"
@@ -19,8 +19,8 @@ const (
 
 // ListenerCertificates are what a listener shows: of each authority one.
 type ListenerCertificates struct {
-	server *Server
-	names  []string
+	links *Links
+	names []string
 
 	mu    sync.Mutex
 	certs []tls.Certificate
@@ -29,8 +29,8 @@ type ListenerCertificates struct {
 }
 
 // ListenerCertificates are those of a listener that is reached by some names.
-func (s *Server) ListenerCertificates(names []string) *ListenerCertificates {
-	return &ListenerCertificates{server: s, names: names}
+func (s *Links) ListenerCertificates(names []string) *ListenerCertificates {
+	return &ListenerCertificates{links: s, names: names}
 }
 
 // Get is for tls.Config.GetCertificate: a certificate of the newest authority that the client says it believes.
@@ -52,10 +52,10 @@ func (l *ListenerCertificates) Again() {
 func (l *ListenerCertificates) present(ctx context.Context) ([]tls.Certificate, error) {
 	ctx, cancel := context.WithTimeout(ctx, shakeWait)
 	defer cancel()
-	a, err := l.server.authorities(ctx)
+	a, err := l.links.authorities(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.server.now()
+	now := l.links.Now()
 	switch {
 	case err != nil && len(l.certs) > 0: // the database does not answer: as before
 		return l.certs, nil

@@ -1,4 +1,4 @@
-package server
+package hostlink
 
 import (
 	"bytes"
@@ -24,13 +24,16 @@ const (
 	otherBoot = time.Minute
 	// maxSuperseded bounds what is kept of agents that others took over from.
 	maxSuperseded = 8
-	// clockWarning is how far a host's clock may be off before people are told.
-	clockWarning = 30 * time.Second
-	// maxReported bounds the VMs of one report: more than any host can run.
-	maxReported = 4096
+	// ClockWarning is how far a host's clock may be off before people are told.
+	ClockWarning = 30 * time.Second
+	// MaxReported bounds the VMs of one report: more than any host can run.
+	MaxReported = 4096
 	// cpuTimeStep is how much CPU time of a VM is worth writing down when nothing else changed.
 	cpuTimeStep = time.Minute
 )
+
+// CodeReportLong is of a host that reports more VMs than it can have.
+const CodeReportLong farm.Code = "report-too-long"
 
 // CheckCapability refuses an agent that this release does not understand, or that would not understand it: two behind
 // or ahead work. 0 is one that does not say.
@@ -43,21 +46,22 @@ func CheckCapability(capability int) error {
 	case capability > fleet.Capability+2:
 		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeAgentNew,
 			Message: fmt.Sprintf("the agent's capability is %d, and this server's %d: more than two apart", capability,
-				fleet.Capability), Hint: "update the server first: servers before hosts; the host's VMs go on meanwhile"}
+				fleet.Capability),
+			Hint: "update the server first: servers before hosts; the host's VMs go on meanwhile"}
 	}
 	return nil
 }
 
 // Admit is CheckCapability for an agent that speaks for a host. What it refuses people are told with the host, and in
 // the log once.
-func (s *Server) Admit(host string, capability int) error {
+func (s *Links) Admit(host string, capability int) error {
 	err := CheckCapability(capability)
 	if refused, ok := errors.AsType[*farm.Error](err); ok {
 		l := s.link(host)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if l.refused == nil || l.refused.Message != refused.Message {
-			s.log.Warn("agent refused", "host", l.name, "code", refused.Code, "reason", refused.Message, "try",
+			s.Log.Warn("agent refused", "host", l.name, "code", refused.Code, "reason", refused.Message, "try",
 				refused.Hint)
 		}
 		l.refused = refused
@@ -66,11 +70,11 @@ func (s *Server) Admit(host string, capability int) error {
 }
 
 // Report takes over what a host says.
-func (s *Server) Report(ctx context.Context, who farm.Identity, r fleet.Report) (fleet.ReportAnswer, error) {
+func (s *Links) Report(ctx context.Context, who farm.Identity, r fleet.Report) (fleet.ReportAnswer, error) {
 	l := s.link(who.Host)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := s.now()
+	now := s.Now()
 	if err := s.speaks(l, r, now); err != nil {
 		return fleet.ReportAnswer{}, err
 	}
@@ -86,20 +90,20 @@ func (s *Server) Report(ctx context.Context, who farm.Identity, r fleet.Report) 
 	}
 	l.heard, l.unsaved, l.refused = now, true, nil
 	a := fleet.ReportAnswer{Next: s.pace().Seconds(), Spread: s.spread().Seconds()}
-	if l.clock.Abs() >= clockWarning {
+	if l.clock.Abs() >= ClockWarning {
 		a.Clock = l.clock.Seconds()
 	}
 	return a, s.rotates(ctx, l, who.Source, &a)
 }
 
 // link is what is kept of a host that HostAt let in.
-func (s *Server) link(id string) *link {
-	s.links.mu.Lock()
-	defer s.links.mu.Unlock()
-	l, ok := s.links.hosts[id]
+func (s *Links) link(id string) *link {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, ok := s.hosts[id]
 	if !ok {
 		l = &link{id: id}
-		s.links.hosts[id] = l
+		s.hosts[id] = l
 	}
 	return l
 }
@@ -107,7 +111,7 @@ func (s *Server) link(id string) *link {
 // speaks decides whether this agent is the one that speaks for the host. A newer agent of the same boot takes over at
 // once, as after a restart; one of another boot only when the first was not heard of for a while: the host may have
 // been cloned with its certificate. The link is locked.
-func (s *Server) speaks(l *link, r fleet.Report, now time.Time) error {
+func (s *Links) speaks(l *link, r fleet.Report, now time.Time) error {
 	switch {
 	case r.Instance == l.instance && l.instance != "":
 		return nil
@@ -120,7 +124,7 @@ func (s *Server) speaks(l *link, r fleet.Report, now time.Time) error {
 			now.Sub(l.heard).Round(time.Second)))
 	}
 	if l.instance != "" {
-		s.log.Info("agent takes over", "host", l.name, "instance", r.Instance, "before", l.instance, "boot",
+		s.Log.Info("agent takes over", "host", l.name, "instance", r.Instance, "before", l.instance, "boot",
 			r.Facts.Boot)
 		l.superseded = append(l.superseded[max(0, len(l.superseded)-maxSuperseded+1):], l.instance)
 	}
@@ -141,13 +145,13 @@ func reportFirst() error {
 }
 
 // takeFacts writes what a host says of itself, where that is new. The link is locked.
-func (s *Server) takeFacts(ctx context.Context, l *link, v fleet.Facts, now time.Time) error {
+func (s *Links) takeFacts(ctx context.Context, l *link, v fleet.Facts, now time.Time) error {
 	if err := CheckCapability(v.Capability); err != nil {
 		return err
 	}
 	clock := v.Now.Sub(now)
-	if clock.Abs() >= clockWarning && l.clock.Abs() < clockWarning {
-		s.log.Warn("a host's clock is off", "host", l.name, "ahead", clock.Round(time.Second))
+	if clock.Abs() >= ClockWarning && l.clock.Abs() < ClockWarning {
+		s.Log.Warn("a host's clock is off", "host", l.name, "ahead", clock.Round(time.Second))
 	}
 	l.clock = clock
 	if l.trusts = (unique.Handle[string]{}); len(v.Trusts) > 0 {
@@ -167,7 +171,7 @@ func (s *Server) takeFacts(ctx context.Context, l *link, v fleet.Facts, now time
 		return err
 	}
 	if !s.sameFacts(ctx, l.id, text) {
-		if err := s.commit(ctx, func(t *store.Tx) error { return t.SetHostFacts(l.id, facts) }); err != nil {
+		if err := s.Commit(ctx, func(t *store.Tx) error { return t.SetHostFacts(l.id, facts) }); err != nil {
 			return err
 		}
 	}
@@ -176,9 +180,9 @@ func (s *Server) takeFacts(ctx context.Context, l *link, v fleet.Facts, now time
 }
 
 // sameFacts reports whether the store has these facts already, as after a start of this server.
-func (s *Server) sameFacts(ctx context.Context, id string, text []byte) bool {
+func (s *Links) sameFacts(ctx context.Context, id string, text []byte) bool {
 	var h farm.Host
-	err := s.store.View(ctx, func(t *store.Tx) (err error) {
+	err := s.Store.View(ctx, func(t *store.Tx) (err error) {
 		h, err = t.Host(id)
 		return err
 	})
@@ -191,10 +195,10 @@ func (s *Server) sameFacts(ctx context.Context, id string, text []byte) bool {
 
 // takeVMs writes what changed of a host's VMs. Most reports say nothing new: the store is only written to when they do.
 // The link is locked.
-func (s *Server) takeVMs(ctx context.Context, l *link, r fleet.Report) error {
-	if len(r.VMs) > maxReported {
+func (s *Links) takeVMs(ctx context.Context, l *link, r fleet.Report) error {
+	if len(r.VMs) > MaxReported {
 		return &farm.Error{Kind: farm.Invalid, Code: CodeReportLong,
-			Message: fmt.Sprintf("a report of %d VMs; a host has %d at most", len(r.VMs), maxReported),
+			Message: fmt.Sprintf("a report of %d VMs; a host has %d at most", len(r.VMs), MaxReported),
 			Hint:    "look what the host's agent takes for its VMs: `grange vm list` there"}
 	}
 	seen := make(map[string]farm.Observed, len(r.VMs))
@@ -206,7 +210,7 @@ func (s *Server) takeVMs(ctx context.Context, l *link, r fleet.Report) error {
 		seen[v.ID] = o
 	}
 	var n news
-	err := s.store.View(ctx, func(t *store.Tx) (err error) {
+	err := s.Store.View(ctx, func(t *store.Tx) (err error) {
 		n, err = s.newsOf(t, l.id, seen, r)
 		return err
 	})
@@ -220,7 +224,7 @@ func (s *Server) takeVMs(ctx context.Context, l *link, r fleet.Report) error {
 	if !n.any() {
 		return nil
 	}
-	return s.commit(ctx, func(t *store.Tx) error {
+	return s.Commit(ctx, func(t *store.Tx) error {
 		n, err := s.newsOf(t, l.id, seen, r)
 		if err != nil {
 			return err
@@ -253,7 +257,7 @@ func (n news) any() bool {
 	return len(n.changed)+len(n.gone)+len(n.orphans)+len(n.left)+len(n.moves)+len(n.arrived) > 0
 }
 
-func (s *Server) newsOf(t *store.Tx, host string, seen map[string]farm.Observed, r fleet.Report) (news, error) {
+func (s *Links) newsOf(t *store.Tx, host string, seen map[string]farm.Observed, r fleet.Report) (news, error) {
 	n := news{changed: map[string]farm.Observed{}}
 	here, err := t.VMs(store.VMFilter{Host: host})
 	if err != nil {
@@ -277,14 +281,14 @@ func (s *Server) newsOf(t *store.Tx, host string, seen map[string]farm.Observed,
 			if !r.Whole || vm.Revision > r.Wanted { // the host looked before it was told
 				continue
 			}
-			o = absent(vm, s.now().UTC())
+			o = absent(vm, s.Now().UTC())
 		}
 		side := sides[vm.ID]
 		if side != nil && side.Phase == fleet.MoveGone {
 			n.arrived = append(n.arrived, arrival{vm, *side})
 			continue
 		}
-		if m := takeMove(moves[vm.ID], host, o, side, s.now().UTC()); m != nil {
+		if m := takeMove(moves[vm.ID], host, o, side, s.Now().UTC()); m != nil {
 			n.moves = append(n.moves, *m)
 		}
 		switch {
@@ -299,7 +303,7 @@ func (s *Server) newsOf(t *store.Tx, host string, seen map[string]farm.Observed,
 	var others, strange []string
 	for id, o := range seen {
 		if m := moves[id]; m.To == host && !known[id] {
-			if m := takeMove(m, host, o, sides[id], s.now().UTC()); m != nil {
+			if m := takeMove(m, host, o, sides[id], s.Now().UTC()); m != nil {
 				n.moves = append(n.moves, *m)
 			}
 			continue
@@ -374,7 +378,7 @@ func samePlan(a, b farm.Plan) bool {
 	return err == nil && other == nil && bytes.Equal(x, y)
 }
 
-func (s *Server) write(t *store.Tx, l *link, n news) error {
+func (s *Links) write(t *store.Tx, l *link, n news) error {
 	for id, o := range n.changed {
 		if err := t.SetVMObserved(id, o); err != nil {
 			return err
@@ -391,7 +395,7 @@ func (s *Server) write(t *store.Tx, l *link, n news) error {
 		}
 	}
 	for _, vm := range n.gone {
-		if err := s.endVM(t, vm, "nothing of it is left on host "+l.name); err != nil {
+		if err := s.EndVM(t, vm, "nothing of it is left on host "+l.name); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package server
+package hostlink
 
 import (
 	"context"
@@ -13,13 +13,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
-)
-
-// enrolHost is what a host does by itself, so that no role has it.
-const (
-	enrolHost policy.Action = "host.enrol"
-	renewHost policy.Action = "host.renew"
 )
 
 // maxClock is how far a host's clock may be from ours when it joins: certificates are backdated by an hour.
@@ -32,7 +27,7 @@ func validHost(name string) bool { return len(name) <= 253 && hostPattern.MatchS
 // enrolment is one host that joins, in its transaction.
 type enrolment struct {
 	*store.Tx
-	s     *Server
+	links *Links
 	cas   authorities
 	now   time.Time
 	r     fleet.EnrolRequest
@@ -49,7 +44,7 @@ type enrolment struct {
 // Enrol trades a join token for a host's identity. shown are the certificates of the connection: of hosts that have one
 // of the site's, and of those that replace their own identity. What is refused leaves an entry in the audit log when
 // its token was a real one.
-func (s *Server) Enrol(ctx context.Context, shown []*x509.Certificate, r fleet.EnrolRequest) (fleet.EnrolAnswer,
+func (s *Links) Enrol(ctx context.Context, shown []*x509.Certificate, r fleet.EnrolRequest) (fleet.EnrolAnswer,
 	error) {
 	token, err := pki.ParseJoinToken(r.Token)
 	if err != nil {
@@ -59,10 +54,10 @@ func (s *Server) Enrol(ctx context.Context, shown []*x509.Certificate, r fleet.E
 	if err != nil {
 		return fleet.EnrolAnswer{}, err
 	}
-	e := &enrolment{s: s, cas: cas, now: s.now().UTC(), r: r, token: token, shown: shown}
+	e := &enrolment{links: s, cas: cas, now: s.Now().UTC(), r: r, token: token, shown: shown}
 	// What strangers send ends here, before anything waits or is written. The transaction looks again: the token may be
 	// used up by then.
-	err = s.store.View(ctx, func(t *store.Tx) error {
+	err = s.Store.View(ctx, func(t *store.Tx) error {
 		e.Tx = t
 		_, err := e.useToken()
 		return err
@@ -76,7 +71,7 @@ func (s *Server) Enrol(ctx context.Context, shown []*x509.Certificate, r fleet.E
 			return fleet.EnrolAnswer{}, err
 		}
 	}
-	err = s.commit(ctx, func(t *store.Tx) error {
+	err = s.Commit(ctx, func(t *store.Tx) error {
 		e.Tx = t
 		return e.run()
 	})
@@ -85,7 +80,7 @@ func (s *Server) Enrol(ctx context.Context, shown []*x509.Certificate, r fleet.E
 		return fleet.EnrolAnswer{}, err
 	}
 	s.forgetLink(e.host.ID)
-	s.log.Info("host enrolled", "host", e.host.Name, "id", e.host.ID, "cell", e.host.Cell, "replaced", r.Replace,
+	s.Log.Info("host enrolled", "host", e.host.Name, "id", e.host.ID, "cell", e.host.Cell, "replaced", r.Replace,
 		"proven", e.proven)
 	return s.identity(ctx, e.host, e.issued)
 }
@@ -100,7 +95,7 @@ func (e *enrolment) run() error {
 	}
 	old, err := e.HostNamed(e.r.Name)
 	switch {
-	case missing(err):
+	case action.Missing(err):
 		old = farm.Host{}
 	case err != nil:
 		return err
@@ -137,7 +132,7 @@ func (e *enrolment) run() error {
 		return err
 	}
 	who := farm.Identity{Host: e.host.Name, Means: "join token", Source: k.ID}
-	return e.Audit(entry(who, e.now, enrolHost, hostTarget(e.host), outcomeDone, ""))
+	return e.Audit(action.Entry(who, e.now, action.EnrolHost, action.HostTarget(e.host), action.Done, ""))
 }
 
 // refused records why a host that had a token was not let in, a few times for each token. Of others nothing is
@@ -147,18 +142,19 @@ func (e *enrolment) refused(ctx context.Context, err error) {
 	if !ok || !e.real {
 		return
 	}
-	room, more := e.s.refusals.Add(e.token.ID)
+	room, more := e.links.refusals.Add(e.token.ID)
 	if !room {
 		return
 	}
 	who := farm.Identity{Host: farm.Printable(e.r.Name), Means: "join token", Source: e.token.ID}
-	line := entry(who, e.now, enrolHost, policy.Target{Name: who.Host}, outcomeDenied,
+	line := action.Entry(who, e.now, action.EnrolHost, policy.Target{Name: who.Host}, action.Denied,
 		string(own.Code)+": "+own.Message)
 	if more > 0 {
 		line.Reason += fmt.Sprintf("; and %d refusals before, which are not recorded", more)
 	}
-	if _, err := e.s.store.Update(ctx, func(t *store.Tx) error { return t.Audit(line) }); err != nil {
-		e.s.log.Error("a refusal could not be recorded", "action", enrolHost, "target", who.Host, "error", err)
+	if _, err := e.links.Store.Update(ctx, func(t *store.Tx) error { return t.Audit(line) }); err != nil {
+		e.links.Log.Error("a refusal could not be recorded", "action", action.EnrolHost, "target", who.Host, "error",
+			err)
 	}
 }
 
@@ -166,7 +162,7 @@ func (e *enrolment) refused(ctx context.Context, err error) {
 // secret are one answer.
 func (e *enrolment) useToken() (farm.JoinToken, error) {
 	k, err := e.JoinToken(e.token.ID)
-	if err != nil && !missing(err) {
+	if err != nil && !action.Missing(err) {
 		return k, err
 	}
 	e.real = err == nil && e.token.Is(k.Hash)
@@ -211,12 +207,12 @@ func (e *enrolment) check(k farm.JoinToken) error {
 
 func clockOff(off time.Duration) error {
 	return &farm.Error{Kind: farm.Conflict, Code: CodeClockOff,
-		Message: "this host's clock is " + ahead(off) + " the server's",
+		Message: "this host's clock is " + Ahead(off) + " the server's",
 		Hint:    "set both right, best by NTP or chrony, and try again"}
 }
 
-// ahead returns how far one clock is from another: "23h59m12s behind".
-func ahead(off time.Duration) string {
+// Ahead returns how far one clock is from another: "23h59m12s behind".
+func Ahead(off time.Duration) string {
 	if off < 0 {
 		return off.Abs().Round(time.Second).String() + " behind"
 	}
@@ -234,7 +230,7 @@ func (e *enrolment) identify(k farm.JoinToken, old farm.Host) error {
 		return nil
 	}
 	twin, err := e.HostOfMachine(e.r.MachineID)
-	if missing(err) || err == nil && twin.ID == old.ID {
+	if action.Missing(err) || err == nil && twin.ID == old.ID {
 		return nil
 	}
 	if err != nil {
@@ -261,14 +257,14 @@ func (e *enrolment) made(k farm.JoinToken, old farm.Host) farm.Host {
 }
 
 // identity is what a host is told of itself.
-func (s *Server) identity(ctx context.Context, h farm.Host, issued pki.Issued) (fleet.EnrolAnswer, error) {
+func (s *Links) identity(ctx context.Context, h farm.Host, issued pki.Issued) (fleet.EnrolAnswer, error) {
 	trust, err := s.trust(ctx)
 	if err != nil {
 		return fleet.EnrolAnswer{}, err
 	}
-	servers := s.servers
-	if len(servers) == 0 && s.url != "" {
-		servers = []string{s.url}
+	servers := s.Servers
+	if len(servers) == 0 && s.URL != "" {
+		servers = []string{s.URL}
 	}
 	return fleet.EnrolAnswer{Host: h.ID, Name: h.Name, Certificate: issued.PEM, CA: pki.CertificatesPEM(trust),
 		Servers: servers}, nil
@@ -276,7 +272,7 @@ func (s *Server) identity(ctx context.Context, h farm.Host, issued pki.Issued) (
 
 // Renew issues the next certificate of a host. The one that it shows stays good until the next one was seen: the answer
 // may get lost.
-func (s *Server) Renew(ctx context.Context, who farm.Identity, r fleet.RenewRequest) (fleet.EnrolAnswer, error) {
+func (s *Links) Renew(ctx context.Context, who farm.Identity, r fleet.RenewRequest) (fleet.EnrolAnswer, error) {
 	cas, err := s.Authorities(ctx)
 	if err != nil {
 		return fleet.EnrolAnswer{}, err
@@ -288,14 +284,14 @@ func (s *Server) Renew(ctx context.Context, who farm.Identity, r fleet.RenewRequ
 	}
 	var h farm.Host
 	var issued pki.Issued
-	err = s.commit(ctx, func(t *store.Tx) error {
+	err = s.Commit(ctx, func(t *store.Tx) error {
 		if h, err = t.Host(who.Host); err != nil {
 			return err
 		}
 		if who.Source != h.Serial && who.Source != h.Before {
 			return revoked(h.Name)
 		}
-		if issued, err = ca.IssueHost(h.ID, r.CSR, s.now()); err != nil {
+		if issued, err = ca.IssueHost(h.ID, r.CSR, s.Now()); err != nil {
 			return err
 		}
 		h.Serial, h.Before, h.Expires, h.Issuer = issued.Serial, who.Source, issued.Expires, ca.Fingerprint()
@@ -303,7 +299,7 @@ func (s *Server) Renew(ctx context.Context, who farm.Identity, r fleet.RenewRequ
 			return err
 		}
 		me := farm.Identity{Host: h.Name, Means: who.Means, Source: who.Source}
-		return t.Audit(entry(me, s.now().UTC(), renewHost, hostTarget(h), outcomeDone, ""))
+		return t.Audit(action.Entry(me, s.Now().UTC(), action.RenewHost, action.HostTarget(h), action.Done, ""))
 	})
 	if err != nil {
 		return fleet.EnrolAnswer{}, err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 )
 
 // ProjectView is a project as people see it.
@@ -29,7 +30,7 @@ func (s *Server) Projects(ctx context.Context, who farm.Identity) (views []Proje
 			return err
 		}
 		for _, p := range all {
-			if !policy.Allow(who, c.grants, policy.ReadProject, policy.Target{Project: p.Name}).Allowed {
+			if !policy.Allow(who, c.Grants, policy.ReadProject, policy.Target{Project: p.Name}).Allowed {
 				continue
 			}
 			v, err := c.projectView(p, cells)
@@ -46,12 +47,12 @@ func (s *Server) Projects(ctx context.Context, who farm.Identity) (views []Proje
 // Project is one project.
 func (s *Server) Project(ctx context.Context, who farm.Identity, name string) (v ProjectView, err error) {
 	err = s.look(ctx, who, policy.ReadProject, func(c *call) error {
-		if err := c.may(policy.Target{Project: name}); err != nil {
+		if err := c.May(policy.Target{Project: name}); err != nil {
 			return err
 		}
 		p, err := c.Tx.Project(name)
-		if missing(err) {
-			return noProject(name)
+		if action.Missing(err) {
+			return action.NoProject(name)
 		}
 		if err != nil {
 			return err
@@ -79,10 +80,10 @@ func (c *call) projectView(p farm.Project, cells []farm.Cell) (v ProjectView, er
 // Shapes are all shapes.
 func (s *Server) Shapes(ctx context.Context, who farm.Identity) (shapes []farm.Shape, err error) {
 	err = s.look(ctx, who, policy.ReadCatalogue, func(c *call) error {
-		if err := c.may(policy.Target{Name: "shapes"}); err != nil {
+		if err := c.May(policy.Target{Name: "shapes"}); err != nil {
 			return err
 		}
-		shapes, err = orNone(c.Tx.Shapes())
+		shapes, err = action.OrNone(c.Tx.Shapes())
 		return err
 	})
 	return shapes, err
@@ -91,10 +92,10 @@ func (s *Server) Shapes(ctx context.Context, who farm.Identity) (shapes []farm.S
 // Networks are all networks.
 func (s *Server) Networks(ctx context.Context, who farm.Identity) (networks []farm.FleetNetwork, err error) {
 	err = s.look(ctx, who, policy.ReadCatalogue, func(c *call) error {
-		if err := c.may(policy.Target{Name: "networks"}); err != nil {
+		if err := c.May(policy.Target{Name: "networks"}); err != nil {
 			return err
 		}
-		networks, err = orNone(c.Tx.Networks())
+		networks, err = action.OrNone(c.Tx.Networks())
 		return err
 	})
 	return networks, err

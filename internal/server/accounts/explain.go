@@ -1,4 +1,4 @@
-package server
+package accounts
 
 import (
 	"context"
@@ -8,29 +8,30 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 )
 
 // Explain returns why a user ("": the caller) may or may not do something. The target is "project:NAME", "cell:NAME",
 // "host:NAME", "vm:PROJECT/NAME", "user:NAME" or "". What the caller may not see is explained by its name alone.
-func (s *Server) Explain(ctx context.Context, who farm.Identity, user string, action policy.Action,
+func (s *Accounts) Explain(ctx context.Context, who farm.Identity, user string, act policy.Action,
 	target string) (access policy.Access, err error) {
-	if !slices.Contains(policy.Actions(), action) {
+	if !slices.Contains(policy.Actions(), act) {
 		return access, &farm.Error{Kind: farm.NotFound, Code: CodeNoAction,
-			Message: fmt.Sprintf("no action %.80q", action), Hint: "there are " + actionWords()}
+			Message: fmt.Sprintf("no action %.80q", act), Hint: "there are " + actionWords()}
 	}
-	err = s.look(ctx, who, policy.ReadUser, func(c *call) error {
-		t, err := c.explained(target)
+	err = s.actions.Look(ctx, who, policy.ReadUser, func(c *action.Call) error {
+		t, err := explained(c, target)
 		if err != nil {
 			return err
 		}
 		if user == "" || user == who.User {
-			access = policy.Allow(who, c.grants, action, t)
+			access = policy.Allow(who, c.Grants, act, t)
 			return nil
 		}
-		if err := c.may(userTarget(user)); err != nil {
+		if err := c.May(userTarget(user)); err != nil {
 			return err
 		}
-		u, err := c.user(user)
+		u, err := findUser(c, user)
 		if err != nil {
 			return err
 		}
@@ -39,7 +40,7 @@ func (s *Server) Explain(ctx context.Context, who farm.Identity, user string, ac
 			return nil
 		}
 		grants, err := c.Tx.Grants(user)
-		access = policy.Allow(farm.Identity{User: user, Means: "certificate"}, grants, action, t)
+		access = policy.Allow(farm.Identity{User: user, Means: "certificate"}, grants, act, t)
 		return err
 	})
 	return access, err
@@ -54,7 +55,7 @@ func actionWords() string {
 }
 
 // explained is what a target's text means.
-func (c *call) explained(text string) (policy.Target, error) {
+func explained(c *action.Call, text string) (policy.Target, error) {
 	if text == "" {
 		return policy.Target{}, nil
 	}
@@ -70,24 +71,25 @@ func (c *call) explained(text string) (policy.Target, error) {
 	case "user":
 		return userTarget(name), nil
 	case "vm":
-		return c.explainedVM(name)
+		return explainedVM(c, name)
 	case "host":
 		h, err := c.HostNamed(name)
-		if missing(err) || err == nil && !policy.Allow(c.who, c.grants, policy.ReadHost, hostTarget(h)).Allowed {
+		if action.Missing(err) || err == nil && !policy.Allow(c.Who, c.Grants, policy.ReadHost,
+			action.HostTarget(h)).Allowed {
 			return policy.Target{Name: farm.Printable("host " + name)}, nil
 		}
-		return hostTarget(h), err
+		return action.HostTarget(h), err
 	}
 	return policy.Target{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage,
 		Message: fmt.Sprintf("invalid target %.80q", text),
 		Hint:    "write project:NAME, cell:NAME, host:NAME, vm:PROJECT/NAME or user:NAME, or leave it out"}
 }
 
-func (c *call) explainedVM(ref string) (policy.Target, error) {
+func explainedVM(c *action.Call, ref string) (policy.Target, error) {
 	project, name, _ := strings.Cut(ref, "/")
 	vm, err := c.VMNamed(project, name)
-	if missing(err) || err == nil && !c.sees(vm) {
+	if action.Missing(err) || err == nil && !c.Sees(vm) {
 		return policy.Target{Project: project, Name: farm.Printable("VM " + ref)}, nil
 	}
-	return vmTarget(vm), err
+	return action.VMTarget(vm), err
 }

@@ -1,4 +1,4 @@
-package server
+package hostlink
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 )
 
 // Codes of join tokens and of enrolment; see docs/errors.md.
@@ -28,9 +29,9 @@ const (
 )
 
 // trust is whom hosts believe about servers: the first is the one that join tokens name.
-func (s *Server) trust(ctx context.Context) ([]*x509.Certificate, error) {
-	if len(s.listenerCAs) > 0 {
-		return s.listenerCAs, nil
+func (s *Links) trust(ctx context.Context) ([]*x509.Certificate, error) {
+	if len(s.ListenerCAs) > 0 {
+		return s.ListenerCAs, nil
 	}
 	cas, err := s.Authorities(ctx)
 	if err != nil {
@@ -70,7 +71,7 @@ func badJoin(format string, args ...any) error {
 }
 
 // CreateJoinToken makes a join token. The text is told once: a request that is repeated is answered without it.
-func (s *Server) CreateJoinToken(ctx context.Context, who farm.Identity, o JoinOrder) (k farm.JoinToken, text string,
+func (s *Links) CreateJoinToken(ctx context.Context, who farm.Identity, o JoinOrder) (k farm.JoinToken, text string,
 	err error) {
 	if err := o.check(); err != nil {
 		return farm.JoinToken{}, "", err
@@ -81,21 +82,21 @@ func (s *Server) CreateJoinToken(ctx context.Context, who farm.Identity, o JoinO
 	}
 	token, key := pki.NewJoinToken(trust[0]), o.Once
 	o.Once = ""
-	_, err = s.change(ctx, who, policy.JoinHost, func(c *call) error {
-		if _, err := c.cell(o.Cell); err != nil {
+	_, err = s.actions.Change(ctx, who, policy.JoinHost, func(c *action.Call) error {
+		if _, err := c.FindCell(o.Cell); err != nil {
 			return err
 		}
-		if err := c.mayReplace(o); err != nil {
+		if err := mayReplace(c, o); err != nil {
 			return err
 		}
-		ids, again, err := c.once(key, o, func() ([]string, error) { return c.makeJoinToken(token, o) })
+		ids, again, err := c.Once(key, o, func() ([]string, error) { return makeJoinToken(c, token, o) })
 		if err != nil {
 			return err
 		}
 		if text = token.String(); again {
 			text = ""
 		}
-		if k, err = c.JoinToken(ids[0]); missing(err) {
+		if k, err = c.JoinToken(ids[0]); action.Missing(err) {
 			return noJoinToken(ids[0]) // taken back since
 		}
 		return err
@@ -108,41 +109,41 @@ func (s *Server) CreateJoinToken(ctx context.Context, who farm.Identity, o JoinO
 
 // mayReplace refuses a token for a host that is in another cell, where the caller may not let hosts join. It is held
 // against that once more when it is used.
-func (c *call) mayReplace(o JoinOrder) error {
+func mayReplace(c *action.Call, o JoinOrder) error {
 	if o.Name == "" {
 		return nil
 	}
 	old, err := c.HostNamed(o.Name)
-	if missing(err) || err == nil && old.Cell == o.Cell {
+	if action.Missing(err) || err == nil && old.Cell == o.Cell {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	token := c.target
-	if err := c.may(hostTarget(old)); err != nil {
+	token := c.Target
+	if err := c.May(action.HostTarget(old)); err != nil {
 		return err
 	}
-	c.target = token
+	c.Target = token
 	return nil
 }
 
-func (c *call) makeJoinToken(token pki.JoinToken, o JoinOrder) ([]string, error) {
+func makeJoinToken(c *action.Call, token pki.JoinToken, o JoinOrder) ([]string, error) {
 	k := farm.JoinToken{ID: token.ID, Hash: token.Hash(), Cell: o.Cell, Name: o.Name, Labels: o.Labels,
-		By: cmp.Or(c.who.User, rootName), Expires: c.now.Add(cmp.Or(o.Valid, joinValid)), Count: max(o.Count, 1),
+		By: cmp.Or(c.Who.User, action.Root), Expires: c.Now.Add(cmp.Or(o.Valid, joinValid)), Count: max(o.Count, 1),
 		CA: token.Fingerprint}
 	if err := c.PutJoinToken(k); err != nil {
 		return nil, err
 	}
-	return []string{k.ID}, c.did("join token " + k.ID)
+	return []string{k.ID}, c.Did("join token " + k.ID)
 }
 
 // DeleteJoinToken takes a join token back, by its ID: no more hosts enrol with it. Hosts that did stay.
-func (s *Server) DeleteJoinToken(ctx context.Context, who farm.Identity, id string) error {
-	_, err := s.change(ctx, who, policy.JoinHost, func(c *call) error {
-		c.target = policy.Target{Name: farm.Printable("join token " + id)}
+func (s *Links) DeleteJoinToken(ctx context.Context, who farm.Identity, id string) error {
+	_, err := s.actions.Change(ctx, who, policy.JoinHost, func(c *action.Call) error {
+		c.Target = policy.Target{Name: farm.Printable("join token " + id)}
 		k, err := c.JoinToken(id)
-		if missing(err) || err == nil && c.may(cellTarget(k.Cell)) != nil {
+		if action.Missing(err) || err == nil && c.May(action.CellTarget(k.Cell)) != nil {
 			return noJoinToken(id)
 		}
 		if err != nil {
@@ -151,28 +152,28 @@ func (s *Server) DeleteJoinToken(ctx context.Context, who farm.Identity, id stri
 		if err := c.Tx.DeleteJoinToken(id); err != nil {
 			return err
 		}
-		return c.did("join token " + id + " taken back")
+		return c.Did("join token " + id + " taken back")
 	})
 	return err
 }
 
 func noJoinToken(id string) error {
-	return &farm.Error{Kind: farm.NotFound, Code: CodeNoToken,
+	return &farm.Error{Kind: farm.NotFound, Code: action.CodeNoToken,
 		Message: fmt.Sprintf("no join token %.80q of yours", id),
 		Hint:    "`grange host token list` shows those; name one by its ID"}
 }
 
 // JoinTokens are those that were made, and that the caller could have made.
-func (s *Server) JoinTokens(ctx context.Context, who farm.Identity) ([]farm.JoinToken, error) {
+func (s *Links) JoinTokens(ctx context.Context, who farm.Identity) ([]farm.JoinToken, error) {
 	var tokens []farm.JoinToken
-	err := s.look(ctx, who, policy.JoinHost, func(c *call) error {
+	err := s.actions.Look(ctx, who, policy.JoinHost, func(c *action.Call) error {
 		all, err := c.Tx.JoinTokens()
 		if err != nil {
 			return err
 		}
 		tokens = nil
 		for _, k := range all {
-			if policy.Allow(who, c.grants, policy.JoinHost, cellTarget(k.Cell)).Allowed {
+			if policy.Allow(who, c.Grants, policy.JoinHost, action.CellTarget(k.Cell)).Allowed {
 				tokens = append(tokens, k)
 			}
 		}

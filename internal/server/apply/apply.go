@@ -1,4 +1,5 @@
-package server
+// Package apply makes a farm as a farm file says, and tells what that changes for whom; and reads the farm back.
+package apply
 
 import (
 	"context"
@@ -12,7 +13,24 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/farmfile"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/accounts"
+	"github.com/grange-project/grange/internal/server/action"
 )
+
+// Codes of errors about applying a farm file; see docs/errors.md.
+const (
+	CodeInUse       farm.Code = "in-use"       // what should go away is still needed
+	CodeOtherPlan   farm.Code = "other-plan"   // an apply would do other things than were shown
+	CodeNoIsolation farm.Code = "no-isolation" // a network is to keep VMs apart, which no host does
+)
+
+// Farm is what farm files declare: cells, projects, shapes, networks, groups, users, roles, settings, maxima.
+type Farm struct {
+	actions action.Actions
+	brokers []string // names of those that a cell can have
+}
+
+func New(a action.Actions, brokers []string) *Farm { return &Farm{a, brokers} }
 
 // ApplyOrder says how a farm file is brought.
 type ApplyOrder struct {
@@ -33,20 +51,20 @@ type Applied struct {
 
 // Apply makes the farm as f says, in one transaction, or tells what that would change. An object that something else
 // needs is not deleted: CodeInUse.
-func (s *Server) Apply(ctx context.Context, who farm.Identity, f farm.Farm, o ApplyOrder) (out Applied, err error) {
+func (s *Farm) Apply(ctx context.Context, who farm.Identity, f farm.Farm, o ApplyOrder) (out Applied, err error) {
 	if o.DryRun {
-		err = s.look(ctx, who, policy.ReadFarm, func(c *call) error {
-			_, out, err = c.planned(f, o)
+		err = s.actions.Look(ctx, who, policy.ReadFarm, func(c *action.Call) error {
+			_, out, err = s.planned(c, f, o)
 			return err
 		})
 		return out, err
 	}
-	revision, err := s.change(ctx, who, policy.ApplyFarm, func(c *call) error {
+	revision, err := s.actions.Change(ctx, who, policy.ApplyFarm, func(c *action.Call) error {
 		var t transition
-		if t, out, err = c.planned(f, o); err != nil {
+		if t, out, err = s.planned(c, f, o); err != nil {
 			return err
 		}
-		return c.carryOut(t, out.Changes)
+		return carryOut(c, t, out.Changes)
 	})
 	out.Revision = revision
 	return out, err
@@ -56,18 +74,18 @@ func (s *Server) Apply(ctx context.Context, who farm.Identity, f farm.Farm, o Ap
 type transition struct{ have, after farmfile.Index }
 
 // planned returns the farm as it is and as it would be, and what changes on the way there.
-func (c *call) planned(f farm.Farm, o ApplyOrder) (t transition, out Applied, err error) {
-	if err := c.may(policy.Target{}); err != nil {
+func (s *Farm) planned(c *action.Call, f farm.Farm, o ApplyOrder) (t transition, out Applied, err error) {
+	if err := c.May(policy.Target{}); err != nil {
 		return t, out, err
 	}
-	have, err := c.farm()
+	have, err := readFarm(c)
 	if err != nil {
 		return t, out, err
 	}
 	after, changes, err := farmfile.Diff(have, f, o.Prune)
 	t, out.Changes = transition{farmfile.NewIndex(have), farmfile.NewIndex(after)}, changes
 	if err == nil {
-		err = farm.JoinErrors([]error{c.s.knowBrokers(f.Cells), noIsolation(t.have, f.Networks)})
+		err = farm.JoinErrors([]error{s.knowBrokers(f.Cells), noIsolation(t.have, f.Networks)})
 	}
 	if err != nil {
 		return t, out, err
@@ -79,21 +97,21 @@ func (c *call) planned(f farm.Farm, o ApplyOrder) (t transition, out Applied, er
 			Message: fmt.Sprintf("this would make %s now, and not what was shown",
 				farm.Count(len(out.Changes), "change"))}
 	}
-	if err := c.expendable(t, out.Changes); err != nil {
+	if err := expendable(c, t, out.Changes); err != nil {
 		return t, out, err
 	}
-	out.Effects, err = c.effects(t)
+	out.Effects, err = effects(c, t)
 	return t, out, err
 }
 
 // knowBrokers refuses cells whose VMs this server could give to nobody.
-func (s *Server) knowBrokers(cells []farm.FarmCell) error {
+func (s *Farm) knowBrokers(cells []farm.FarmCell) error {
 	var errs []error
 	for _, c := range cells {
-		if broker := c.WithDefaults().Broker; !slices.Contains(s.known, broker) {
+		if broker := c.WithDefaults().Broker; !slices.Contains(s.brokers, broker) {
 			errs = append(errs, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadFarm,
 				Message: fmt.Sprintf("cell %s: no broker is called %q; there are %s", c.Name, broker,
-					strings.Join(s.known, ", ")),
+					strings.Join(s.brokers, ", ")),
 				Hint: "docs/guide/cells.md explains every key; nothing was changed"})
 		}
 	}
@@ -134,8 +152,8 @@ func planOf(changes []farmfile.Change) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// farm is the whole farm as it is. No list is nil.
-func (c *call) farm() (f farm.Farm, err error) {
+// readFarm is the whole farm as it is. No list is nil.
+func readFarm(c *action.Call) (f farm.Farm, err error) {
 	cells, err := c.Tx.Cells()
 	if err != nil {
 		return f, err
@@ -144,22 +162,22 @@ func (c *call) farm() (f farm.Farm, err error) {
 	for _, cell := range cells {
 		f.Cells = append(f.Cells, farm.FarmCell{Cell: cell})
 	}
-	settings, err := c.settings()
+	settings, err := readSettings(c)
 	if err != nil {
 		return f, err
 	}
-	most, err := maxima(c.Tx)
+	most, err := Maxima(c.Tx)
 	if err != nil {
 		return f, err
 	}
 	f.Settings, f.Maxima = &settings, &most
 	for _, read := range []func() error{
-		func() error { f.Projects, err = orNone(c.Tx.Projects()); return err },
-		func() error { f.Shapes, err = orNone(c.Tx.Shapes()); return err },
-		func() error { f.Networks, err = orNone(c.Tx.Networks()); return err },
-		func() error { f.Groups, err = orNone(c.Tx.Groups()); return err },
-		func() error { f.Users, err = orNone(c.Tx.Users()); return err },
-		func() error { f.Grants, err = orNone(c.Tx.Grants("")); return err },
+		func() error { f.Projects, err = action.OrNone(c.Tx.Projects()); return err },
+		func() error { f.Shapes, err = action.OrNone(c.Tx.Shapes()); return err },
+		func() error { f.Networks, err = action.OrNone(c.Tx.Networks()); return err },
+		func() error { f.Groups, err = action.OrNone(c.Tx.Groups()); return err },
+		func() error { f.Users, err = action.OrNone(c.Tx.Users()); return err },
+		func() error { f.Grants, err = action.OrNone(c.Tx.Grants("")); return err },
 	} {
 		if err := read(); err != nil {
 			return f, err
@@ -168,39 +186,32 @@ func (c *call) farm() (f farm.Farm, err error) {
 	return f, nil
 }
 
-func orNone[T any](list []T, err error) ([]T, error) {
-	if list == nil {
-		list = []T{}
-	}
-	return list, err
-}
-
 // carryOut writes what is to be changed. Users go last of what goes, for their grants go with them.
-func (c *call) carryOut(t transition, changes []farmfile.Change) error {
+func carryOut(c *action.Call, t transition, changes []farmfile.Change) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	target := c.target
+	target := c.Target
 	for _, change := range changes {
 		var err error
 		if change.Op == farmfile.OpDelete {
-			err = c.drop(t.have, change)
+			err = drop(c, t.have, change)
 		} else {
-			err = c.put(t.after, change)
+			err = put(c, t.after, change)
 		}
 		if err != nil {
 			return fmt.Errorf("%s %v: %w", change.Op, change, err)
 		}
-		c.target = policy.Target{Name: change.String()}
-		if err := c.did(strings.TrimSpace(change.Op + " " + strings.Join(change.Details, ", "))); err != nil {
+		c.Target = policy.Target{Name: change.String()}
+		if err := c.Did(strings.TrimSpace(change.Op + " " + strings.Join(change.Details, ", "))); err != nil {
 			return err
 		}
 	}
-	c.target = target
-	return c.did(farm.Count(len(changes), "change"))
+	c.Target = target
+	return c.Did(farm.Count(len(changes), "change"))
 }
 
-func (c *call) put(after farmfile.Index, change farmfile.Change) error {
+func put(c *action.Call, after farmfile.Index, change farmfile.Change) error {
 	switch change.Kind {
 	case farmfile.KindCell:
 		return c.PutCell(after.CellOf[change.Name].Cell)
@@ -217,14 +228,14 @@ func (c *call) put(after farmfile.Index, change farmfile.Change) error {
 	case farmfile.KindGrant:
 		return c.PutGrant(after.GrantOf[change.Name])
 	case farmfile.KindSettings:
-		return c.putSettings(*after.Settings)
+		return putSettings(c, *after.Settings)
 	case farmfile.KindMaxima:
-		return putMaxima(c.Tx, *after.Maxima)
+		return PutMaxima(c.Tx, *after.Maxima)
 	}
 	return fmt.Errorf("nothing is called %v", change)
 }
 
-func (c *call) drop(have farmfile.Index, change farmfile.Change) error {
+func drop(c *action.Call, have farmfile.Index, change farmfile.Change) error {
 	switch change.Kind {
 	case farmfile.KindCell:
 		return c.DeleteCell(change.Name)
@@ -238,7 +249,7 @@ func (c *call) drop(have farmfile.Index, change farmfile.Change) error {
 		g := have.GroupOf[change.Name]
 		return c.Tx.DeleteGroup(g.Project, g.Name)
 	case farmfile.KindUser:
-		return c.dropUser(change.Name)
+		return accounts.Drop(c, change.Name)
 	case farmfile.KindGrant:
 		return c.DeleteGrant(have.GrantOf[change.Name])
 	}
@@ -246,12 +257,12 @@ func (c *call) drop(have farmfile.Index, change farmfile.Change) error {
 }
 
 // Export is the farm as it is, for Apply.
-func (s *Server) Export(ctx context.Context, who farm.Identity) (f farm.Farm, err error) {
-	err = s.look(ctx, who, policy.ReadFarm, func(c *call) error {
-		if err := c.may(policy.Target{}); err != nil {
+func (s *Farm) Export(ctx context.Context, who farm.Identity) (f farm.Farm, err error) {
+	err = s.actions.Look(ctx, who, policy.ReadFarm, func(c *action.Call) error {
+		if err := c.May(policy.Target{}); err != nil {
 			return err
 		}
-		if f, err = c.farm(); err != nil {
+		if f, err = readFarm(c); err != nil {
 			return err
 		}
 		farmfile.Strip(&f)

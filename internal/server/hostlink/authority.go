@@ -1,4 +1,4 @@
-package server
+package hostlink
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -35,16 +36,16 @@ type authorities struct {
 
 // Authorities are the fleet's own, as any of its servers left them. The first server of a fleet makes one at its first
 // start. One whose key an older release has kept as it is is sealed, and nothing of that key is left in the database.
-func (s *Server) Authorities(ctx context.Context) (pki.CAs, error) {
+func (s *Links) Authorities(ctx context.Context) (pki.CAs, error) {
 	a, err := s.authorities(ctx)
 	return a.CAs, err
 }
 
-func (s *Server) authorities(ctx context.Context) (authorities, error) {
-	s.links.mu.Lock()
-	defer s.links.mu.Unlock()
-	a := &s.links.authorities
-	if changed, _ := s.hub.own(authorityKey, a.at); a.at != 0 && !changed {
+func (s *Links) authorities(ctx context.Context) (authorities, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := &s.cas
+	if changed, _ := s.Hub.Own(authorityKey, a.at); a.at != 0 && !changed {
 		return *a, nil
 	}
 	if err := s.readAuthorities(ctx, a); err != nil {
@@ -54,15 +55,15 @@ func (s *Server) authorities(ctx context.Context) (authorities, error) {
 }
 
 // rereadAuthorities has them read again at their next use.
-func (s *Server) rereadAuthorities() {
-	s.links.mu.Lock()
-	defer s.links.mu.Unlock()
-	s.links.authorities.at = 0
+func (s *Links) rereadAuthorities() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cas.at = 0
 }
 
 // doubtAuthorities is rereadAuthorities on the word of others, who may be strangers: it does nothing, and reports
 // false, when that was often lately. What is known is no older than doubtEach then.
-func (s *Server) doubtAuthorities() bool {
+func (s *Links) doubtAuthorities() bool {
 	room, _ := s.doubts.Add("")
 	if room {
 		s.rereadAuthorities()
@@ -71,11 +72,11 @@ func (s *Server) doubtAuthorities() bool {
 }
 
 // readAuthorities reads what there is, unless it is as it was. The links are locked.
-func (s *Server) readAuthorities(ctx context.Context, a *authorities) error {
+func (s *Links) readAuthorities(ctx context.Context, a *authorities) error {
 	var text []byte
 	var at int64
 	wipe := false
-	err := s.store.View(ctx, func(t *store.Tx) (err error) {
+	err := s.Store.View(ctx, func(t *store.Tx) (err error) {
 		at = t.Revision()
 		if text, err = t.Setting(AuthoritySetting); err != nil {
 			return err
@@ -85,7 +86,7 @@ func (s *Server) readAuthorities(ctx context.Context, a *authorities) error {
 		return nil
 	})
 	switch {
-	case missing(err) || err == nil && (wipe || pki.Unsealed(text)):
+	case action.Missing(err) || err == nil && (wipe || pki.Unsealed(text)):
 		if err := s.makeAuthority(ctx); err != nil {
 			return err
 		}
@@ -96,7 +97,7 @@ func (s *Server) readAuthorities(ctx context.Context, a *authorities) error {
 		a.at = at
 		return nil
 	}
-	seal, err := pki.ReadSeal(s.caKeyFile)
+	seal, err := pki.ReadSeal(s.CAKeyFile)
 	if err != nil {
 		return err
 	}
@@ -108,19 +109,19 @@ func (s *Server) readAuthorities(ctx context.Context, a *authorities) error {
 	for _, ca := range cas.All() {
 		all = append(all, ca.Fingerprint())
 	}
-	*a = authorities{CAs: cas, text: text, at: at, peers: pki.NewAuthorities(cas.Certificates(), s.site),
+	*a = authorities{CAs: cas, text: text, at: at, peers: pki.NewAuthorities(cas.Certificates(), s.Site),
 		trusted: trusted(all), issuer: unique.Make(cas.Newest().Fingerprint())}
-	clear(s.links.peers) // some were of an authority that is retired
+	clear(s.peers) // some were of an authority that is retired
 	return nil
 }
 
 // makeAuthority makes a fleet's first authority, or seals the one that there is.
-func (s *Server) makeAuthority(ctx context.Context) error {
+func (s *Links) makeAuthority(ctx context.Context) error {
 	wipe := false
-	_, err := s.store.Update(ctx, func(tx *store.Tx) error {
+	_, err := s.Store.Update(ctx, func(tx *store.Tx) error {
 		text, err := tx.Setting(AuthoritySetting)
 		switch {
-		case missing(err):
+		case action.Missing(err):
 			err = s.newAuthority(tx)
 		case err == nil && pki.Unsealed(text):
 			err = s.sealAuthority(tx, text)
@@ -129,7 +130,7 @@ func (s *Server) makeAuthority(ctx context.Context) error {
 			return err
 		}
 		_, err = tx.Setting(wipeSetting)
-		if wipe = err == nil; missing(err) {
+		if wipe = err == nil; action.Missing(err) {
 			return nil
 		}
 		return err
@@ -140,20 +141,20 @@ func (s *Server) makeAuthority(ctx context.Context) error {
 	return err
 }
 
-func (s *Server) newAuthority(tx *store.Tx) error {
-	seal, err := pki.MakeSeal(s.caKeyFile)
+func (s *Links) newAuthority(tx *store.Tx) error {
+	seal, err := pki.MakeSeal(s.CAKeyFile)
 	if err != nil {
 		return err
 	}
-	ca, err := pki.NewCA(s.now())
+	ca, err := pki.NewCA(s.Now())
 	if err != nil {
 		return err
 	}
 	return putAuthorities(tx, pki.CAs{Present: ca}, seal)
 }
 
-func (s *Server) sealAuthority(tx *store.Tx, text []byte) error {
-	seal, err := pki.MakeSeal(s.caKeyFile)
+func (s *Links) sealAuthority(tx *store.Tx, text []byte) error {
+	seal, err := pki.MakeSeal(s.CAKeyFile)
 	if err != nil {
 		return err
 	}
@@ -176,14 +177,14 @@ func putAuthorities(tx *store.Tx, cas pki.CAs, seal pki.Seal) error {
 }
 
 // wipe leaves nothing in the database of a key that was in it as it is. After a crash the next start does it again.
-func (s *Server) wipe(ctx context.Context) error {
-	s.log.Info("the key of the fleet's authority is sealed from now on: writing the database anew", "key file",
-		s.caKeyFile)
-	if err := s.store.Rewrite(ctx); err != nil {
+func (s *Links) wipe(ctx context.Context) error {
+	s.Log.Info("the key of the fleet's authority is sealed from now on: writing the database anew", "key file",
+		s.CAKeyFile)
+	if err := s.Store.Rewrite(ctx); err != nil {
 		return err
 	}
-	_, err := s.store.Update(ctx, func(tx *store.Tx) error { return tx.DeleteSetting(wipeSetting) })
-	if missing(err) { // another server did the same
+	_, err := s.Store.Update(ctx, func(tx *store.Tx) error { return tx.DeleteSetting(wipeSetting) })
+	if action.Missing(err) { // another server did the same
 		return nil
 	}
 	return err
@@ -191,13 +192,13 @@ func (s *Server) wipe(ctx context.Context) error {
 
 // peer reads a host's certificates. One of an authority that is not known may be of one that another server has made
 // just now.
-func (s *Server) peer(ctx context.Context, shown []*x509.Certificate) (pki.Peer, error) {
+func (s *Links) peer(ctx context.Context, shown []*x509.Certificate) (pki.Peer, error) {
 	for again := false; ; again = true {
 		a, err := s.authorities(ctx)
 		if err != nil {
 			return pki.Peer{}, err
 		}
-		peer, err := a.peers.Peer(shown, s.now())
+		peer, err := a.peers.Peer(shown, s.Now())
 		if again || !farm.IsCode(err, pki.CodeUnknownCert) || !s.doubtAuthorities() {
 			return peer, err
 		}

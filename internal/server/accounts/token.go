@@ -1,4 +1,4 @@
-package server
+package accounts
 
 import (
 	"cmp"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -58,16 +59,16 @@ func (o TokenOrder) check(now time.Time) error {
 
 // CreateToken makes a token. Its text, as "grt_ID_SECRET", is told here and kept nowhere: a request that is repeated is
 // answered without it.
-func (s *Server) CreateToken(ctx context.Context, who farm.Identity, o TokenOrder) (token farm.Token, text string,
+func (s *Accounts) CreateToken(ctx context.Context, who farm.Identity, o TokenOrder) (token farm.Token, text string,
 	err error) {
 	key, secret := o.Once, random(tokenSecret)
 	o.Once = ""
-	_, err = s.change(ctx, who, policy.MakeToken, func(c *call) error {
+	_, err = s.actions.Change(ctx, who, policy.MakeToken, func(c *action.Call) error {
 		name := cmp.Or(o.User, who.User)
-		if err := c.may(userTarget(name)); err != nil {
+		if err := c.May(userTarget(name)); err != nil {
 			return err
 		}
-		ids, again, err := c.once(key, o, func() ([]string, error) { return c.makeToken(name, secret, o) })
+		ids, again, err := c.Once(key, o, func() ([]string, error) { return makeToken(c, name, secret, o) })
 		if err != nil {
 			return err
 		}
@@ -75,7 +76,7 @@ func (s *Server) CreateToken(ctx context.Context, who farm.Identity, o TokenOrde
 			text = tokenPrefix + ids[0] + "_" + secret
 		}
 		token, err = c.Token(ids[0])
-		if missing(err) {
+		if action.Missing(err) {
 			return noToken(ids[0])
 		}
 		return err
@@ -87,31 +88,31 @@ func (s *Server) CreateToken(ctx context.Context, who farm.Identity, o TokenOrde
 	return token, text, nil
 }
 
-func (c *call) makeToken(user, secret string, o TokenOrder) ([]string, error) {
-	if err := o.check(c.now); err != nil {
+func makeToken(c *action.Call, user, secret string, o TokenOrder) ([]string, error) {
+	if err := o.check(c.Now); err != nil {
 		return nil, err
 	}
-	if err := c.mayHold(user, o); err != nil {
+	if err := mayHold(c, user, o); err != nil {
 		return nil, err
 	}
 	id := random(tokenID)
 	err := c.PutToken(farm.Token{ID: id, User: user, Note: o.Note, Hash: hashOf(secret), Role: o.Role,
-		Projects: o.Projects, Created: c.now, Expires: o.Expires.UTC()})
+		Projects: o.Projects, Created: c.Now, Expires: o.Expires.UTC()})
 	if err != nil {
 		return nil, err
 	}
-	return []string{id}, c.did("token " + id)
+	return []string{id}, c.Did("token " + id)
 }
 
 // mayHold refuses tokens of users that are not there, of projects that are not there, and such as would outlive the
 // token that makes them.
-func (c *call) mayHold(user string, o TokenOrder) error {
-	if _, err := c.user(user); err != nil {
+func mayHold(c *action.Call, user string, o TokenOrder) error {
+	if _, err := findUser(c, user); err != nil {
 		return err
 	}
 	for _, p := range o.Projects {
-		if _, err := c.Tx.Project(p); missing(err) {
-			return noProject(p)
+		if _, err := c.Tx.Project(p); action.Missing(err) {
+			return action.NoProject(p)
 		} else if err != nil {
 			return err
 		}
@@ -125,12 +126,12 @@ func (c *call) mayHold(user string, o TokenOrder) error {
 			Message: fmt.Sprintf("user %s has %d tokens", user, len(held)),
 			Hint:    "revoke those that nobody needs: `grange token list`"}
 	}
-	if c.who.Means != meansToken {
+	if c.Who.Means != meansToken {
 		return nil
 	}
-	own, err := c.Token(c.who.Source)
-	if missing(err) {
-		return notKnown("token %s was taken back", c.who.Source)
+	own, err := c.Token(c.Who.Source)
+	if action.Missing(err) {
+		return notKnown("token %s was taken back", c.Who.Source)
 	}
 	if err != nil {
 		return err
@@ -159,16 +160,16 @@ func hashOf(secret string) []byte {
 }
 
 // Tokens are the tokens of a user, without what would let anybody use them; "": the caller's.
-func (s *Server) Tokens(ctx context.Context, who farm.Identity, user string) (tokens []farm.Token, err error) {
-	err = s.look(ctx, who, policy.ReadToken, func(c *call) error {
+func (s *Accounts) Tokens(ctx context.Context, who farm.Identity, user string) (tokens []farm.Token, err error) {
+	err = s.actions.Look(ctx, who, policy.ReadToken, func(c *action.Call) error {
 		name := cmp.Or(user, who.User)
-		if err := c.may(userTarget(name)); err != nil {
+		if err := c.May(userTarget(name)); err != nil {
 			return err
 		}
 		if name == who.User && who.Root {
 			name = "" // root has none of its own, and sees all
 		}
-		tokens, err = orNone(c.Tx.Tokens(name))
+		tokens, err = action.OrNone(c.Tx.Tokens(name))
 		for i := range tokens {
 			tokens[i].Hash = nil
 		}
@@ -179,11 +180,11 @@ func (s *Server) Tokens(ctx context.Context, who farm.Identity, user string) (to
 }
 
 // DeleteToken takes a token back, by its ID.
-func (s *Server) DeleteToken(ctx context.Context, who farm.Identity, id string) error {
-	_, err := s.change(ctx, who, policy.DropToken, func(c *call) error {
-		c.target = policy.Target{Name: farm.Printable("token " + id)}
+func (s *Accounts) DeleteToken(ctx context.Context, who farm.Identity, id string) error {
+	_, err := s.actions.Change(ctx, who, policy.DropToken, func(c *action.Call) error {
+		c.Target = policy.Target{Name: farm.Printable("token " + id)}
 		k, err := c.Token(id)
-		if missing(err) || err == nil && c.may(policy.Target{Owner: k.User, Name: "token " + id}) != nil {
+		if action.Missing(err) || err == nil && c.May(policy.Target{Owner: k.User, Name: "token " + id}) != nil {
 			return noToken(id)
 		}
 		if err != nil {
@@ -192,37 +193,38 @@ func (s *Server) DeleteToken(ctx context.Context, who farm.Identity, id string) 
 		if err := c.Tx.DeleteToken(id); err != nil {
 			return err
 		}
-		return c.did("of user " + k.User)
+		return c.Did("of user " + k.User)
 	})
 	return err
 }
 
 func noToken(id string) error {
-	return &farm.Error{Kind: farm.NotFound, Code: CodeNoToken, Message: fmt.Sprintf("you have no token %.80q", id),
+	return &farm.Error{Kind: farm.NotFound, Code: action.CodeNoToken, Message: fmt.Sprintf("you have no token %.80q",
+		id),
 		Hint: "`grange token list` shows yours; name one by its ID"}
 }
 
 // IdentifyToken is who calls with the text of a token. farm.CodeNotKnown: it is none, has expired, was taken back, or
 // its user is disabled. Only who has the whole secret hears which of them.
-func (s *Server) IdentifyToken(ctx context.Context, text string) (farm.Identity, error) {
+func (s *Accounts) IdentifyToken(ctx context.Context, text string) (farm.Identity, error) {
 	id, secret, ok := splitToken(text)
 	if !ok {
 		return farm.Identity{}, notKnown("not a token of grange; one begins with %s", tokenPrefix)
 	}
 	var k farm.Token
 	var u farm.User
-	err := s.store.View(ctx, func(t *store.Tx) (err error) {
+	err := s.actions.Store.View(ctx, func(t *store.Tx) (err error) {
 		if k, err = t.Token(id); err == nil {
 			u, err = t.User(k.User)
 		}
 		return err
 	})
 	switch {
-	case err != nil && !missing(err):
+	case err != nil && !action.Missing(err):
 		return farm.Identity{}, err
 	case err != nil, subtle.ConstantTimeCompare(hashOf(secret), k.Hash) != 1:
 		return farm.Identity{}, notKnown("the server does not know this token; it may have been taken back")
-	case !k.Expires.IsZero() && !s.now().Before(k.Expires):
+	case !k.Expires.IsZero() && !s.actions.Now().Before(k.Expires):
 		return farm.Identity{}, notKnown("token %s has expired at %s", id, k.Expires.UTC().Format(time.RFC3339))
 	case u.Disabled:
 		return farm.Identity{}, notKnown("user %s is disabled", u.Name)

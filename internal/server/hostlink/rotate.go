@@ -1,4 +1,4 @@
-package server
+package hostlink
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 )
 
 // theCA is what the authorities are called as a target.
@@ -34,46 +35,46 @@ type CAView struct {
 }
 
 // CA returns how the fleet's authorities are.
-func (s *Server) CA(ctx context.Context, who farm.Identity) (v CAView, err error) {
-	err = s.look(ctx, who, policy.ReadCA, func(c *call) error {
-		if err := c.may(theCA); err != nil {
+func (s *Links) CA(ctx context.Context, who farm.Identity) (v CAView, err error) {
+	err = s.actions.Look(ctx, who, policy.ReadCA, func(c *action.Call) error {
+		if err := c.May(theCA); err != nil {
 			return err
 		}
-		cas, err := c.authorities()
+		cas, err := s.keptCAs(c)
 		if err == nil {
-			v, err = c.caView(cas)
+			v, err = s.caView(c, cas)
 		}
 		return err
 	})
 	return v, err
 }
 
-// authorities are those that are kept, as the transaction sees them.
-func (c *call) authorities() (pki.CAs, error) {
+// keptCAs are the authorities as the transaction sees them.
+func (s *Links) keptCAs(c *action.Call) (pki.CAs, error) {
 	text, err := c.Setting(AuthoritySetting)
 	if err != nil {
 		return pki.CAs{}, err
 	}
-	seal, err := pki.ReadSeal(c.s.caKeyFile)
+	seal, err := pki.ReadSeal(s.CAKeyFile)
 	if err != nil {
 		return pki.CAs{}, err
 	}
 	return pki.ParseCAs(text, seal)
 }
 
-func (c *call) caView(cas pki.CAs) (CAView, error) {
-	v := CAView{Site: len(c.s.listenerCAs) > 0}
+func (s *Links) caView(c *action.Call, cas pki.CAs) (CAView, error) {
+	v := CAView{Site: len(s.ListenerCAs) > 0}
 	present := cas.Present.Fingerprint()
-	r := rotation{next: cas.Newest().Fingerprint(), made: cas.Newest().Made(), site: v.Site, now: c.now}
+	r := rotation{next: cas.Newest().Fingerprint(), made: cas.Newest().Made(), site: v.Site, now: c.Now}
 	issued, trusting := map[string]int{}, map[string]int{}
 	err := c.EachHost("", func(h farm.Host) {
-		if h.Serial != pki.SiteSerial && c.now.Before(h.Expires) {
+		if h.Serial != pki.SiteSerial && c.Now.Before(h.Expires) {
 			issued[issuerOf(h, present)]++
 		}
 		for _, f := range h.Facts.Trusts {
 			trusting[f]++
 		}
-		if w, needs := r.host(h, c.s.seen(h)); needs && cas.Next != nil {
+		if w, needs := r.host(h, s.Seen(h)); needs && cas.Next != nil {
 			v.Waited = append(v.Waited, w)
 		}
 	})
@@ -108,37 +109,37 @@ func issuerOf(h farm.Host, present string) string {
 }
 
 // RotateCA makes the authority that is to replace the present one.
-func (s *Server) RotateCA(ctx context.Context, who farm.Identity) (v CAView, err error) {
-	_, err = s.change(ctx, who, policy.RotateCA, func(c *call) error {
-		if err := c.may(theCA); err != nil {
+func (s *Links) RotateCA(ctx context.Context, who farm.Identity) (v CAView, err error) {
+	_, err = s.actions.Change(ctx, who, policy.RotateCA, func(c *action.Call) error {
+		if err := c.May(theCA); err != nil {
 			return err
 		}
-		cas, err := c.authorities()
+		cas, err := s.keptCAs(c)
 		if err != nil {
 			return err
 		}
 		if cas.Next != nil {
 			return &farm.Error{Kind: farm.Conflict, Code: CodeCARotates,
-				Message: "the fleet's CA is being replaced since " + when(cas.Next.Made()),
+				Message: "the fleet's CA is being replaced since " + action.When(cas.Next.Made()),
 				Hint:    "`grange server ca` says what that waits for; `grange server ca retire` ends it"}
 		}
-		if cas.Next, err = pki.NewCA(c.now); err != nil {
+		if cas.Next, err = pki.NewCA(c.Now); err != nil {
 			return err
 		}
-		if err := c.putCAs(cas); err != nil {
+		if err := s.putCAs(c, cas); err != nil {
 			return err
 		}
-		if v, err = c.caView(cas); err != nil {
+		if v, err = s.caView(c, cas); err != nil {
 			return err
 		}
-		return c.did("next authority " + cas.Next.Fingerprint())
+		return c.Did("next authority " + cas.Next.Fingerprint())
 	})
 	s.rereadAuthorities()
 	return v, err
 }
 
-func (c *call) putCAs(cas pki.CAs) error {
-	seal, err := pki.ReadSeal(c.s.caKeyFile)
+func (s *Links) putCAs(c *action.Call, cas pki.CAs) error {
+	seal, err := pki.ReadSeal(s.CAKeyFile)
 	if err != nil {
 		return err
 	}
@@ -147,12 +148,12 @@ func (c *call) putCAs(cas pki.CAs) error {
 
 // RetireCA ends a rotation: the present authority goes, with its key. Those who still need it must be named, hosts by
 // name and join tokens by ID: they are cut off.
-func (s *Server) RetireCA(ctx context.Context, who farm.Identity, without []string) (v CAView, err error) {
-	_, err = s.change(ctx, who, policy.RetireCA, func(c *call) error {
-		if err := c.may(theCA); err != nil {
+func (s *Links) RetireCA(ctx context.Context, who farm.Identity, without []string) (v CAView, err error) {
+	_, err = s.actions.Change(ctx, who, policy.RetireCA, func(c *action.Call) error {
+		if err := c.May(theCA); err != nil {
 			return err
 		}
-		cas, err := c.authorities()
+		cas, err := s.keptCAs(c)
 		if err != nil {
 			return err
 		}
@@ -161,15 +162,15 @@ func (s *Server) RetireCA(ctx context.Context, who farm.Identity, without []stri
 				Message: "the fleet has one authority, which nothing replaces",
 				Hint:    "`grange server ca rotate` makes the next one"}
 		}
-		before, err := c.caView(cas)
+		before, err := s.caView(c, cas)
 		if err != nil {
 			return err
 		}
 		if err := mayRetire(before.Waited, without); err != nil {
 			return err
 		}
-		if cas, err = c.retire(cas, before.Waited); err == nil {
-			v, err = c.caView(cas)
+		if cas, err = s.retire(c, cas, before.Waited); err == nil {
+			v, err = s.caView(c, cas)
 		}
 		return err
 	})
@@ -178,7 +179,7 @@ func (s *Server) RetireCA(ctx context.Context, who farm.Identity, without []stri
 }
 
 // retire leaves the next authority alone.
-func (c *call) retire(cas pki.CAs, cut []Waited) (pki.CAs, error) {
+func (s *Links) retire(c *action.Call, cas pki.CAs, cut []Waited) (pki.CAs, error) {
 	old := cas.Present.Fingerprint()
 	cas = pki.CAs{Present: cas.Next}
 	var names []string
@@ -200,55 +201,55 @@ func (c *call) retire(cas pki.CAs, cut []Waited) (pki.CAs, error) {
 	if len(names) > 0 {
 		reason += ", without " + strings.Join(names, ", ")
 	}
-	if err := c.putCAs(cas); err != nil {
+	if err := s.putCAs(c, cas); err != nil {
 		return cas, err
 	}
-	c.s.log.Info("authority of the fleet retired", "retired", old, "present", cas.Present.Fingerprint(),
+	s.Log.Info("authority of the fleet retired", "retired", old, "present", cas.Present.Fingerprint(),
 		"without", names)
-	return cas, c.did(reason)
+	return cas, c.Did(reason)
 }
 
-// retireDue ends a rotation by itself when it is time and nobody needs the present authority, twice in a row: where
+// RetireDue ends a rotation by itself when it is time and nobody needs the present authority, twice in a row: where
 // this server's clock has jumped ahead, hosts that live look away until they have reported again.
-func (s *Server) retireDue(ctx context.Context, epoch int64) error {
+func (s *Links) RetireDue(ctx context.Context, epoch int64) error {
 	cas, err := s.Authorities(ctx)
-	if err != nil || cas.Next == nil || s.now().Before(cas.Next.Made().Add(retireAfter)) {
+	if err != nil || cas.Next == nil || s.Now().Before(cas.Next.Made().Add(retireAfter)) {
 		return err
 	}
 	due := ""
-	err = s.byItself(ctx, epoch, policy.RetireCA, func(c *call) error {
-		c.target, due = theCA, ""
-		cas, err := c.authorities()
+	err = s.actions.ByItself(ctx, epoch, policy.RetireCA, func(c *action.Call) error {
+		c.Target, due = theCA, ""
+		cas, err := s.keptCAs(c)
 		if err != nil || cas.Next == nil {
 			return err
 		}
-		v, err := c.caView(cas)
-		if err != nil || !(rotation{made: cas.Next.Made(), now: c.now}).due(v.Waited) {
+		v, err := s.caView(c, cas)
+		if err != nil || !(rotation{made: cas.Next.Made(), now: c.Now}).due(v.Waited) {
 			return err
 		}
-		if due = cas.Next.Fingerprint(); due != s.links.due {
+		if due = cas.Next.Fingerprint(); due != s.due {
 			return nil
 		}
-		_, err = c.retire(cas, v.Waited)
+		_, err = s.retire(c, cas, v.Waited)
 		return err
 	})
-	s.links.due = due
+	s.due = due
 	s.rereadAuthorities()
 	return err
 }
 
 // CAWarnings are what people should know of the fleet's authorities.
-func (s *Server) CAWarnings(ctx context.Context) ([]string, error) {
+func (s *Links) CAWarnings(ctx context.Context) ([]string, error) {
 	cas, err := s.Authorities(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var all []string
-	if w := pki.EndsSoon(cas.Newest().Certificate, s.now()); w != "" {
+	if w := pki.EndsSoon(cas.Newest().Certificate, s.Now()); w != "" {
 		all = append(all, w)
 	}
 	if cas.Next != nil {
-		all = append(all, "the fleet's CA is being replaced since "+when(cas.Next.Made())+
+		all = append(all, "the fleet's CA is being replaced since "+action.When(cas.Next.Made())+
 			": `grange server ca` says what that waits for")
 	}
 	return all, nil
@@ -258,9 +259,9 @@ func (s *Server) CAWarnings(ctx context.Context) ([]string, error) {
 // and a new TLS connection.
 const renewEach = 50 * time.Millisecond
 
-// askRenewal is after how long a host that has not renewed is asked again: one that does not, and reports all the time,
+// AskRenewal is after how long a host that has not renewed is asked again: one that does not, and reports all the time,
 // takes no other's turn.
-const askRenewal = time.Minute
+const AskRenewal = time.Minute
 
 // trusted is a set of authorities, in a form that is small for thousands of hosts.
 func trusted(fingerprints []string) unique.Handle[string] {
@@ -268,12 +269,12 @@ func trusted(fingerprints []string) unique.Handle[string] {
 }
 
 // rotates puts into the answer to a report what the host is to do about the fleet's authorities. The link is locked.
-func (s *Server) rotates(ctx context.Context, l *link, serial string, answer *fleet.ReportAnswer) error {
+func (s *Links) rotates(ctx context.Context, l *link, serial string, answer *fleet.ReportAnswer) error {
 	a, err := s.authorities(ctx)
 	if err != nil {
 		return err
 	}
-	if len(s.listenerCAs) == 0 && l.trusts != (unique.Handle[string]{}) && l.trusts != a.trusted {
+	if len(s.ListenerCAs) == 0 && l.trusts != (unique.Handle[string]{}) && l.trusts != a.trusted {
 		s.doubtAuthorities() // the host may have it from a server that knows more
 		if a, err = s.authorities(ctx); err != nil {
 			return err
@@ -283,11 +284,11 @@ func (s *Server) rotates(ctx context.Context, l *link, serial string, answer *fl
 		}
 	}
 	renewed := serial == pki.SiteSerial || serial == l.serial && l.issuer == a.issuer
-	if a.Next == nil || renewed || s.now().Sub(l.asked) < askRenewal {
+	if a.Next == nil || renewed || s.Now().Sub(l.asked) < AskRenewal {
 		return nil
 	}
 	if answer.Renew, _ = s.renewals.Add(""); answer.Renew {
-		l.asked = s.now()
+		l.asked = s.Now()
 	}
 	return nil
 }

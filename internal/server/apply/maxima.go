@@ -1,21 +1,22 @@
-package server
+package apply
 
 import (
 	"encoding/json"
 	"fmt"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
 )
 
 // settingMaxima is the name under which the store keeps the site's maxima.
 const settingMaxima = "maxima"
 
-// maxima are what the site lets any VM have.
-func maxima(t *store.Tx) (m farm.Maxima, err error) {
+// Maxima are what the site lets any VM have.
+func Maxima(t *store.Tx) (m farm.Maxima, err error) {
 	text, err := t.Setting(settingMaxima)
 	switch {
-	case missing(err):
+	case action.Missing(err):
 		return m, nil
 	case err != nil:
 		return m, err
@@ -26,8 +27,8 @@ func maxima(t *store.Tx) (m farm.Maxima, err error) {
 	return m, nil
 }
 
-// putMaxima keeps them.
-func putMaxima(t *store.Tx, m farm.Maxima) error {
+// PutMaxima keeps them.
+func PutMaxima(t *store.Tx, m farm.Maxima) error {
 	text, err := json.Marshal(m)
 	if err != nil {
 		return err

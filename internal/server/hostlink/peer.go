@@ -1,4 +1,4 @@
-package server
+package hostlink
 
 import (
 	"context"
@@ -9,23 +9,11 @@ import (
 	"time"
 	"unique"
 
-	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
 )
-
-// links is what this server keeps in memory of hosts: nothing that is not in the store too, or comes with the next
-// report.
-type links struct {
-	mu          sync.Mutex
-	authorities authorities
-	due         string                         // what retireDue, which alone uses it, found due last time
-	hosts       map[string]*link               // by ID
-	settings    fleet.Settings                 // of all hosts
-	settingsAt  int64                          // revision at which they were read; 0: never
-	peers       map[[sha256.Size]byte]pki.Peer // verified certificates; with a host's ID in each
-}
 
 // link is one host. A server has thousands of them: it is kept small.
 type link struct {
@@ -55,13 +43,9 @@ type link struct {
 	refused   *farm.Error       // why its agent is not listened to; nil: it is
 }
 
-func newLinks() *links {
-	return &links{hosts: map[string]*link{}, peers: map[[sha256.Size]byte]pki.Peer{}}
-}
-
 // HostAt is which host a connection speaks for, by the certificates it showed, the host's first. Nobody else may ask
 // what a host asks.
-func (s *Server) HostAt(ctx context.Context, shown []*x509.Certificate) (farm.Identity, error) {
+func (s *Links) HostAt(ctx context.Context, shown []*x509.Certificate) (farm.Identity, error) {
 	l, serial, err := s.linkOf(ctx, shown)
 	if err != nil {
 		return farm.Identity{}, err
@@ -71,18 +55,18 @@ func (s *Server) HostAt(ctx context.Context, shown []*x509.Certificate) (farm.Id
 
 // linkOf verifies certificates and finds the host that they are of. What was verified once is not verified again while
 // it lasts: a host asks every minute, and there may be thousands.
-func (s *Server) linkOf(ctx context.Context, shown []*x509.Certificate) (*link, string, error) {
-	now := s.now()
+func (s *Links) linkOf(ctx context.Context, shown []*x509.Certificate) (*link, string, error) {
+	now := s.Now()
 	if _, err := s.authorities(ctx); err != nil { // forgets peers when one is retired
 		return nil, "", err
 	}
 	var sum [sha256.Size]byte
 	if len(shown) > 0 {
 		sum = sha256.Sum256(shown[0].Raw)
-		s.links.mu.Lock()
-		peer := s.links.peers[sum]
-		l := s.links.hosts[peer.ID]
-		s.links.mu.Unlock()
+		s.mu.Lock()
+		peer := s.peers[sum]
+		l := s.hosts[peer.ID]
+		s.mu.Unlock()
 		if l != nil && now.Before(peer.Expires) {
 			return l, peer.Serial, s.current(ctx, l, peer.Serial)
 		}
@@ -96,22 +80,22 @@ func (s *Server) linkOf(ctx context.Context, shown []*x509.Certificate) (*link, 
 		return nil, "", err
 	}
 	peer.ID = l.id
-	s.links.mu.Lock()
-	s.links.peers[sum] = peer
-	s.links.mu.Unlock()
+	s.mu.Lock()
+	s.peers[sum] = peer
+	s.mu.Unlock()
 	return l, peer.Serial, s.current(ctx, l, peer.Serial)
 }
 
 // linkOfPeer finds a host by what its certificate says.
-func (s *Server) linkOfPeer(ctx context.Context, peer pki.Peer) (*link, error) {
+func (s *Links) linkOfPeer(ctx context.Context, peer pki.Peer) (*link, error) {
 	id := peer.ID
 	if id == "" {
 		var h farm.Host
-		err := s.store.View(ctx, func(tx *store.Tx) (err error) {
+		err := s.Store.View(ctx, func(tx *store.Tx) (err error) {
 			h, err = tx.HostNamed(peer.Name)
 			return err
 		})
-		if missing(err) {
+		if action.Missing(err) {
 			return nil, forgotten(peer.Name)
 		}
 		if err != nil {
@@ -119,19 +103,19 @@ func (s *Server) linkOfPeer(ctx context.Context, peer pki.Peer) (*link, error) {
 		}
 		id = h.ID
 	}
-	s.links.mu.Lock()
-	defer s.links.mu.Unlock()
-	l, ok := s.links.hosts[id]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, ok := s.hosts[id]
 	if !ok {
 		l = &link{id: id}
-		s.links.hosts[id] = l
+		s.hosts[id] = l
 	}
 	return l, nil
 }
 
 // current refuses a certificate that the host's row does not have any more. The row is read again when the change feed
 // says that it changed.
-func (s *Server) current(ctx context.Context, l *link, serial string) error {
+func (s *Links) current(ctx context.Context, l *link, serial string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for again := false; ; again = true {
@@ -158,7 +142,7 @@ func revoked(host string) error {
 }
 
 // forgetLink has the host's row read again at its next request.
-func (s *Server) forgetLink(id string) {
+func (s *Links) forgetLink(id string) {
 	if l := s.linkNow(id); l != nil {
 		l.mu.Lock()
 		l.at = 0
@@ -167,11 +151,11 @@ func (s *Server) forgetLink(id string) {
 }
 
 // renewed ends the life of the certificate before, now that the current one was seen. The link is locked.
-func (s *Server) renewed(ctx context.Context, l *link) error {
+func (s *Links) renewed(ctx context.Context, l *link) error {
 	if l.before == "" {
 		return nil
 	}
-	err := s.commit(ctx, func(tx *store.Tx) error {
+	err := s.Commit(ctx, func(tx *store.Tx) error {
 		h, err := tx.Host(l.id)
 		if err != nil || h.Serial != l.serial || h.Before == "" {
 			return err
@@ -184,11 +168,11 @@ func (s *Server) renewed(ctx context.Context, l *link) error {
 }
 
 // refresh reads a host's row where that may have changed. The link is locked.
-func (s *Server) refresh(ctx context.Context, l *link) error {
-	if changed, _ := s.hub.own(l.id, l.at); l.at != 0 && !changed {
+func (s *Links) refresh(ctx context.Context, l *link) error {
+	if changed, _ := s.Hub.Own(l.id, l.at); l.at != 0 && !changed {
 		return nil
 	}
-	err := s.store.View(ctx, func(tx *store.Tx) error {
+	err := s.Store.View(ctx, func(tx *store.Tx) error {
 		read := tx.HostBrief
 		if l.instance == "" {
 			read = tx.Host
@@ -204,10 +188,10 @@ func (s *Server) refresh(ctx context.Context, l *link) error {
 		}
 		return nil
 	})
-	if missing(err) {
-		s.links.mu.Lock()
-		delete(s.links.hosts, l.id)
-		s.links.mu.Unlock()
+	if action.Missing(err) {
+		s.mu.Lock()
+		delete(s.hosts, l.id)
+		s.mu.Unlock()
 		return forgotten(l.id)
 	}
 	return err

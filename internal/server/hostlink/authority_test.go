@@ -1,7 +1,8 @@
-package server
+package hostlink
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -10,7 +11,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
-	"log/slog"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -18,7 +18,9 @@ import (
 	"testing"
 
 	"github.com/grange-project/grange/internal/pki"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/store/storetest/postgres"
 )
 
 // clearAuthority puts an authority into a store as releases before the seal did, and returns its key in DER.
@@ -94,21 +96,20 @@ func TestAuthoritysKeyIsNotInTheDatabase(t *testing.T) {
 		t.Error("the key is in a backup")
 	}
 	l.view(func(tx *store.Tx) error {
-		if _, err := tx.Setting(wipeSetting); !missing(err) {
+		if _, err := tx.Setting(wipeSetting); !action.Missing(err) {
 			t.Errorf("it is to be wiped: %v", err)
 		}
 		return nil
 	})
 	next := func(path string) (pki.CAs, error) {
-		return New(Options{Store: l.store, Log: slog.New(slog.DiscardHandler), Now: l.clock,
-			CAKeyFile: path}).Authorities(t.Context())
+		return newLinks(l.Store, l.clock, path).Authorities(t.Context())
 	}
-	again, err := next(l.caKeyFile)
+	again, err := next(l.CAKeyFile)
 	if err != nil || again.Present.Fingerprint() != before {
 		t.Errorf("another server with the key file: %v", err)
 	}
 	nowhere, other := filepath.Join(t.TempDir(), "ca.key"), filepath.Join(t.TempDir(), "ca.key")
-	if _, err := next(nowhere); codeOf(err) != pki.CodeNoSeal {
+	if _, err := next(nowhere); code(err) != pki.CodeNoSeal {
 		t.Errorf("without the key file: %v", err)
 	}
 	if _, err := os.Stat(nowhere); err == nil {
@@ -117,18 +118,18 @@ func TestAuthoritysKeyIsNotInTheDatabase(t *testing.T) {
 	if _, err := pki.MakeSeal(other); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := next(other); codeOf(err) != pki.CodeBadSeal {
+	if _, err := next(other); code(err) != pki.CodeBadSeal {
 		t.Errorf("with another key file: %v", err)
 	}
 	if err := os.Chmod(other, 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := next(other); codeOf(err) != pki.CodeBadSeal || !strings.Contains(err.Error(), "others") {
+	if _, err := next(other); code(err) != pki.CodeBadSeal || !strings.Contains(err.Error(), "others") {
 		t.Errorf("a key file that others may read: %v", err)
 	}
 	if err := os.Truncate(other, 10); err == nil {
 		err = os.Chmod(other, 0o600)
-		if _, got := next(other); err != nil || codeOf(got) != pki.CodeBadSeal {
+		if _, got := next(other); err != nil || code(got) != pki.CodeBadSeal {
 			t.Errorf("half a key file: %v, %v", got, err)
 		}
 	}
@@ -154,11 +155,62 @@ func TestWipeAfterACrash(t *testing.T) {
 	}
 }
 
-func (l *lab) joinedFingerprint() string {
-	l.t.Helper()
-	cas, err := l.Authorities(l.t.Context())
+// Who shows certificates of nobody has the store read some times, and not each time.
+func TestStrangersReadLittle(t *testing.T) {
+	l := newLabOn(t, filepath.Join(t.TempDir(), "farm.db"))
+	joined := l.joined("wn-1")
+	stranger, err := pki.NewCA(l.clock())
 	if err != nil {
-		l.t.Fatal(err)
+		t.Fatal(err)
 	}
-	return cas.Present.Fingerprint()
+	issued, err := stranger.IssueHost("wn-1", l.request(), l.clock())
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain, reads, last := parsed(t, issued.PEM), 0, int64(0)
+	for range 100 {
+		l.joinToken() // has the store at another revision
+		if _, err := l.peer(t.Context(), chain); code(err) != pki.CodeUnknownCert {
+			t.Fatal(err)
+		}
+		if at := l.cas.at; at != last {
+			reads, last = reads+1, at
+		}
+	}
+	if reads > 30 {
+		t.Errorf("%d requests read the authorities anew", reads)
+	}
+	if _, err := l.HostAt(t.Context(), joined); err != nil {
+		t.Errorf("a host: %v", err)
+	}
+}
+
+// Two servers on one PostgreSQL: what one has sealed the other reads.
+func TestAuthorityIsSealedOnPostgres(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts a PostgreSQL")
+	}
+	pg, err := postgres.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := pg.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := pg.Create(context.WithoutCancel(t.Context()), "farm", ""); err != nil {
+		t.Fatal(err)
+	}
+	l := newLabOn(t, pg.URL("farm"))
+	st, err := store.Open(t.Context(), pg.URL("farm"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	other := newLinks(st, l.clock, l.CAKeyFile)
+	l.clearAuthority()
+	if cas, err := other.Authorities(t.Context()); err != nil || cas.Present.Fingerprint() != l.joinedFingerprint() {
+		t.Errorf("the authority of before, sealed: %v", err)
+	}
 }

@@ -1,4 +1,4 @@
-package server
+package hostlink
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
+	"github.com/grange-project/grange/internal/server/action"
 )
 
 // Codes of the fleet's authorities; see docs/errors.md.
@@ -74,7 +75,7 @@ func (r rotation) host(h farm.Host, seen time.Time) (w Waited, needs bool) {
 // token reports whether a join token still needs the present authority.
 func (r rotation) token(k farm.JoinToken) (w Waited, needs bool) {
 	valid := r.now.Before(k.Expires) && k.Uses < max(k.Count, 1)
-	why := "it is valid until " + when(k.Expires) + ", and hosts that join by it expect the present authority"
+	why := "it is valid until " + action.When(k.Expires) + ", and hosts that join by it expect the present authority"
 	return Waited{Token: k.ID, Why: why}, valid && !r.site && k.CA != r.next
 }
 
