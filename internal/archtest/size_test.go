@@ -16,7 +16,7 @@ var largeTypes = map[string]int{
 	"e2e/batch/slurmlab.Lab": 61, "internal/agent.Agent": 191, "internal/cli.app": 300, "internal/agent.fleetVM": 92, "internal/agent.vm": 52,
 	"internal/apiserver.API": 43, "internal/hostfacts.reader": 47,
 	"internal/hyper/libvirt.Libvirt": 88, "internal/ledger.Ledger": 48, "internal/numa.view": 54,
-	"internal/placement.Fleet": 50, "internal/runner.Job": 48, "internal/server.Server": 98,
+	"internal/placement.Fleet": 50, "internal/runner.Job": 48, "internal/server.Server": 89,
 	"internal/server.call": 69, "internal/server/hostlink.Links": 68, "internal/store.Store": 42,
 	"internal/store.Tx": 136,
 }

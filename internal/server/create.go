@@ -134,7 +134,7 @@ func (c *call) draft(r CreateVM) (farm.VM, error) {
 	if err := c.groupOf(p.Name, r.Group); err != nil {
 		return vm, err
 	}
-	return vm, c.quota(p, times(sizeOf(vm.Shape), r.Count))
+	return vm, c.quota(p, times(vm.Shape.Quota(), r.Count))
 }
 
 // cellsFor are the cells where a new VM of the project may go, the one asked for if any.
@@ -194,10 +194,6 @@ func (c *call) quota(p farm.Project, more farm.Quota) error {
 		return err
 	}
 	return policy.CheckQuota("project "+p.Name, p.Quota, used, more)
-}
-
-func sizeOf(s farm.Shape) farm.Quota {
-	return farm.Quota{VMs: 1, CPUs: s.CPUs, Memory: s.Memory, Scratch: s.Scratch}
 }
 
 func times(q farm.Quota, n int) farm.Quota {

@@ -160,7 +160,7 @@ func (c *call) showHost(h farm.Host, used farm.Quota) (HostView, error) {
 		return v, err
 	}
 	v.Warnings = c.warnings(v)
-	if drain, _ := drainOf(h, cell); drain.Active() || h.Closed || cell.Closed {
+	if drain, _ := h.DrainIn(cell); drain.Active() || h.Closed || cell.Closed {
 		return v, c.brokerOf(&v, cell)
 	}
 	return v, nil
@@ -168,7 +168,7 @@ func (c *call) showHost(h farm.Host, used farm.Quota) (HostView, error) {
 
 // stateOf is what a host is to new VMs.
 func (s *Server) stateOf(h farm.Host, cell farm.Cell) HostState {
-	drain, _ := drainOf(h, cell)
+	drain, _ := h.DrainIn(cell)
 	switch {
 	case !h.Fenced.IsZero():
 		return HostFenced
@@ -180,6 +180,14 @@ func (s *Server) stateOf(h farm.Host, cell farm.Cell) HostState {
 		return HostClosed
 	}
 	return HostOpen
+}
+
+// closed is why no new VM goes to a host, in a word; "": it is open.
+func (s *Server) closed(h farm.Host, cell farm.Cell) string {
+	if state := s.stateOf(h, cell); state != HostOpen {
+		return string(state)
+	}
+	return ""
 }
 
 func (c *call) warnings(h HostView) []string {

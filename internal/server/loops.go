@@ -57,7 +57,7 @@ func (s *Server) leading() []loop {
 		every("drains", 5*time.Second, s.drains),
 		every("moves", 5*time.Second, s.moves),
 		every("silence", 10*time.Second, s.silences),
-		s.onChange("brokers", 3*time.Second, 15*time.Second, s.brokers),
+		s.onChange("brokers", 3*time.Second, 15*time.Second, s.brokers.Pass),
 		every("pruning", time.Hour, s.prune),
 		every("authorities", time.Hour, s.Links.RetireDue),
 	}

@@ -29,7 +29,7 @@ func (s *Server) ResizeVM(ctx context.Context, who farm.Identity, ref string, if
 			return "", err
 		}
 		was := vm.Shape
-		if err := c.quota(p, beyond(sizeOf(shape), held(*vm))); err != nil {
+		if err := c.quota(p, beyond(shape.Quota(), held(*vm))); err != nil {
 			return "", err
 		}
 		if vm.Host == "" {
@@ -90,9 +90,9 @@ func (c *call) resized(p farm.Project, vm farm.VM, r ResizeVM) (farm.Shape, erro
 
 // held is what a VM counts for now: the larger of what it has and what it is to have.
 func held(vm farm.VM) farm.Quota {
-	q := sizeOf(vm.Shape)
+	q := vm.Shape.Quota()
 	if vm.Resize != nil {
-		w := sizeOf(*vm.Resize)
+		w := vm.Resize.Quota()
 		q.CPUs, q.Memory = max(q.CPUs, w.CPUs), max(q.Memory, w.Memory)
 	}
 	return q

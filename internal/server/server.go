@@ -16,6 +16,7 @@ import (
 	"github.com/grange-project/grange/internal/server/accounts"
 	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/server/apply"
+	"github.com/grange-project/grange/internal/server/broker"
 	"github.com/grange-project/grange/internal/server/hostlink"
 	"github.com/grange-project/grange/internal/server/hub"
 	"github.com/grange-project/grange/internal/store"
@@ -55,7 +56,6 @@ type Server struct {
 	log     *slog.Logger
 	now     func() time.Time
 	url     string
-	broker  func(farm.Cell) (batch.System, error)
 	hub     *hub.Hub
 	actions action.Actions
 	streams *streams
@@ -69,9 +69,8 @@ type Server struct {
 	leads   atomic.Bool
 	leasing sdnotify.Loop // lead
 
-	booked      map[string]*bookings // by cell; of the loop of brokers
-	explaining  chan struct{}        // has a token while a batch system is asked for somebody's explanation
-	silentHosts map[string]bool      // when the loop looked last, by ID; the loop's own
+	brokers     *broker.Brokers // of cells of batch systems
+	silentHosts map[string]bool // when the loop looked last, by ID; the loop's own
 }
 
 // New makes a server; Run makes its loops work.
@@ -79,16 +78,17 @@ func New(o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, broker: o.Broker,
-		hub: hub.New(hostlink.KeyOf), streams: newStreams(),
-		booked: map[string]*bookings{}, explaining: make(chan struct{}, 1)}
+	s := &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL,
+		hub: hub.New(hostlink.KeyOf), streams: newStreams()}
 	s.Links = hostlink.New(hostlink.Options{Store: o.Store, Log: o.Log, Now: o.Now, URL: o.URL, Servers: o.Servers,
 		Silence: o.Silence, ListenerCAs: o.ListenerCAs, CAKeyFile: o.CAKeyFile, Site: o.Site, Hub: s.hub,
 		Commit: s.commit, EndVM: s.endVM})
 	s.actions = action.Actions{Store: o.Store, Log: o.Log, Now: o.Now}
 	s.Accounts = accounts.New(s.actions)
 	s.Farm = apply.New(s.actions, append([]string{farm.BrokerGrange}, o.Brokers...))
+	s.brokers = broker.New(broker.Options{Store: o.Store, Log: o.Log, Now: o.Now, System: o.Broker, Closed: s.closed,
+		EndVM: s.endVM})
 	s.mirror = placer.NewMirror(placer.Options{Store: o.Store, Log: o.Log, Now: o.Now, Silent: s.Links.SilentSince,
-		Reserve: s.book})
+		Reserve: s.brokers.Book})
 	return s
 }

@@ -110,7 +110,7 @@ type dueDrain struct{ ID, why string }
 // drained are the hosts whose drain is past its deadline, and that have VMs which are wanted on.
 func (s *Server) drained(ctx context.Context) ([]dueDrain, error) {
 	return ofHosts(ctx, s, policy.StopVM, func(c *call, h farm.Host, cell farm.Cell) ([]dueDrain, error) {
-		d, what := drainOf(h, cell)
+		d, what := h.DrainIn(cell)
 		if !d.Active() || d.Deadline.IsZero() || c.Now.Before(d.Deadline) {
 			return nil, nil
 		}

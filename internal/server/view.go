@@ -7,6 +7,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
 	"github.com/grange-project/grange/internal/server/action"
+	"github.com/grange-project/grange/internal/server/broker"
 )
 
 // seen is what one call has looked up: the VMs and hosts of a list share it.
@@ -14,7 +15,7 @@ type seen struct {
 	hosts   map[string]farm.Host // without their facts
 	cells   map[string]farm.Cell
 	orphans map[string][]farm.Orphan // by host; nil: not looked up
-	brokers map[string]brokerNote    // by cell
+	brokers map[string]broker.Note   // by cell
 }
 
 // on is the host of a VM, without its facts, which are most of it; ok is false when it is not there.
@@ -90,7 +91,7 @@ func (c *call) show(vm farm.VM) (VMView, error) {
 	if err != nil {
 		return v, err
 	}
-	if d, what := drainOf(h, cell); d.Active() {
+	if d, what := h.DrainIn(cell); d.Active() {
 		v.StopsAt, v.Notice = d.Deadline, drainNotice(d, what)
 	} else if silent && v.State == farm.VMUnknown {
 		v.Notice = fmt.Sprintf("its host %s is silent since %s: it may run; what is asked for now is done when the "+
@@ -112,19 +113,6 @@ func (c *call) brokerAway(v *VMView) error {
 	}
 	return err
 }
-
-// drainOf is the drain that counts for a host, its own before its cell's, and what is drained. Of two the earlier
-// deadline counts.
-func drainOf(h farm.Host, cell farm.Cell) (d farm.Drain, what string) {
-	d, what = h.Drain, "its host "+h.Name
-	if own := d.Active(); cell.Drain.Active() && (!own || earlier(cell.Drain.Deadline, d.Deadline)) {
-		d, what = cell.Drain, "its cell "+cell.Name
-	}
-	return d, what
-}
-
-// earlier compares deadlines; the zero time is never.
-func earlier(a, b time.Time) bool { return !a.IsZero() && (b.IsZero() || a.Before(b)) }
 
 func drainNotice(d farm.Drain, what string) string {
 	text := what + " is being drained"

@@ -49,7 +49,7 @@ func (c *call) mayRun(vm farm.VM) error {
 	if err != nil {
 		return err
 	}
-	d, what := drainOf(h, cell)
+	d, what := h.DrainIn(cell)
 	if !d.Active() || d.Deadline.IsZero() || c.Now.Before(d.Deadline) {
 		return nil
 	}

@@ -60,7 +60,7 @@ func (s *Server) Why(ctx context.Context, who farm.Identity, r CreateVM) (placem
 func (s *Server) explain(ctx context.Context, who farm.Identity, vm farm.VM) (placement.Explanation, error) {
 	e, err := s.mirror.Explain(ctx, vm)
 	if err == nil {
-		e, err = s.explainBatch(ctx, vm, e)
+		e, err = s.brokers.Explain(ctx, vm, e)
 	}
 	if err != nil {
 		return e, err

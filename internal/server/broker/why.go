@@ -1,4 +1,4 @@
-package server
+package broker
 
 import (
 	"cmp"
@@ -13,9 +13,9 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// explainBatch puts answers of batch systems in the place of "its VMs are placed by a batch system". It asks them; one
+// Explain puts answers of batch systems in the place of "its VMs are placed by a batch system". It asks them; one
 // that is away says so.
-func (s *Server) explainBatch(ctx context.Context, vm farm.VM, e placement.Explanation) (placement.Explanation, error) {
+func (s *Brokers) Explain(ctx context.Context, vm farm.VM, e placement.Explanation) (placement.Explanation, error) {
 	ofBatch := map[string][]placement.Answer{}
 	for _, a := range e.Each {
 		if a.Constraint == placement.OfABatch {
@@ -41,14 +41,14 @@ func (s *Server) explainBatch(ctx context.Context, vm farm.VM, e placement.Expla
 
 // askBatch explains where in a cell of a batch system a VM could be. One is asked at a time: each takes several
 // commands.
-func (s *Server) askBatch(ctx context.Context, vm farm.VM, name string) (e placement.Explanation, err error) {
+func (s *Brokers) askBatch(ctx context.Context, vm farm.VM, name string) (e placement.Explanation, err error) {
 	select {
 	case s.explaining <- struct{}{}:
 		defer func() { <-s.explaining }()
 	case <-ctx.Done():
 		return e, ctx.Err()
 	}
-	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	cell, err := s.cellNow(ctx, name)
 	if err != nil {
@@ -82,8 +82,8 @@ func (s *Server) askBatch(ctx context.Context, vm farm.VM, name string) (e place
 	return e, err
 }
 
-func (s *Server) cellNow(ctx context.Context, name string) (cell farm.Cell, err error) {
-	err = s.store.View(ctx, func(t *store.Tx) (err error) {
+func (s *Brokers) cellNow(ctx context.Context, name string) (cell farm.Cell, err error) {
+	err = s.Store.View(ctx, func(t *store.Tx) (err error) {
 		if cell, err = t.Cell(name); action.Missing(err) {
 			return nil
 		}

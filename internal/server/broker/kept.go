@@ -1,4 +1,4 @@
-package server
+package broker
 
 import (
 	"context"
@@ -84,8 +84,8 @@ func endOf(e batch.Ended) string {
 
 // stop has a VM be off, and says why: others may have its room by now.
 func (p *bookPass) stop(ctx context.Context, vm farm.VM, why string) error {
-	p.log.Warn("a VM lost its place in its batch system", "vm", vm.ID, "cell", p.cell.Name, "why", why)
-	return p.byItself(ctx, p.epoch, policy.StopVM, func(c *call) error {
+	p.Log.Warn("a VM lost its place in its batch system", "vm", vm.ID, "cell", p.cell.Name, "why", why)
+	return p.actions.ByItself(ctx, p.epoch, policy.StopVM, func(c *action.Call) error {
 		now, err := c.Tx.VM(vm.ID)
 		if action.Missing(err) {
 			return nil
@@ -116,7 +116,7 @@ func (p *bookPass) bookAgain(ctx context.Context, vm farm.VM) error {
 	if err != nil {
 		return err
 	}
-	p.log.Info("VM is booked again", "vm", vm.ID, "cell", p.cell.Name, "host", n.Name, "before", vm.Booking,
+	p.Log.Info("VM is booked again", "vm", vm.ID, "cell", p.cell.Name, "host", n.Name, "before", vm.Booking,
 		"job", booked.Job)
 	p.there[vm.ID] = booked
 	return p.keepPlace(ctx, vm, booked, true)

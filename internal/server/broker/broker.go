@@ -1,10 +1,12 @@
-package server
+// Package broker keeps cells of batch systems as wanted: their hosts open or closed there, and capacity booked for
+// each VM.
+package broker
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -16,15 +18,42 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// brokerTimeout bounds what one batch system may take for one pass.
-const brokerTimeout = time.Minute
+// Timeout bounds what one batch system may take for one pass.
+const Timeout = time.Minute
 
 // settingBroker begins the names under which the store keeps what the loop saw of a cell's batch system, for all
 // servers to show.
 const settingBroker = "broker:"
 
-// brokerNote is what the loop saw last of a cell's batch system.
-type brokerNote struct {
+// Options is what brokers are made of.
+type Options struct {
+	Store *store.Store
+	Log   *slog.Logger
+	Now   func() time.Time
+	// System is the batch system of a cell; nil: there is none of any.
+	System func(farm.Cell) (batch.System, error)
+	// Closed is why no new VM goes to a host, in a word; "": it is open.
+	Closed func(farm.Host, farm.Cell) string
+	// EndVM enters that nothing of a VM is left on any host.
+	EndVM func(t *store.Tx, vm farm.VM, why string) error
+}
+
+// Brokers are those of a fleet's cells, as one server knows them.
+type Brokers struct {
+	Options
+	actions    action.Actions
+	booked     map[string]*bookings // by cell; of the loop
+	explaining chan struct{}        // has a token while a batch system is asked for somebody's explanation
+}
+
+// New makes brokers that have seen nothing yet.
+func New(o Options) *Brokers {
+	return &Brokers{Options: o, actions: action.Actions{Store: o.Store, Log: o.Log, Now: o.Now},
+		booked: map[string]*bookings{}, explaining: make(chan struct{}, 1)}
+}
+
+// Note is what the loop saw last of a cell's batch system.
+type Note struct {
 	Error string                // "": it answers
 	Hosts map[string]hostAnswer // by ID: those that are to be closed there, or whose opening failed
 }
@@ -36,11 +65,11 @@ type hostAnswer struct {
 	Error  string // why it is not as wanted; it is tried again
 }
 
-// brokers keeps hosts of batch systems open and closed as people want, and VMs of their cells booked. A batch system
+// Pass keeps hosts of batch systems open and closed as people want, and VMs of their cells booked. A batch system
 // that is away holds up nobody but itself.
-func (s *Server) brokers(ctx context.Context, epoch int64) error {
+func (s *Brokers) Pass(ctx context.Context, epoch int64) error {
 	var cells []farm.Cell
-	err := s.store.View(ctx, func(t *store.Tx) (err error) {
+	err := s.Store.View(ctx, func(t *store.Tx) (err error) {
 		cells, err = t.Cells()
 		return err
 	})
@@ -65,14 +94,14 @@ func (s *Server) brokers(ctx context.Context, epoch int64) error {
 
 // runBroker does one cell. What its batch system refuses is noted in the store; only the store's own errors are
 // returned.
-func (s *Server) runBroker(ctx context.Context, epoch int64, cell farm.Cell, memory *bookings) error {
-	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
+func (s *Brokers) runBroker(ctx context.Context, epoch int64, cell farm.Cell, memory *bookings) error {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	was, err := s.brokerNote(ctx, cell.Name)
 	if err != nil {
 		return err
 	}
-	note := brokerNote{Hosts: map[string]hostAnswer{}}
+	note := Note{Hosts: map[string]hostAnswer{}}
 	err = s.brokePass(ctx, epoch, cell, memory, was, &note)
 	if farm.IsCode(err, store.CodeNotLeader) {
 		return err
@@ -83,8 +112,8 @@ func (s *Server) runBroker(ctx context.Context, epoch int64, cell farm.Cell, mem
 	return s.noteBroker(ctx, epoch, cell, was, note)
 }
 
-func (s *Server) brokePass(ctx context.Context, epoch int64, cell farm.Cell, memory *bookings, was brokerNote,
-	note *brokerNote) error {
+func (s *Brokers) brokePass(ctx context.Context, epoch int64, cell farm.Cell, memory *bookings, was Note,
+	note *Note) error {
 	here, err := s.startPass(ctx, epoch, cell)
 	if err != nil {
 		return err
@@ -95,12 +124,12 @@ func (s *Server) brokePass(ctx context.Context, epoch int64, cell farm.Cell, mem
 }
 
 // startPass asks a cell's batch system for its nodes, and the store for the cell's hosts.
-func (s *Server) startPass(ctx context.Context, epoch int64, cell farm.Cell) (*brokerPass, error) {
-	if s.broker == nil {
+func (s *Brokers) startPass(ctx context.Context, epoch int64, cell farm.Cell) (*brokerPass, error) {
+	if s.System == nil {
 		return nil, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeBadConfig,
 			Message: "this server has no drivers of batch systems", Hint: "docs/guide/server.md says how it gets them"}
 	}
-	system, err := s.broker(cell)
+	system, err := s.System(cell)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +138,7 @@ func (s *Server) startPass(ctx context.Context, epoch int64, cell farm.Cell) (*b
 		return nil, err
 	}
 	var hosts []farm.Host
-	err = s.store.View(ctx, func(t *store.Tx) error {
+	err = s.Store.View(ctx, func(t *store.Tx) error {
 		hosts, err = t.HostsBrief(cell.Name)
 		return err
 	})
@@ -118,7 +147,7 @@ func (s *Server) startPass(ctx context.Context, epoch int64, cell farm.Cell) (*b
 
 // brokerPass is one pass over a cell of a batch system.
 type brokerPass struct {
-	*Server
+	*Brokers
 	epoch  int64
 	cell   farm.Cell
 	system batch.System
@@ -127,9 +156,9 @@ type brokerPass struct {
 	memory *bookings
 }
 
-func newBrokerPass(s *Server, epoch int64, cell farm.Cell, system batch.System, hosts []farm.Host,
+func newBrokerPass(s *Brokers, epoch int64, cell farm.Cell, system batch.System, hosts []farm.Host,
 	nodes []batch.Node) *brokerPass {
-	b := &brokerPass{Server: s, epoch: epoch, cell: cell, system: system, hosts: hosts, nodes: map[string]batch.Node{}}
+	b := &brokerPass{Brokers: s, epoch: epoch, cell: cell, system: system, hosts: hosts, nodes: map[string]batch.Node{}}
 	byName := map[string]batch.Node{}
 	for _, n := range nodes {
 		byName[n.Name] = n
@@ -147,7 +176,7 @@ func newBrokerPass(s *Server, epoch int64, cell farm.Cell, system batch.System, 
 }
 
 // noteBroker keeps what was seen, when it is another thing than before; also of a pass whose time is over.
-func (s *Server) noteBroker(ctx context.Context, epoch int64, cell farm.Cell, was, note brokerNote) error {
+func (s *Brokers) noteBroker(ctx context.Context, epoch int64, cell farm.Cell, was, note Note) error {
 	text, err := json.Marshal(note)
 	if err != nil {
 		return err
@@ -156,66 +185,28 @@ func (s *Server) noteBroker(ctx context.Context, epoch int64, cell farm.Cell, wa
 		return nil
 	}
 	if note.Error != was.Error {
-		s.log.Warn("batch system of a cell", "cell", cell.Name, "broker", cell.Broker, "error", note.Error)
+		s.Log.Warn("batch system of a cell", "cell", cell.Name, "broker", cell.Broker, "error", note.Error)
 	}
-	return s.byItself(context.WithoutCancel(ctx), epoch, policy.CloseHost,
-		func(c *call) error { return c.PutSetting(settingBroker+cell.Name, text) })
+	return s.actions.ByItself(context.WithoutCancel(ctx), epoch, policy.CloseHost,
+		func(c *action.Call) error { return c.PutSetting(settingBroker+cell.Name, text) })
 }
 
-func (s *Server) brokerNote(ctx context.Context, cell string) (note brokerNote, err error) {
-	err = s.store.View(ctx, func(t *store.Tx) error {
-		note, err = readBrokerNote(t, cell)
+func (s *Brokers) brokerNote(ctx context.Context, cell string) (note Note, err error) {
+	err = s.Store.View(ctx, func(t *store.Tx) error {
+		note, err = ReadNote(t, cell)
 		return err
 	})
 	return note, err
 }
 
-func readBrokerNote(t *store.Tx, cell string) (note brokerNote, err error) {
+// ReadNote is the note of a cell as the store keeps it.
+func ReadNote(t *store.Tx, cell string) (note Note, err error) {
 	text, err := t.Setting(settingBroker + cell)
 	if action.Missing(err) {
-		return brokerNote{Hosts: map[string]hostAnswer{}}, nil
+		return Note{Hosts: map[string]hostAnswer{}}, nil
 	}
 	if err == nil {
 		err = json.Unmarshal(text, &note)
 	}
 	return note, err
-}
-
-// brokerNote is what the loop saw last of a cell's batch system, decoded once for all VMs and hosts that one call
-// shows: it has a line for each closed host.
-func (c *call) brokerNote(cell string) (brokerNote, error) {
-	if note, ok := c.seen.brokers[cell]; ok {
-		return note, nil
-	}
-	note, err := readBrokerNote(c.Tx, cell)
-	if err != nil {
-		return note, err
-	}
-	if c.seen.brokers == nil {
-		c.seen.brokers = map[string]brokerNote{}
-	}
-	c.seen.brokers[cell] = note
-	return note, nil
-}
-
-// brokerOf reports what the batch system of a host's cell makes of its closing.
-func (c *call) brokerOf(v *HostView, cell farm.Cell) error {
-	if cell.Broker == farm.BrokerGrange || cell.Broker == "" {
-		return nil
-	}
-	note, err := c.brokerNote(cell.Name)
-	if err != nil {
-		return err
-	}
-	a, told := note.Hosts[v.ID]
-	v.Jobs = a.Jobs
-	switch {
-	case a.Error != "":
-		v.Warnings = append(v.Warnings, fmt.Sprintf("in %s: %s; tried again", cell.Broker, a.Error))
-	case note.Error != "":
-		v.Warnings = append(v.Warnings, fmt.Sprintf("%s: %s; tried again", cell.Broker, note.Error))
-	case !told && v.State != HostOpen && v.State != HostSilent:
-		v.Warnings = append(v.Warnings, fmt.Sprintf("not closed in %s yet", cell.Broker))
-	}
-	return nil
 }

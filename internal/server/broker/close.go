@@ -1,4 +1,4 @@
-package server
+package broker
 
 import (
 	"cmp"
@@ -17,11 +17,11 @@ import (
 
 // closeTimeout is for how long a pass asks about hosts, and what one answer may take: bookings come after it, whatever
 // is left to close.
-const closeTimeout = brokerTimeout / 3
+const closeTimeout = Timeout / 3
 
-// countAgain is when a host that was closed and empty is asked about again. It takes no new jobs; but somebody may have
+// CountAgain is when a host that was closed and empty is asked about again. It takes no new jobs; but somebody may have
 // opened it, and closed it again, between two passes.
-const countAgain = 5 * time.Minute
+const CountAgain = 5 * time.Minute
 
 // closing is what was done last about a host.
 type closing struct {
@@ -39,7 +39,7 @@ type turn struct {
 
 // close has hosts that people closed, drain or fenced be closed in the batch system, and those that are open, opened,
 // if it was us who closed them. What fails is tried again at the next pass.
-func (b *brokerPass) close(ctx context.Context, was brokerNote, note *brokerNote) {
+func (b *brokerPass) close(ctx context.Context, was Note, note *Note) {
 	soon, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
 	for _, t := range b.turns(was, note) {
@@ -51,7 +51,7 @@ func (b *brokerPass) close(ctx context.Context, was brokerNote, note *brokerNote
 }
 
 // turns are the hosts to be asked about, the most urgent first. What is known of hosts without asking is noted.
-func (b *brokerPass) turns(was brokerNote, note *brokerNote) []turn {
+func (b *brokerPass) turns(was Note, note *Note) []turn {
 	var first, then []turn
 	before := b.memory.closed
 	b.memory.closed = map[string]closing{}
@@ -77,7 +77,7 @@ func (b *brokerPass) turns(was brokerNote, note *brokerNote) []turn {
 		switch {
 		case why == "" || !n.Closed || last.why != why: // so also when it failed, or somebody opened it there
 			first = append(first, turn{h, n, why})
-		case last.answer.Jobs > 0 || b.now().Sub(last.asked) >= countAgain:
+		case last.answer.Jobs > 0 || b.Now().Sub(last.asked) >= CountAgain:
 			then = append(then, turn{h, n, why})
 		}
 	}
@@ -89,7 +89,7 @@ func (b *brokerPass) turns(was brokerNote, note *brokerNote) []turn {
 }
 
 // take closes or opens a host in the batch system, and notes what came of it.
-func (b *brokerPass) take(ctx context.Context, t turn, note *brokerNote) {
+func (b *brokerPass) take(ctx context.Context, t turn, note *Note) {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
 	var a hostAnswer
@@ -107,13 +107,13 @@ func (b *brokerPass) take(ctx context.Context, t turn, note *brokerNote) {
 		err = b.system.Open(ctx, t.node.Name)
 		a.Closed = err != nil
 	}
-	done := closing{asked: b.now()}
+	done := closing{asked: b.Now()}
 	if err != nil {
 		a.Error = err.Error()
 	} else {
 		done.why = t.why
 		if (t.why != "") != t.node.Closed {
-			b.log.Info("host in its batch system", "host", t.host.Name, "cell", b.cell.Name, "closed", t.why != "",
+			b.Log.Info("host in its batch system", "host", t.host.Name, "cell", b.cell.Name, "closed", t.why != "",
 				"why", t.why)
 		}
 	}
@@ -126,7 +126,7 @@ func (b *brokerPass) take(ctx context.Context, t turn, note *brokerNote) {
 
 // closing is why a host is to be closed in its batch system; "": it is to be open.
 func (b *brokerPass) closing(h farm.Host) string {
-	d, what := drainOf(h, b.cell)
+	d, what := h.DrainIn(b.cell)
 	switch {
 	case d.Active():
 		return cmp.Or(d.Reason, what+" is being drained")

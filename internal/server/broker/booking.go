@@ -1,4 +1,4 @@
-package server
+package broker
 
 import (
 	"cmp"
@@ -24,8 +24,8 @@ import (
 // How long a booking that is not held yet waits for one host, and how long a VM keeps off a host that would not have
 // it.
 const (
-	bookedWait  = 5 * time.Minute
-	bookedAvoid = 5 * time.Minute
+	bookedWait = 5 * time.Minute
+	Avoided    = 5 * time.Minute
 )
 
 // bookings is what the loop remembers between passes; a server that begins to lead learns it anew.
@@ -41,10 +41,10 @@ func newBookings() *bookings {
 		refusal: map[string]string{}, closed: map[string]closing{}}
 }
 
-// book is how the placer hands a VM over to a cell of a batch system: its row says that it is to be booked there, and
+// Book is how the placer hands a VM over to a cell of a batch system: its row says that it is to be booked there, and
 // the loop does the rest. It may be told again.
-func (s *Server) book(ctx context.Context, epoch int64, vm farm.VM, cell string) error {
-	return s.byItself(ctx, epoch, policy.CreateVM, func(c *call) error {
+func (s *Brokers) Book(ctx context.Context, epoch int64, vm farm.VM, cell string) error {
+	return s.actions.ByItself(ctx, epoch, policy.CreateVM, func(c *action.Call) error {
 		now, err := c.Tx.VM(vm.ID)
 		if action.Missing(err) {
 			return nil
@@ -77,7 +77,7 @@ func (b *brokerPass) bookAll(ctx context.Context) error {
 			return err
 		default: // of this VM alone, and for its owner
 			if vm.Waiting != err.Error() {
-				p.log.Warn("booking of a VM", "vm", vm.ID, "cell", p.cell.Name, "error", err)
+				p.Log.Warn("booking of a VM", "vm", vm.ID, "cell", p.cell.Name, "error", err)
 			}
 			if err := p.tell(ctx, vm, err.Error()); err != nil {
 				return err
@@ -93,7 +93,7 @@ func (b *brokerPass) bookPass(ctx context.Context) (*bookPass, error) {
 	for id, n := range b.nodes {
 		p.free[id] = n.Free
 	}
-	return p, b.store.View(ctx, func(t *store.Tx) (err error) {
+	return p, b.Store.View(ctx, func(t *store.Tx) (err error) {
 		p.vms, err = t.VMs(store.VMFilter{Cell: b.cell.Name, Booked: true})
 		if err == nil {
 			p.projects, err = t.Projects()
@@ -145,7 +145,7 @@ func (p *bookPass) giveBack(ctx context.Context, vm farm.VM) error {
 		return err
 	}
 	p.memory.forget(vm.ID)
-	return p.byItself(ctx, p.epoch, policy.DeleteVM, func(c *call) error {
+	return p.actions.ByItself(ctx, p.epoch, policy.DeleteVM, func(c *action.Call) error {
 		now, err := c.Tx.VM(vm.ID)
 		if action.Missing(err) {
 			return nil
@@ -154,7 +154,7 @@ func (p *bookPass) giveBack(ctx context.Context, vm farm.VM) error {
 			return err
 		}
 		now.Booking = ""
-		return c.s.endVM(c.Tx, now, fmt.Sprintf("its booking in %s is given back", p.cell.Broker))
+		return p.EndVM(c.Tx, now, fmt.Sprintf("its booking in %s is given back", p.cell.Broker))
 	})
 }
 
@@ -167,12 +167,12 @@ func (b *bookings) forget(vm string) {
 // sentAway is for a VM that its host would not have, before it ever ran: it is booked on another one. After some hosts
 // it is left to its owner.
 func (p *bookPass) sentAway(ctx context.Context, vm farm.VM) error {
-	p.log.Info("host refused a booked VM", "vm", vm.ID, "host", vm.Host, "reason", vm.Observed.Reason)
+	p.Log.Info("host refused a booked VM", "vm", vm.ID, "host", vm.Host, "reason", vm.Observed.Reason)
 	p.avoidHost(vm.ID, vm.Host, vm.Observed.Brief())
 	if err := p.letGo(ctx, vm); err != nil {
 		return err
 	}
-	return p.byItself(ctx, p.epoch, policy.CreateVM, func(c *call) error {
+	return p.actions.ByItself(ctx, p.epoch, policy.CreateVM, func(c *action.Call) error {
 		now, err := c.Tx.VM(vm.ID)
 		if action.Missing(err) {
 			return nil
@@ -198,7 +198,7 @@ func (p *bookPass) tell(ctx context.Context, vm farm.VM, waiting string) error {
 
 // set changes where a booked VM is, as long as it is as it was.
 func (p *bookPass) set(ctx context.Context, vm farm.VM, do func(*farm.VM)) error {
-	return p.byItself(ctx, p.epoch, policy.CreateVM, func(c *call) error {
+	return p.actions.ByItself(ctx, p.epoch, policy.CreateVM, func(c *action.Call) error {
 		now, err := c.Tx.VM(vm.ID)
 		if action.Missing(err) {
 			return nil
@@ -214,7 +214,7 @@ func (p *bookPass) set(ctx context.Context, vm farm.VM, do func(*farm.VM)) error
 // give gives a VM the host where its capacity is held. The host plans by itself, within what the batch system left it.
 func (p *bookPass) give(ctx context.Context, vm farm.VM, booked batch.Booked) error {
 	h, ok := p.hostOf(booked.Host)
-	if !ok || p.avoids(vm.ID, h.ID) || p.stateOf(h, p.cell) != HostOpen {
+	if !ok || p.avoids(vm.ID, h.ID) || p.Closed(h, p.cell) != "" {
 		return p.letGo(ctx, vm)
 	}
 	return p.set(ctx, vm, func(now *farm.VM) {
@@ -227,10 +227,10 @@ func (p *bookPass) give(ctx context.Context, vm farm.VM, booked batch.Booked) er
 func (p *bookPass) waits(ctx context.Context, vm farm.VM, booked batch.Booked) error {
 	since, known := p.memory.waiting[vm.ID]
 	if !known {
-		since = p.now()
+		since = p.Now()
 		p.memory.waiting[vm.ID] = since
 	}
-	if h, ok := p.hostOf(booked.Host); !ok || p.stateOf(h, p.cell) != HostOpen || p.now().Sub(since) > bookedWait {
+	if h, ok := p.hostOf(booked.Host); !ok || p.Closed(h, p.cell) != "" || p.Now().Sub(since) > bookedWait {
 		if ok {
 			p.avoidHost(vm.ID, h.ID, booked.Why)
 		}
@@ -260,11 +260,11 @@ func (p *bookPass) avoidHost(vm, host, why string) {
 	if p.memory.avoid[vm] == nil {
 		p.memory.avoid[vm] = map[string]time.Time{}
 	}
-	p.memory.avoid[vm][host] = p.now().Add(bookedAvoid)
+	p.memory.avoid[vm][host] = p.Now().Add(Avoided)
 	p.memory.refusal[vm] = why
 }
 
-func (p *bookPass) avoids(vm, host string) bool { return p.now().Before(p.memory.avoid[vm][host]) }
+func (p *bookPass) avoids(vm, host string) bool { return p.Now().Before(p.memory.avoid[vm][host]) }
 
 // hostOf is the host that the batch system calls so.
 func (p *bookPass) hostOf(node string) (farm.Host, bool) {
@@ -283,7 +283,7 @@ func (p *bookPass) choose(ctx context.Context, vm farm.VM) error {
 			return err
 		}
 	}
-	if err := policy.CheckQuota("cell "+p.cell.Name, p.cell.Limits, p.used(), sizeOf(vm.Shape)); err != nil {
+	if err := policy.CheckQuota("cell "+p.cell.Name, p.cell.Limits, p.used(), vm.Shape.Quota()); err != nil {
 		return p.tell(ctx, vm, err.Error())
 	}
 	r := p.request(vm)
@@ -308,7 +308,7 @@ func (p *bookPass) choose(ctx context.Context, vm farm.VM) error {
 		return err
 	}
 	p.there[vm.ID] = booked
-	p.log.Info("VM is booked", "vm", vm.ID, "cell", p.cell.Name, "host", booked.Host, "job", booked.Job)
+	p.Log.Info("VM is booked", "vm", vm.ID, "cell", p.cell.Name, "host", booked.Host, "job", booked.Job)
 	if booked.Held {
 		return p.give(ctx, vm, booked)
 	}
@@ -357,7 +357,7 @@ func (p *bookPass) fill(ctx context.Context) error {
 	p.groups = map[string]farm.Affinity{}
 	var networks []farm.FleetNetwork
 	var hosts []farm.Host
-	err := p.store.View(ctx, func(t *store.Tx) error {
+	err := p.Store.View(ctx, func(t *store.Tx) error {
 		groups, err := t.Groups()
 		if err != nil {
 			return err
@@ -397,11 +397,11 @@ func (p *bookPass) fill(ctx context.Context) error {
 func (p *bookPass) refuses(h farm.Host) string {
 	n, known := p.nodes[h.ID]
 	why, _ := placement.Refusal(h)
-	switch state := p.stateOf(h, p.cell); {
+	switch closed := p.Closed(h, p.cell); {
 	case why != "":
 		return why
-	case state != HostOpen:
-		return "it is " + string(state)
+	case closed != "":
+		return "it is " + closed
 	case !known:
 		return p.cell.Broker + " does not know it"
 	case n.Closed || n.State == batch.NodeDown || n.State == batch.NodeOff:
