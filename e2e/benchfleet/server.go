@@ -66,7 +66,7 @@ func (s *serverProcess) enrol(ctx context.Context, hosts int) (*os.Root, error) 
 	}
 	defer db.Close()
 	cas, err := server.New(server.Options{Store: db, Log: slog.New(slog.DiscardHandler), URL: s.url,
-		CAKeyFile: filepath.Join(s.dir, "ca.key")}).Authorities(ctx)
+		CAKeyFile: filepath.Join(s.dir, "ca.key")}).Links.Authorities(ctx)
 	if err != nil {
 		return nil, err
 	}

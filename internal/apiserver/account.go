@@ -8,6 +8,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
 	"github.com/grange-project/grange/internal/server"
+	"github.com/grange-project/grange/internal/server/accounts"
 )
 
 // UserRef names a user in a path.
@@ -21,7 +22,7 @@ func (a *API) accountRoutes() {
 	handle(a, route{method: "GET", path: "/v1/auth/whoami", id: "whoami", tag: "access",
 		summary: "Whom the server takes the caller for, and how it knows"},
 		func(ctx context.Context, who farm.Identity, _ *struct{}) (*one[fleet.Identity], error) {
-			grants, err := a.server.Whoami(ctx, who)
+			grants, err := a.server.Accounts.Whoami(ctx, who)
 			if err != nil {
 				return nil, err
 			}
@@ -39,7 +40,7 @@ func (a *API) accountRoutes() {
 			Action string `query:"action" required:"true" maxLength:"100" doc:"as vm.create"`
 			Target string `query:"target" maxLength:"300" doc:"project:NAME, cell:NAME, host:NAME, vm:PROJECT/NAME, user:NAME, or empty for all"`
 		}) (*one[fleet.Explanation], error) {
-			said, err := a.server.Explain(ctx, who, in.User, policy.Action(in.Action), in.Target)
+			said, err := a.server.Accounts.Explain(ctx, who, in.User, policy.Action(in.Action), in.Target)
 			if err != nil {
 				return nil, err
 			}
@@ -75,7 +76,7 @@ func (a *API) userRoutes() {
 	handle(a, route{method: "GET", path: "/v1/users", id: "list-users", tag: "access", summary: "List users"},
 		func(ctx context.Context, who farm.Identity, in *struct{ Paging }) (*one[fleet.Page[fleet.User]], error) {
 			return listOf(ctx, a, in.Paging, userView, func(u fleet.User) string { return u.Name },
-				func() ([]farm.User, error) { return a.server.Users(ctx, who) })
+				func() ([]farm.User, error) { return a.server.Accounts.Users(ctx, who) })
 		})
 	handle(a, route{method: "PUT", path: "/v1/users/{user}", id: "put-user", tag: "access",
 		summary: "Make or change a user"}, func(ctx context.Context, who farm.Identity, in *struct {
@@ -92,7 +93,7 @@ func (a *API) userRoutes() {
 			return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest,
 				Message: "body.name: it is not the name in the path", Hint: "users are not renamed; leave it out"}
 		}
-		u, err := a.server.PutUser(ctx, who,
+		u, err := a.server.Accounts.PutUser(ctx, who,
 			farm.User{Name: in.User, Subjects: in.Body.Subjects, Disabled: in.Body.Disabled}, in.seen)
 		if err != nil {
 			return nil, err
@@ -105,7 +106,7 @@ func (a *API) userRoutes() {
 			UserRef
 			Seen
 		}) (*nothing, error) {
-			return &nothing{}, a.server.DeleteUser(ctx, who, in.User, in.seen)
+			return &nothing{}, a.server.Accounts.DeleteUser(ctx, who, in.User, in.seen)
 		})
 	handle(a, route{method: "GET", path: "/v1/grants", id: "list-grants", tag: "access", summary: "List roles"},
 		func(ctx context.Context, who farm.Identity, in *struct {
@@ -114,14 +115,14 @@ func (a *API) userRoutes() {
 		}) (*one[fleet.Page[fleet.Grant]], error) {
 			key := func(g fleet.Grant) string { return g.User + " " + g.Project + " " + g.Cell + " " + g.Role }
 			return listOf(ctx, a, in.Paging, grantView, key,
-				func() ([]farm.Grant, error) { return a.server.Grants(ctx, who, in.User) })
+				func() ([]farm.Grant, error) { return a.server.Accounts.Grants(ctx, who, in.User) })
 		})
 	handle(a, route{method: "PUT", path: "/v1/grants", id: "put-grant", tag: "access",
 		summary: "Give a role: in one project, in one cell, or, with neither, everywhere"},
 		func(ctx context.Context, who farm.Identity, in *struct{ Body fleet.Grant }) (*one[fleet.Grant], error) {
 			g := farm.Grant{User: in.Body.User, Role: farm.Role(in.Body.Role), Project: in.Body.Project,
 				Cell: in.Body.Cell}
-			if err := a.server.PutGrant(ctx, who, g); err != nil {
+			if err := a.server.Accounts.PutGrant(ctx, who, g); err != nil {
 				return nil, err
 			}
 			return oneOf(grantView(g), 0), nil
@@ -134,7 +135,7 @@ func (a *API) userRoutes() {
 			Project string `query:"project" maxLength:"100"`
 			Cell    string `query:"cell" maxLength:"100"`
 		}) (*nothing, error) {
-			return &nothing{}, a.server.DeleteGrant(ctx, who,
+			return &nothing{}, a.server.Accounts.DeleteGrant(ctx, who,
 				farm.Grant{User: in.User, Role: farm.Role(in.Role), Project: in.Project, Cell: in.Cell})
 		})
 }
@@ -146,7 +147,7 @@ func (a *API) tokenRoutes() {
 		User string `query:"user" maxLength:"100" doc:"empty: the caller's"`
 	}) (*one[fleet.Page[fleet.Token]], error) {
 		return listOf(ctx, a, in.Paging, tokenView, func(t fleet.Token) string { return t.ID },
-			func() ([]farm.Token, error) { return a.server.Tokens(ctx, who, in.User) })
+			func() ([]farm.Token, error) { return a.server.Accounts.Tokens(ctx, who, in.User) })
 	})
 	handle(a, route{method: "POST", path: "/v1/tokens", id: "create-token", tag: "access", status: http.StatusCreated,
 		summary: "Make a token", about: "Its secret is in this answer, and nowhere else ever after."},
@@ -154,8 +155,8 @@ func (a *API) tokenRoutes() {
 			Once
 			Body fleet.TokenRequest
 		}) (*one[fleet.Token], error) {
-			token, text, err := a.server.CreateToken(ctx, who,
-				server.TokenOrder{User: in.Body.User, Note: in.Body.Note, Role: farm.Role(in.Body.Role),
+			token, text, err := a.server.Accounts.CreateToken(ctx, who,
+				accounts.TokenOrder{User: in.Body.User, Note: in.Body.Note, Role: farm.Role(in.Body.Role),
 					Projects: in.Body.Projects, Expires: timeOf(in.Body.Expires), Once: in.Key})
 			if err != nil {
 				return nil, err
@@ -169,6 +170,6 @@ func (a *API) tokenRoutes() {
 		func(ctx context.Context, who farm.Identity, in *struct {
 			Token string `path:"token" maxLength:"100" doc:"its ID"`
 		}) (*nothing, error) {
-			return &nothing{}, a.server.DeleteToken(ctx, who, in.Token)
+			return &nothing{}, a.server.Accounts.DeleteToken(ctx, who, in.Token)
 		})
 }

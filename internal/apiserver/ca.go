@@ -5,7 +5,7 @@ import (
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/server"
+	"github.com/grange-project/grange/internal/server/hostlink"
 )
 
 func (a *API) caRoutes() {
@@ -17,23 +17,23 @@ func (a *API) caRoutes() {
 				return nil, err
 			}
 			defer leave()
-			return answerCA(a.server.CA(ctx, who))
+			return answerCA(a.server.Links.CA(ctx, who))
 		})
 	handle(a, route{method: "POST", path: "/v1/ca/rotate", id: "rotate-ca", tag: "service",
 		summary: "Make the authority that replaces the present one"},
 		func(ctx context.Context, who farm.Identity, _ *struct{}) (*one[fleet.CA], error) {
-			return answerCA(a.server.RotateCA(ctx, who))
+			return answerCA(a.server.Links.RotateCA(ctx, who))
 		})
 	handle(a, route{method: "POST", path: "/v1/ca/retire", id: "retire-ca", tag: "service",
 		summary: "Retire the authority that is replaced",
 		about: "Refused where a host or a join token still needs it that is not named: those that are named are " +
 			"cut off."}, func(ctx context.Context, who farm.Identity,
 		in *struct{ Body fleet.RetireRequest }) (*one[fleet.CA], error) {
-		return answerCA(a.server.RetireCA(ctx, who, in.Body.Without))
+		return answerCA(a.server.Links.RetireCA(ctx, who, in.Body.Without))
 	})
 }
 
-func answerCA(v server.CAView, err error) (*one[fleet.CA], error) {
+func answerCA(v hostlink.CAView, err error) (*one[fleet.CA], error) {
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/server"
+	"github.com/grange-project/grange/internal/server/apply"
 	"github.com/grange-project/grange/internal/wire"
 )
 
@@ -169,8 +170,8 @@ func (a *API) farmRoutes() {
 			if err != nil {
 				return nil, err
 			}
-			done, err := a.server.Apply(ctx, who, f,
-				server.ApplyOrder{DryRun: in.Body.DryRun, Prune: in.Body.Prune, Plan: in.Body.Plan})
+			done, err := a.server.Farm.Apply(ctx, who, f,
+				apply.ApplyOrder{DryRun: in.Body.DryRun, Prune: in.Body.Prune, Plan: in.Body.Plan})
 			if err != nil {
 				return nil, err
 			}
@@ -185,7 +186,7 @@ func (a *API) farmRoutes() {
 	handle(a, route{method: "GET", path: "/v1/export", id: "export-farm", tag: "farm",
 		summary: "The farm as data, for apply-farm"},
 		func(ctx context.Context, who farm.Identity, _ *struct{}) (*one[fleet.Farm], error) {
-			f, err := a.server.Export(ctx, who)
+			f, err := a.server.Farm.Export(ctx, who)
 			if err != nil {
 				return nil, err
 			}

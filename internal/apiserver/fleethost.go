@@ -9,6 +9,7 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/server"
+	"github.com/grange-project/grange/internal/server/hostlink"
 )
 
 // HostRef names a host in a path.
@@ -170,7 +171,7 @@ func (a *API) joinTokenRoutes() {
 		summary: "List join tokens, without their secrets"},
 		func(ctx context.Context, who farm.Identity, in *struct{ Paging }) (*one[fleet.Page[fleet.JoinToken]], error) {
 			return listOf(ctx, a, in.Paging, joinTokenView, func(t fleet.JoinToken) string { return t.ID },
-				func() ([]farm.JoinToken, error) { return a.server.JoinTokens(ctx, who) })
+				func() ([]farm.JoinToken, error) { return a.server.Links.JoinTokens(ctx, who) })
 		})
 	handle(a, route{method: "POST", path: "/v1/join-tokens", id: "create-join-token", tag: "hosts",
 		status: http.StatusCreated, summary: "Make a token by which hosts enrol",
@@ -185,8 +186,8 @@ func (a *API) joinTokenRoutes() {
 					Message: "body.valid_seconds: a join token is valid for a second to 30 days",
 					Hint:    "leave it out for an hour"}
 			}
-			token, text, err := a.server.CreateJoinToken(ctx, who,
-				server.JoinOrder{Cell: b.Cell, Name: b.Name, Labels: b.Labels,
+			token, text, err := a.server.Links.CreateJoinToken(ctx, who,
+				hostlink.JoinOrder{Cell: b.Cell, Name: b.Name, Labels: b.Labels,
 					Valid: time.Duration(b.Valid * float64(time.Second)), Count: cmp.Or(b.Count, 1), Once: in.Key})
 			if err != nil {
 				return nil, err
@@ -201,7 +202,7 @@ func (a *API) joinTokenRoutes() {
 		func(ctx context.Context, who farm.Identity, in *struct {
 			Token string `path:"token" maxLength:"100" doc:"its ID"`
 		}) (*nothing, error) {
-			return &nothing{}, a.server.DeleteJoinToken(ctx, who, in.Token)
+			return &nothing{}, a.server.Links.DeleteJoinToken(ctx, who, in.Token)
 		})
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/server"
+	"github.com/grange-project/grange/internal/server/hostlink"
 	"github.com/grange-project/grange/internal/throttle"
 )
 
@@ -86,9 +86,9 @@ func (a *API) understood(r *http.Request) error {
 		return badHostRequest(err)
 	}
 	if host := callerOf(r.Context()).Host; host != "" {
-		return a.server.Admit(host, n)
+		return a.server.Links.Admit(host, n)
 	}
-	return server.CheckCapability(n) // of a machine that is no host yet
+	return hostlink.CheckCapability(n) // of a machine that is no host yet
 }
 
 func badHostRequest(err error) error {
@@ -127,8 +127,8 @@ func (a *API) enrol(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	shown := shownOf(r.Context())
-	out, err := a.server.Enrol(r.Context(), shown.Chain, in)
-	if farm.IsCode(err, server.CodeJoinRefused) {
+	out, err := a.server.Links.Enrol(r.Context(), shown.Chain, in)
+	if farm.IsCode(err, hostlink.CodeJoinRefused) {
 		if room, more := a.refusals.Add(r.Pattern + " " + throttle.Party(shown.Address)); room {
 			a.log.Warn("enrolment refused", "from", r.RemoteAddr, "error", err, "more", more)
 		}
@@ -143,7 +143,7 @@ func (a *API) renew(w http.ResponseWriter, r *http.Request) {
 		a.answerHost(w, r, nil, err)
 		return
 	}
-	out, err := a.server.Renew(r.Context(), callerOf(r.Context()), in)
+	out, err := a.server.Links.Renew(r.Context(), callerOf(r.Context()), in)
 	a.answerHost(w, r, out, err)
 }
 
@@ -153,7 +153,7 @@ func (a *API) report(w http.ResponseWriter, r *http.Request) {
 		a.answerHost(w, r, nil, err)
 		return
 	}
-	out, err := a.server.Report(r.Context(), callerOf(r.Context()), in)
+	out, err := a.server.Links.Report(r.Context(), callerOf(r.Context()), in)
 	a.answerHost(w, r, out, err)
 }
 
@@ -170,7 +170,7 @@ func (a *API) wanted(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := a.patient(r.Context())
 	defer cancel()
-	list, changed, err := a.server.Wanted(ctx, callerOf(r.Context()), query.Get("instance"), after)
+	list, changed, err := a.server.Links.Wanted(ctx, callerOf(r.Context()), query.Get("instance"), after)
 	if err == nil && !changed {
 		w.WriteHeader(http.StatusNoContent)
 		return

@@ -55,7 +55,7 @@ func newLab(t *testing.T) *lab {
 	l.server = server.New(server.Options{Store: st, Log: log, URL: "https://server.example.org:7480", Version: "test",
 		CAKeyFile: filepath.Join(t.TempDir(), "ca.key")})
 	l.api = New(Options{Server: l.server, Log: log, Version: "test", KeepAlive: 50 * time.Millisecond,
-		Authn: authn.New(authn.Options{Directory: l.server,
+		Authn: authn.New(authn.Options{Directory: l.server.Directory(),
 			People: authn.NewPeople(authn.Authority{Name: "grid", Roots: []*x509.Certificate{l.people.cert}})})})
 	l.update(func(tx *store.Tx) error {
 		return errors.Join(

@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "write golden files anew")
 func bare(t *testing.T) *API {
 	t.Helper()
 	s := &server.Server{}
-	return New(Options{Server: s, Authn: authn.New(authn.Options{Directory: s}),
+	return New(Options{Server: s, Authn: authn.New(authn.Options{Directory: s.Directory()}),
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "test"})
 }
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api/fleet"
-	"github.com/grange-project/grange/internal/server"
+	"github.com/grange-project/grange/internal/server/hostlink"
 )
 
 // answersAtOnce bounds the goroutines that answer polls, when one change concerns all hosts.
@@ -36,7 +36,7 @@ type lot struct {
 // parked is one poll. Who holds it may use conn and poll; the rest is below the lot's lock.
 type parked struct {
 	conn  *tls.Conn
-	poll  *server.Poll
+	poll  *hostlink.Poll
 	timer *time.Timer
 	held  bool // in lot.ready, or in somebody's hands
 	woken bool // meanwhile
@@ -58,7 +58,7 @@ func parkable(r *http.Request) bool {
 
 // poll answers at once where there is something to tell, and parks the connection otherwise.
 func (l *lot) poll(w http.ResponseWriter, r *http.Request, instance string, after int64) {
-	p, err := l.api.server.Poll(callerOf(r.Context()), instance, after)
+	p, err := l.api.server.Links.Poll(callerOf(r.Context()), instance, after)
 	for err == nil && p.Due() {
 		list, changed, failed := p.Look(r.Context())
 		if err = failed; changed {

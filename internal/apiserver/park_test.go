@@ -35,7 +35,7 @@ func joined(l *lab, n int) *caller {
 	l.t.Helper()
 	key, err := pki.NewKey()
 	csr, err2 := pki.NewRequest(key)
-	cas, err3 := l.server.Authorities(l.t.Context())
+	cas, err3 := l.server.Links.Authorities(l.t.Context())
 	if err := errors.Join(err, err2, err3); err != nil {
 		l.t.Fatal(err)
 	}

@@ -92,6 +92,6 @@ func (a *API) status(ctx context.Context, who farm.Identity, _ *struct{}) (*one[
 		return nil, err
 	}
 	out.Revision = revision
-	out.Warnings, err = a.server.CAWarnings(ctx)
+	out.Warnings, err = a.server.Links.CAWarnings(ctx)
 	return oneOf(out, 0), err
 }

@@ -47,7 +47,8 @@ func newFarmLab(t *testing.T) *farmLab {
 	log := slog.New(slog.DiscardHandler)
 	s := server.New(server.Options{Store: st, CAKeyFile: filepath.Join(t.TempDir(), "ca.key"), Log: log,
 		URL: "https://server.example.org:7480", Brokers: brokers})
-	api := apiserver.New(apiserver.Options{Server: s, Log: log, Authn: authn.New(authn.Options{Directory: s})})
+	api := apiserver.New(apiserver.Options{Server: s, Log: log,
+		Authn: authn.New(authn.Options{Directory: s.Directory()})})
 	door, err := apiserver.ListenSocket(l.socket, 0o666)
 	if err != nil {
 		t.Fatal(err)

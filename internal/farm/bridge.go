@@ -89,6 +89,11 @@ func (p AddressPool) Size() int {
 	return int(number(p.Last)-number(p.First)) + 1
 }
 
+// Has reports whether an address is one of the pool's.
+func (p AddressPool) Has(a netip.Addr) bool {
+	return p.First.IsValid() && a.Is4() && !a.Less(p.First) && !p.Last.Less(a)
+}
+
 // At is an address by its place, from 0 to below Size.
 func (p AddressPool) At(place int) netip.Prefix {
 	n := number(p.First) + uint32(place)

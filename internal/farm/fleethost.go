@@ -64,3 +64,14 @@ type HostReserve struct {
 	CPUs   CPUSet
 	Memory Bytes
 }
+
+// DrainIn is the drain that counts for a host, its own before its cell's, and what is drained. Of two the earlier
+// deadline counts.
+func (h Host) DrainIn(cell Cell) (d Drain, what string) {
+	earlier := func(a, b time.Time) bool { return !a.IsZero() && (b.IsZero() || a.Before(b)) } // zero is never
+	d, what = h.Drain, "its host "+h.Name
+	if own := d.Active(); cell.Drain.Active() && (!own || earlier(cell.Drain.Deadline, d.Deadline)) {
+		d, what = cell.Drain, "its cell "+cell.Name
+	}
+	return d, what
+}

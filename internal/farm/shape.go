@@ -77,6 +77,11 @@ func (s Shape) Validate() error {
 	return s.validateTuning()
 }
 
+// Quota is what one VM of the shape takes of a quota.
+func (s Shape) Quota() Quota {
+	return Quota{VMs: 1, CPUs: s.CPUs, Memory: s.Memory, Scratch: s.Scratch}
+}
+
 // WithGuest is the shape with a guest topology that somebody chose, within what the shape allows. The error is a *Error
 // of kind Invalid or Denied.
 func (s Shape) WithGuest(g GuestTopology) (Shape, error) {

@@ -3,7 +3,6 @@ package server
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +12,9 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/farmfile"
+	"github.com/grange-project/grange/internal/server/action"
+	"github.com/grange-project/grange/internal/server/apply"
+	"github.com/grange-project/grange/internal/server/hostlink"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -38,23 +40,23 @@ func cells(list ...farm.Cell) farm.Farm {
 
 func (l *lab) export() farm.Farm {
 	l.t.Helper()
-	f, err := l.Export(l.t.Context(), site)
+	f, err := l.Farm.Export(l.t.Context(), site)
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	return f
 }
 
-func (l *lab) apply(f farm.Farm, o ApplyOrder) Applied {
+func (l *lab) apply(f farm.Farm, o apply.ApplyOrder) apply.Applied {
 	l.t.Helper()
-	done, err := l.Apply(l.t.Context(), site, f, o)
+	done, err := l.Farm.Apply(l.t.Context(), site, f, o)
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	return done
 }
 
-var anything = ApplyOrder{}
+var anything = apply.ApplyOrder{}
 
 func TestApplyShowsAndDoesTheSame(t *testing.T) {
 	l := newFarm(t)
@@ -72,7 +74,7 @@ func TestApplyShowsAndDoesTheSame(t *testing.T) {
 		{Op: farmfile.OpChange, Kind: farmfile.KindCell, Name: "west", Details: []string{"closed: - → true", "reason: - → upgrade"}},
 	}
 	for _, dry := range []bool{true, true, false} {
-		done := l.apply(f, ApplyOrder{DryRun: dry})
+		done := l.apply(f, apply.ApplyOrder{DryRun: dry})
 		if d := cmp.Diff(want, done.Changes); d != "" {
 			t.Errorf("dry %v (-want +got):\n%s", dry, d)
 		}
@@ -142,13 +144,14 @@ func TestApplyLeavesCellsClosed(t *testing.T) {
 func TestApplyPlanGuards(t *testing.T) {
 	l := newFarm(t)
 	f := cells(farm.Cell{Name: "north"})
-	shown := l.apply(f, ApplyOrder{DryRun: true})
+	shown := l.apply(f, apply.ApplyOrder{DryRun: true})
 	l.apply(cells(farm.Cell{Name: "north", PerHost: 2}), anything)
-	if _, err := l.Apply(t.Context(), site, f, ApplyOrder{Plan: shown.Plan}); code(err) != CodeOtherPlan {
+	if _, err := l.Farm.Apply(t.Context(), site, f,
+		apply.ApplyOrder{Plan: shown.Plan}); code(err) != apply.CodeOtherPlan {
 		t.Errorf("%v", err)
 	}
-	again := l.apply(f, ApplyOrder{DryRun: true})
-	l.apply(f, ApplyOrder{Plan: again.Plan})
+	again := l.apply(f, apply.ApplyOrder{DryRun: true})
+	l.apply(f, apply.ApplyOrder{Plan: again.Plan})
 }
 
 func TestApplyRefuses(t *testing.T) {
@@ -178,23 +181,23 @@ func TestApplyRefuses(t *testing.T) {
 		"a group of nobody": {f: farm.Farm{Groups: []farm.ServerGroup{{Project: "p", Name: "g",
 			Affinity: farm.Apart}}}, code: farm.CodeBadFarm, says: `names project "p"`},
 		"a cell with VMs and hosts": {f: cells(farm.Cell{Name: "west", Projects: []string{"atlas"}}),
-			prune: true, code: CodeInUse, says: "cell east cannot go away: it has 1 host and 1 VM"},
+			prune: true, code: apply.CodeInUse, says: "cell east cannot go away: it has 1 host and 1 VM"},
 		"a project with VMs": {f: farm.Farm{Projects: []farm.Project{{Name: "atlas"}}}, prune: true,
-			code: CodeInUse, says: "project alice cannot go away: it has 1 VM"},
+			code: apply.CodeInUse, says: "project alice cannot go away: it has 1 VM"},
 		"a project that a cell names": {f: farm.Farm{Projects: []farm.Project{{Name: "alice"}}}, prune: true,
 			code: farm.CodeBadFarm, says: `cell west names project "atlas", which is not there`},
 		"a project renamed, and its cell not": {f: farm.Farm{Projects: []farm.Project{{Name: "alice"},
 			{Name: "ATLAS"}}}, prune: true, code: farm.CodeBadFarm, says: `there are ATLAS, alice`},
 		"a network with leases": {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "inner",
-			Bridge: "br1"}}}, prune: true, code: CodeInUse, says: "network lan cannot go away: it has 1 VM"},
+			Bridge: "br1"}}}, prune: true, code: apply.CodeInUse, says: "network lan cannot go away: it has 1 VM"},
 		"another broker under VMs": {f: cells(farm.Cell{Name: "east", Default: true, Broker: "slurm"}),
-			code: CodeInUse, says: "cannot go from broker grange to slurm: it has 1 VM"},
+			code: apply.CodeInUse, says: "cannot go from broker grange to slurm: it has 1 VM"},
 		"a VLAN that no host carries out": {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "front",
-			Bridge: "br0", VLAN: 7}}}, code: CodeNoIsolation, says: "network front: no host carries out `vlan`"},
+			Bridge: "br0", VLAN: 7}}}, code: apply.CodeNoIsolation, says: "network front: no host carries out `vlan`"},
 		"another VLAN of a network": {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "inner",
-			Bridge: "br1", VLAN: 7, Closed: true}}}, code: CodeNoIsolation, says: "`vlan`"},
+			Bridge: "br1", VLAN: 7, Closed: true}}}, code: apply.CodeNoIsolation, says: "`vlan`"},
 		"a network that is closed to nobody": {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "front",
-			Bridge: "br0", Closed: true}}}, code: CodeNoIsolation,
+			Bridge: "br0", Closed: true}}}, code: apply.CodeNoIsolation,
 			says: "network front: no host carries out `closed`"},
 		"maxima below nothing": {f: farm.Farm{Maxima: &farm.Maxima{CPUs: -1}}, code: farm.CodeBadFarm,
 			says: "maxima"},
@@ -205,7 +208,7 @@ func TestApplyRefuses(t *testing.T) {
 				NewKey: true}, l.host("h1", "east"))
 			before := l.export()
 			for _, dry := range []bool{true, false} {
-				_, err := l.Apply(t.Context(), site, c.f, ApplyOrder{DryRun: dry, Prune: c.prune})
+				_, err := l.Farm.Apply(t.Context(), site, c.f, apply.ApplyOrder{DryRun: dry, Prune: c.prune})
 				if code(err) != c.code || err != nil && !strings.Contains(err.Error(), c.says) {
 					t.Errorf("dry %v: %v, want %s: %q", dry, err, c.code, c.says)
 				}
@@ -225,22 +228,23 @@ func TestStoredNetworksStay(t *testing.T) {
 		return tx.PutNetwork(farm.FleetNetwork{Name: "old", Bridge: "br1", VLAN: 7, Closed: true})
 	})
 	f := farm.Farm{Networks: l.export().Networks}
-	if out, err := l.Apply(t.Context(), site, f, ApplyOrder{Prune: true}); err != nil || len(out.Changes) != 0 {
+	if out, err := l.Farm.Apply(t.Context(), site, f, apply.ApplyOrder{Prune: true}); err != nil ||
+		len(out.Changes) != 0 {
 		t.Errorf("the exported file: %v, %v", out.Changes, err)
 	}
 	f.Networks = []farm.FleetNetwork{{Name: "old", Bridge: "br1", Closed: true, Domain: "example.org"}}
-	if out, err := l.Apply(t.Context(), site, f, ApplyOrder{}); err != nil || len(out.Changes) != 1 {
+	if out, err := l.Farm.Apply(t.Context(), site, f, apply.ApplyOrder{}); err != nil || len(out.Changes) != 1 {
 		t.Errorf("without the VLAN: %v, %v", out.Changes, err)
 	}
 	f.Networks[0].VLAN = 7
-	if _, err := l.Apply(t.Context(), site, f, ApplyOrder{}); !farm.IsCode(err, CodeNoIsolation) {
+	if _, err := l.Farm.Apply(t.Context(), site, f, apply.ApplyOrder{}); !farm.IsCode(err, apply.CodeNoIsolation) {
 		t.Errorf("with the VLAN again: %v", err)
 	}
 }
 
 func TestApplyKeepsACellThatHostsMayJoin(t *testing.T) {
 	l := newFarm(t)
-	k, _, err := l.CreateJoinToken(t.Context(), site, JoinOrder{Cell: "west", Count: 3})
+	k, _, err := l.Links.CreateJoinToken(t.Context(), site, hostlink.JoinOrder{Cell: "west", Count: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,33 +252,34 @@ func TestApplyKeepsACellThatHostsMayJoin(t *testing.T) {
 	for uses := range 3 {
 		k.Uses, k.Used = uses, l.clock()
 		l.update(func(tx *store.Tx) error { return tx.PutJoinToken(k) })
-		if _, err := l.Apply(t.Context(), site, east, ApplyOrder{Prune: true}); code(err) != CodeInUse ||
+		if _, err := l.Farm.Apply(t.Context(), site, east,
+			apply.ApplyOrder{Prune: true}); code(err) != apply.CodeInUse ||
 			!strings.Contains(err.Error(), "cell west cannot go away: it has 1 join token") {
 			t.Errorf("after %d of 3: %v", uses, err)
 		}
 	}
 	k.Uses = 3
 	l.update(func(tx *store.Tx) error { return tx.PutJoinToken(k) })
-	l.apply(east, ApplyOrder{Prune: true})
+	l.apply(east, apply.ApplyOrder{Prune: true})
 }
 
 func TestApplyNeedsAnAdmin(t *testing.T) {
 	l := newFarm(t)
 	l.update(func(tx *store.Tx) error { return tx.PutGrant(farm.Grant{User: "ann", Role: farm.RoleReader}) })
 	f := cells(farm.Cell{Name: "north"})
-	if _, err := l.Apply(t.Context(), ann, f, ApplyOrder{DryRun: true}); err != nil {
+	if _, err := l.Farm.Apply(t.Context(), ann, f, apply.ApplyOrder{DryRun: true}); err != nil {
 		t.Errorf("a reader may not look: %v", err)
 	}
 	for _, who := range []farm.Identity{ann, otto, eve, {}, {Host: "h"}} {
-		if _, err := l.Apply(t.Context(), who, f, anything); code(err) != farm.CodeNoRole {
+		if _, err := l.Farm.Apply(t.Context(), who, f, anything); code(err) != farm.CodeNoRole {
 			t.Errorf("%+v: %v", who, err)
 		}
 	}
-	if _, err := l.Apply(t.Context(), otto, f, ApplyOrder{DryRun: true}); code(err) != farm.CodeNoRole {
+	if _, err := l.Farm.Apply(t.Context(), otto, f, apply.ApplyOrder{DryRun: true}); code(err) != farm.CodeNoRole {
 		t.Error(err)
 	}
 	entries, err := l.Entries(t.Context(), site, EntryFilter{Who: "otto"})
-	if err != nil || len(entries) != 1 || entries[0].Outcome != outcomeDenied ||
+	if err != nil || len(entries) != 1 || entries[0].Outcome != action.Denied ||
 		!strings.Contains(entries[0].Reason, "farm.apply needs role admin everywhere") {
 		t.Errorf("%+v, %v", entries, err)
 	}
@@ -295,7 +300,7 @@ func TestApplyTellsOfPeople(t *testing.T) {
 	f.Networks = []farm.FleetNetwork{{Name: "lan", Bridge: "br0", Addresses: []farm.AddressPool{pool},
 		Domain: "example.org"}}
 	f.Grants = []farm.Grant{}
-	done := l.apply(f, ApplyOrder{DryRun: true, Prune: false})
+	done := l.apply(f, apply.ApplyOrder{DryRun: true, Prune: false})
 	want := []string{"project alice: new VMs go to [east] today, would go to [north]",
 		"project alice: 2 VMs in cell east would stay there, as long as people want them",
 		"project alice has more than its new quota: 2 VMs of 1; it could make no more of that",
@@ -303,7 +308,7 @@ func TestApplyTellsOfPeople(t *testing.T) {
 	if d := cmp.Diff(want, done.Effects); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	done = l.apply(farm.Farm{Grants: []farm.Grant{}}, ApplyOrder{DryRun: true, Prune: true})
+	done = l.apply(farm.Farm{Grants: []farm.Grant{}}, apply.ApplyOrder{DryRun: true, Prune: true})
 	if d := cmp.Diff([]string{"nobody would be admin everywhere but root on the server's own socket"},
 		done.Effects); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -321,7 +326,7 @@ func TestApplyPrunes(t *testing.T) {
 	f := cells(farm.Cell{Name: "east", Default: true})
 	f.Projects, f.Users = []farm.Project{{Name: "alice",
 		Quota: farm.Quota{VMs: 5, CPUs: 20}}}, []farm.User{{Name: "ann"}, {Name: "site"}}
-	done := l.apply(f, ApplyOrder{Prune: true})
+	done := l.apply(f, apply.ApplyOrder{Prune: true})
 	var said []string
 	for _, c := range done.Changes {
 		said = append(said, c.Op+" "+c.String())
@@ -331,7 +336,7 @@ func TestApplyPrunes(t *testing.T) {
 	if d := cmp.Diff(want, said); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	tokens, err := l.Tokens(t.Context(), site, "otto")
+	tokens, err := l.Accounts.Tokens(t.Context(), site, "otto")
 	if err != nil || len(tokens) > 0 {
 		t.Errorf("tokens of a user that is gone: %v, %v", tokens, err)
 	}
@@ -347,7 +352,7 @@ func TestApplyRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := l.export()
-	if done := l.apply(all, ApplyOrder{DryRun: true, Prune: true}); len(done.Changes) != 0 {
+	if done := l.apply(all, apply.ApplyOrder{DryRun: true, Prune: true}); len(done.Changes) != 0 {
 		t.Errorf("%+v", done.Changes)
 	}
 	st, err := store.Open(t.Context(), t.TempDir()+"/other.db")
@@ -359,110 +364,16 @@ func TestApplyRoundTrip(t *testing.T) {
 	for i := range all.Networks {
 		all.Networks[i].Closed = false // from an earlier release: another farm does not take it
 	}
-	if _, err := other.Apply(t.Context(), root, all, ApplyOrder{Prune: true}); err != nil {
+	if _, err := other.Farm.Apply(t.Context(), root, all, apply.ApplyOrder{Prune: true}); err != nil {
 		t.Fatal(err)
 	}
-	copied, err := other.Export(t.Context(), root)
+	copied, err := other.Farm.Export(t.Context(), root)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(all, copied); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-}
-
-// Whatever two farms say: after the second was applied it changes nothing, and where diff sends new VMs is never to a
-// closed cell.
-func TestDiffProperties(t *testing.T) {
-	random := rand.New(rand.NewPCG(7, 8))
-	have, _, err := farmfile.Diff(randomFarm(random, true), farm.Farm{}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	changed, refused := 0, 0
-	for range 2000 {
-		want, prune := randomFarm(random, false), random.IntN(2) == 0
-		after, changes, err := farmfile.Diff(have, want, prune)
-		if err != nil {
-			refused++
-			continue
-		}
-		changed += len(changes)
-		again, none, err := farmfile.Diff(after, want, prune)
-		if err != nil || len(none) > 0 {
-			t.Fatalf("applied twice: %v, %v\nof %+v\non %+v", none, err, want, have)
-		}
-		if d := cmp.Diff(after, again); d != "" {
-			t.Fatalf("applied twice:\n%s", d)
-		}
-		step := transition{farmfile.NewIndex(have), farmfile.NewIndex(after)}
-		for _, m := range movesOf(step) {
-			for _, c := range m.is {
-				if cell := step.after.CellOf[c]; cell.Closed || cell.Drain.Active() {
-					t.Fatalf("project %s would go to closed cell %s", m.project, c)
-				}
-			}
-		}
-		if slices.ContainsFunc(changes, func(c farmfile.Change) bool { return c.Op == farmfile.OpDelete }) && !prune {
-			t.Fatalf("deletes without being told to: %v", changes)
-		}
-		have = after
-	}
-	if changed < 2000 || refused < 100 {
-		t.Errorf("%d changes and %d refusals say little", changed, refused)
-	}
-}
-
-// randomFarm is some farm; a whole one has all lists.
-func randomFarm(r *rand.Rand, whole bool) farm.Farm {
-	f := farm.Farm{Settings: &farm.Settings{}, Maxima: &farm.Maxima{}}
-	some := func() bool { return r.IntN(2) == 0 }
-	pick := func(words ...string) (out []string) {
-		for _, w := range words {
-			if some() {
-				out = append(out, w)
-			}
-		}
-		return out
-	}
-	if whole || some() {
-		f.Projects = []farm.Project{}
-		for _, p := range pick("p", "q", "r") {
-			f.Projects = append(f.Projects, farm.Project{Name: p, Quota: farm.Quota{CPUs: r.IntN(3)}})
-		}
-	}
-	if whole || some() {
-		f.Cells = []farm.FarmCell{}
-		for _, c := range pick("a", "b", "c", "d") {
-			cell := farm.FarmCell{Cell: farm.Cell{Name: c, Default: some(), PerHost: r.IntN(3)}}
-			if !whole && r.IntN(3) == 0 {
-				cell.Projects = pick("p", "q")
-			}
-			if open := some(); some() {
-				cell.Open = &open
-			}
-			cell.Cell = cell.WithDefaults()
-			f.Cells = append(f.Cells, cell)
-		}
-	}
-	if whole || some() {
-		f.Users = []farm.User{}
-		for _, u := range pick("ann", "bob") {
-			f.Users = append(f.Users, farm.User{Name: u, Disabled: some()})
-		}
-	}
-	if whole {
-		f.Shapes, f.Networks, f.Groups, f.Grants =
-			[]farm.Shape{}, []farm.FleetNetwork{}, []farm.ServerGroup{}, []farm.Grant{}
-		return f
-	}
-	if r.IntN(4) == 0 {
-		f.Grants = []farm.Grant{{User: "ann", Role: farm.RoleMember, Project: "p"}}
-	}
-	if some() {
-		f.Maxima, f.Settings = nil, nil
-	}
-	return f
 }
 
 func TestProjectsShowWhereTheyGo(t *testing.T) {
@@ -484,7 +395,7 @@ func TestProjectsShowWhereTheyGo(t *testing.T) {
 	if _, err := l.Project(t.Context(), ann, "atlas"); code(err) != farm.CodeNoRole {
 		t.Error(err)
 	}
-	if _, err := l.Project(t.Context(), site, "cms"); code(err) != CodeNoProject {
+	if _, err := l.Project(t.Context(), site, "cms"); code(err) != action.CodeNoProject {
 		t.Error(err)
 	}
 }

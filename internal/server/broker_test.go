@@ -14,6 +14,7 @@ import (
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/fake"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/server/broker"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/wire"
 )
@@ -50,7 +51,7 @@ func (l *batchLab) loop() {
 		return err
 	})
 	for _, vm := range waiting {
-		if err := l.book(l.t.Context(), l.lease, vm, "farm"); err != nil {
+		if err := l.Server.brokers.Book(l.t.Context(), l.lease, vm, "farm"); err != nil {
 			l.t.Fatal(err)
 		}
 	}
@@ -59,7 +60,7 @@ func (l *batchLab) loop() {
 	}
 }
 
-func (l *batchLab) brokersOnce() error { return l.Server.brokers(l.t.Context(), l.lease) }
+func (l *batchLab) brokersOnce() error { return l.Server.brokers.Pass(l.t.Context(), l.lease) }
 
 func (l *batchLab) bookings() map[string]string {
 	l.t.Helper()
@@ -145,10 +146,10 @@ func TestBookingsSurvive(t *testing.T) {
 	l := newBatchLab(t)
 	v := l.create(ann, web("web"))[0]
 	vm, _ := l.row(v.ID)
-	if err := l.book(t.Context(), l.lease, vm, "farm"); err != nil {
+	if err := l.Server.brokers.Book(t.Context(), l.lease, vm, "farm"); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.book(t.Context(), l.lease, vm, "farm"); err != nil { // told twice
+	if err := l.Server.brokers.Book(t.Context(), l.lease, vm, "farm"); err != nil { // told twice
 		t.Fatal(err)
 	}
 	// It was booked, and the server died before it wrote so.
@@ -156,7 +157,7 @@ func TestBookingsSurvive(t *testing.T) {
 		batch.Booking{Name: v.ID, Account: "alicegrp", Host: "n2", CPUs: 2}); err != nil {
 		t.Fatal(err)
 	}
-	l.booked = map[string]*bookings{}
+	l.Server.brokers = broker.New(l.Server.brokers.Options)
 	l.loop()
 	if got := l.get(v.ID); got.HostName != "n2.example.org" || len(l.bookings()) != 1 {
 		t.Errorf("%+v %v", got, l.bookings())
@@ -164,7 +165,7 @@ func TestBookingsSurvive(t *testing.T) {
 	// Its deletion before it has a host.
 	w := l.create(ann, web("other"))[0]
 	vm, _ = l.row(w.ID)
-	if err := l.book(t.Context(), l.lease, vm, "farm"); err != nil {
+	if err := l.Server.brokers.Book(t.Context(), l.lease, vm, "farm"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.slurm.Book(t.Context(),
@@ -398,13 +399,13 @@ func TestBookingIsRefused(t *testing.T) {
 			t.Errorf("%s: %q", got.State, got.Notice)
 		}
 	}
-	var note brokerNote
-	l.view(func(tx *store.Tx) (err error) { note, err = readBrokerNote(tx, "farm"); return err })
+	var note broker.Note
+	l.view(func(tx *store.Tx) (err error) { note, err = broker.ReadNote(tx, "farm"); return err })
 	if note.Error != "" {
 		t.Errorf("all VMs of the cell are told %q", note.Error)
 	}
 	l.update(func(tx *store.Tx) error { return tx.PutProject(farm.Project{Name: "alice", Account: "alicegrp"}) })
-	l.pass(bookedAvoid + time.Second)
+	l.pass(broker.Avoided + time.Second)
 	for _, h := range l.hosts {
 		l.seen(h)
 	}
@@ -423,7 +424,7 @@ func TestLostBooking(t *testing.T) {
 	l.loop()
 	l.says(v.ID, farm.VMRunning)
 	first := l.get(v.ID)
-	l.pass(l.silence + time.Second)
+	l.pass(l.Links.Silence + time.Second)
 	for _, h := range l.hosts {
 		if h.ID != first.Host {
 			l.seen(h)

@@ -12,6 +12,7 @@ import (
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/fake"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/server/broker"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -84,7 +85,7 @@ func TestManyAreClosedInTheBatchSystem(t *testing.T) {
 		v := l.create(ann, web("web"))[0]
 		begun := time.Now()
 		drains, open := l.passes(system)
-		if took := time.Since(begun); took > brokerTimeout/2 || drains < 600 || len(open) != many-drains {
+		if took := time.Since(begun); took > broker.Timeout/2 || drains < 600 || len(open) != many-drains {
 			t.Errorf("%v for %d hosts, and %d are open", took, drains, len(open))
 		}
 		if got := l.get(v.ID); got.HostName < "h1000" || got.HostName >= "h14" {
@@ -115,7 +116,7 @@ func TestManyAreClosedInTheBatchSystem(t *testing.T) {
 		if drains, _ = l.passes(system); drains != 0 {
 			t.Errorf("asked about %d", drains)
 		}
-		l.pass(countAgain)
+		l.pass(broker.CountAgain)
 		for _, h := range l.hosts {
 			l.seen(h)
 		}
@@ -160,7 +161,7 @@ func TestClosedHostsAreKnown(t *testing.T) {
 	if drains, _ := l.passes(system); drains != 2 {
 		t.Errorf("asked about %d", drains)
 	}
-	l.booked = map[string]*bookings{} // another server leads
+	l.Server.brokers = broker.New(l.Server.brokers.Options) // another server leads
 	if drains, _ := l.passes(system); drains != 2 || jobs() != 1 {
 		t.Errorf("asked about %d, jobs: %d", drains, jobs())
 	}
@@ -173,11 +174,7 @@ func TestBrokerNoteIsReadOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.loop()
-	l.view(func(tx *store.Tx) error {
-		c, err := l.begin(tx, site, "host.read")
-		if err != nil {
-			return err
-		}
+	err := l.look(t.Context(), site, "host.read", func(c *call) error {
 		if note, err := c.brokerNote("farm"); err != nil || len(note.Hosts) != 2 {
 			t.Errorf("%+v %v", note, err)
 		}
@@ -186,4 +183,7 @@ func TestBrokerNoteIsReadOnce(t *testing.T) {
 		}
 		return nil
 	})
+	if err != nil {
+		t.Error(err)
+	}
 }

@@ -10,7 +10,7 @@ import (
 // Cells are all cells, by name.
 func (s *Server) Cells(ctx context.Context, who farm.Identity) (views []CellView, err error) {
 	err = s.look(ctx, who, policy.ReadCatalogue, func(c *call) error {
-		if err := c.may(policy.Target{}); err != nil {
+		if err := c.May(policy.Target{}); err != nil {
 			return err
 		}
 		cells, err := c.Tx.Cells()
@@ -26,7 +26,7 @@ func (s *Server) Cells(ctx context.Context, who farm.Identity) (views []CellView
 // Cell is one cell.
 func (s *Server) Cell(ctx context.Context, who farm.Identity, name string) (view CellView, err error) {
 	err = s.look(ctx, who, policy.ReadCatalogue, func(c *call) error {
-		cell, err := c.cell(name)
+		cell, err := c.FindCell(name)
 		if err != nil {
 			return err
 		}
@@ -92,10 +92,10 @@ func (s *Server) alterCell(ctx context.Context, who farm.Identity, a policy.Acti
 	do func(*call, *farm.Cell) (string, error)) (view CellView, err error) {
 	var cell farm.Cell
 	revision, err := s.change(ctx, who, a, func(c *call) (err error) {
-		if cell, err = c.cell(name); err != nil {
+		if cell, err = c.FindCell(name); err != nil {
 			return err
 		}
-		if err := c.still("cell "+name, c.target, cell.Revision, ifRevision); err != nil {
+		if err := c.Still("cell "+name, c.Target, cell.Revision, ifRevision); err != nil {
 			return err
 		}
 		said, err := do(c, &cell)
@@ -105,7 +105,7 @@ func (s *Server) alterCell(ctx context.Context, who farm.Identity, a policy.Acti
 		if err := c.PutCell(cell); err != nil {
 			return err
 		}
-		return c.did(said)
+		return c.Did(said)
 	})
 	if err != nil {
 		return view, err

@@ -1,10 +1,7 @@
 package server
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -12,6 +9,7 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 )
 
 // CreateVMs makes VMs, all or none: names, addresses and quota are taken in one transaction. On the server that leads
@@ -26,10 +24,10 @@ func (s *Server) CreateVMs(ctx context.Context, who farm.Identity, r CreateVM) (
 	var out Created
 	revision, err := s.change(ctx, who, policy.CreateVM, func(c *call) error {
 		out = Created{}
-		if err := c.may(policy.Target{Project: r.Project, Name: r.target()}); err != nil {
+		if err := c.May(policy.Target{Project: r.Project, Name: r.target()}); err != nil {
 			return err
 		}
-		ids, again, err := c.once(key, r, func() ([]string, error) { return c.create(r, &out) })
+		ids, again, err := c.Once(key, r, func() ([]string, error) { return c.create(r, &out) })
 		if again {
 			return c.repeat(ids, &out)
 		}
@@ -59,7 +57,7 @@ func (c *call) repeat(ids []string, out *Created) error {
 	out.Again = true
 	for _, id := range ids {
 		vm, err := c.Tx.VM(id)
-		if missing(err) {
+		if action.Missing(err) {
 			continue
 		}
 		if err != nil {
@@ -74,52 +72,8 @@ func (c *call) repeat(ids []string, out *Created) error {
 	return nil
 }
 
-// once does what makes things once for each idempotency key of a caller, "": each time. do returns their IDs; they come
-// back when the request is repeated under its key, and nothing is made then. The request is compared whole, as JSON,
-// without its key.
-func (c *call) once(key string, request any, do func() ([]string, error)) (ids []string, again bool, err error) {
-	switch {
-	case key == "":
-		ids, err = do()
-		return ids, false, err
-	case len(key) > maxTag:
-		return nil, false, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage,
-			Message: fmt.Sprintf("an idempotency key of %d bytes; at most %d", len(key), maxTag),
-			Hint:    "a random UUID is enough"}
-	}
-	text, err := json.Marshal(request)
-	if err != nil {
-		return nil, false, err
-	}
-	digest := sha256.Sum256(text)
-	was, answer, err := c.Answer(c.caller(), key)
-	switch {
-	case missing(err):
-		if ids, err = do(); err != nil {
-			return nil, false, err
-		}
-		if answer, err = json.Marshal(ids); err != nil {
-			return nil, false, err
-		}
-		return ids, false, c.PutAnswer(c.caller(), key, digest[:], answer, c.now)
-	case err != nil:
-		return nil, false, err
-	case !bytes.Equal(was, digest[:]):
-		return nil, false, &farm.Error{Kind: farm.Conflict, Code: farm.CodeOtherRequest,
-			Message: "this idempotency key came with another request before",
-			Hint:    "make a new key for each request, and use it again only to repeat that request"}
-	}
-	if err := json.Unmarshal(answer, &ids); err != nil {
-		return nil, false, fmt.Errorf("read a kept answer: %w", err)
-	}
-	return ids, true, nil
-}
-
-// caller is under which name a caller's idempotency keys are kept.
-func (c *call) caller() string { return entry(c.who, c.now, "", policy.Target{}, "", "").Who }
-
 func (c *call) create(r CreateVM, out *Created) (ids []string, err error) {
-	if err := r.check(c.now); err != nil {
+	if err := r.check(c.Now); err != nil {
 		return nil, err
 	}
 	if err := checkImage(r.Image); err != nil {
@@ -152,15 +106,15 @@ func (c *call) create(r CreateVM, out *Created) (ids []string, err error) {
 		ids = append(ids, vm.ID)
 		out.VMs = append(out.VMs, VMView{VM: vm, State: vm.State(false), HostName: host})
 	}
-	return ids, c.did(fmt.Sprintf("image %s, shape %s", r.Image, r.Shape))
+	return ids, c.Did(fmt.Sprintf("image %s, shape %s", r.Image, r.Shape))
 }
 
 // draft is what all VMs of the request have in common, held against all that bounds it.
 func (c *call) draft(r CreateVM) (farm.VM, error) {
-	vm := farm.VM{Project: r.Project, Owner: c.caller(), Keys: r.Keys, Image: r.Image, Cell: r.Cell, Network: r.Network,
-		Group: r.Group, Needs: r.Needs, Tags: r.Tags, UserData: r.UserData, Created: c.now,
+	vm := farm.VM{Project: r.Project, Owner: c.Caller(), Keys: r.Keys, Image: r.Image, Cell: r.Cell, Network: r.Network,
+		Group: r.Group, Needs: r.Needs, Tags: r.Tags, UserData: r.UserData, Created: c.Now,
 		Wanted: farm.Wanted{Power: farm.PowerOn}}
-	p, err := c.project(r.Project)
+	p, err := c.FindProject(r.Project)
 	if err != nil {
 		return vm, err
 	}
@@ -174,21 +128,13 @@ func (c *call) draft(r CreateVM) (farm.VM, error) {
 	if vm.Shape, err = c.shape(p, r, cells); err != nil {
 		return vm, err
 	}
-	if vm.Expires, err = expiry(p, r.Expires, c.now); err != nil {
+	if vm.Expires, err = expiry(p, r.Expires, c.Now); err != nil {
 		return vm, err
 	}
 	if err := c.groupOf(p.Name, r.Group); err != nil {
 		return vm, err
 	}
-	return vm, c.quota(p, times(sizeOf(vm.Shape), r.Count))
-}
-
-func (c *call) project(name string) (farm.Project, error) {
-	p, err := c.Tx.Project(name)
-	if missing(err) {
-		err = noProject(name)
-	}
-	return p, err
+	return vm, c.quota(p, times(vm.Shape.Quota(), r.Count))
 }
 
 // cellsFor are the cells where a new VM of the project may go, the one asked for if any.
@@ -209,7 +155,7 @@ func (c *call) groupOf(project, name string) error {
 		return nil
 	}
 	_, err := c.Group(project, name)
-	if missing(err) {
+	if action.Missing(err) {
 		return noGroup(project, name)
 	}
 	return err
@@ -250,10 +196,6 @@ func (c *call) quota(p farm.Project, more farm.Quota) error {
 	return policy.CheckQuota("project "+p.Name, p.Quota, used, more)
 }
 
-func sizeOf(s farm.Shape) farm.Quota {
-	return farm.Quota{VMs: 1, CPUs: s.CPUs, Memory: s.Memory, Scratch: s.Scratch}
-}
-
 func times(q farm.Quota, n int) farm.Quota {
 	return farm.Quota{VMs: q.VMs * n, CPUs: q.CPUs * n, Memory: q.Memory * farm.Bytes(n),
 		Scratch: q.Scratch * farm.Bytes(n)}
@@ -264,7 +206,7 @@ func (c *call) leasing(r CreateVM) (give func(farm.VM) (farm.Lease, error), err 
 	if r.Network == "" {
 		return func(farm.VM) (farm.Lease, error) { return farm.Lease{}, nil }, nil
 	}
-	p, err := c.project(r.Project)
+	p, err := c.FindProject(r.Project)
 	if err != nil {
 		return nil, err
 	}
@@ -308,14 +250,14 @@ func (c *call) free(network, address string, asked bool) error {
 		return nil
 	}
 	holder, err := c.VMLeased(network, address, "")
-	if missing(err) {
+	if action.Missing(err) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	return &farm.Error{Kind: farm.Conflict, Code: CodeAddressTaken,
-		Message: fmt.Sprintf("address %s of network %s is leased to VM %s", address, network, label(holder)),
+		Message: fmt.Sprintf("address %s of network %s is leased to VM %s", address, network, action.Label(holder)),
 		Hint:    "name another address, or none"}
 }
 
@@ -324,7 +266,7 @@ func (c *call) free(network, address string, asked bool) error {
 func (c *call) insert(vm *farm.VM) (host string, err error) {
 	holder, err := c.VMNamed(vm.Project, vm.Name)
 	switch {
-	case missing(err):
+	case action.Missing(err):
 		host = c.s.PlaceNew(c.Tx, vm)
 		return host, c.InsertVM(*vm)
 	case err != nil:
@@ -335,5 +277,5 @@ func (c *call) insert(vm *farm.VM) (host string, err error) {
 		what = "which is being deleted"
 	}
 	return "", &farm.Error{Kind: farm.Conflict, Code: CodeNameTaken,
-		Message: fmt.Sprintf("there is a VM %s already, %s", label(*vm), what), Hint: "take another name"}
+		Message: fmt.Sprintf("there is a VM %s already, %s", action.Label(*vm), what), Hint: "take another name"}
 }

@@ -9,11 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/crypto/ssh"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/server/accounts"
+	"github.com/grange-project/grange/internal/server/action"
+	"github.com/grange-project/grange/internal/server/apply"
+	"github.com/grange-project/grange/internal/server/hostlink"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -95,7 +98,7 @@ func TestCreateRefuses(t *testing.T) {
 		"another's project":   {ann, func(r *CreateVM) { r.Project = "atlas" }, farm.CodeNoRole, ""},
 		"a host":              {farm.Identity{Host: "h1"}, func(*CreateVM) {}, farm.CodeNoRole, ""},
 		"no project":          {ann, func(r *CreateVM) { r.Project = "" }, farm.CodeNoRole, ""},
-		"a project not there": {site, func(r *CreateVM) { r.Project = "cms" }, CodeNoProject, `"cms"`},
+		"a project not there": {site, func(r *CreateVM) { r.Project = "cms" }, action.CodeNoProject, `"cms"`},
 		"no name":             {ann, func(r *CreateVM) { r.Name = "" }, farm.CodeBadName, ""},
 		"name of odd letters": {ann, func(r *CreateVM) { r.Name = "Web_1" }, farm.CodeBadName, "Web_1"},
 		"name with dash":      {ann, func(r *CreateVM) { r.Name = "web-" }, farm.CodeBadName, ""},
@@ -189,7 +192,7 @@ func TestCreateRefuses(t *testing.T) {
 }
 
 func (l *lab) putMaximaNow(m farm.Maxima) error {
-	_, err := l.store.Update(l.t.Context(), func(tx *store.Tx) error { return putMaxima(tx, m) })
+	_, err := l.store.Update(l.t.Context(), func(tx *store.Tx) error { return apply.PutMaxima(tx, m) })
 	return err
 }
 
@@ -277,16 +280,18 @@ func TestCreateOnce(t *testing.T) {
 // So are tokens; their secrets are told once.
 func TestTokensOnce(t *testing.T) {
 	l := newLab(t)
-	if _, err := l.PutUser(t.Context(), site, farm.User{Name: "zoe"}, 0); err != nil {
+	if _, err := l.Accounts.PutUser(t.Context(), site, farm.User{Name: "zoe"}, 0); err != nil {
 		t.Fatal(err)
 	}
 	for name, create := range map[string]func(key, changed string) (id, text string, err error){
 		"token": func(key, changed string) (string, string, error) {
-			k, text, err := l.CreateToken(t.Context(), site, TokenOrder{User: "zoe", Note: changed, Once: key})
+			k, text, err := l.Accounts.CreateToken(t.Context(), site, accounts.TokenOrder{User: "zoe", Note: changed,
+				Once: key})
 			return k.ID, text, err
 		},
 		"join token": func(key, changed string) (string, string, error) {
-			k, text, err := l.CreateJoinToken(t.Context(), site, JoinOrder{Cell: "east", Name: changed, Once: key})
+			k, text, err := l.Links.CreateJoinToken(t.Context(), site, hostlink.JoinOrder{Cell: "east", Name: changed,
+				Once: key})
 			return k.ID, text, err
 		},
 	} {

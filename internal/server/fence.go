@@ -7,6 +7,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -27,21 +28,22 @@ func (s *Server) FenceHost(ctx context.Context, who farm.Identity, ref string, i
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(checkReason(reason), c.stillHost(h, ifRevision)); err != nil {
+		if err := errors.Join(checkReason(reason), c.StillHost(h, ifRevision)); err != nil {
 			return err
 		}
-		if !s.silent(h) && c.now.Sub(s.seen(h)) > s.silence {
+		if !s.Links.Silent(h) && c.Now.Sub(s.Links.Seen(h)) > s.Links.Silence {
 			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeHostAnswers,
 				Message: fmt.Sprintf("this server has just come up, and waits for host %s, which was heard of at %s",
-					h.Name, when(h.Seen)), Hint: fmt.Sprintf("wait until %s", when(s.since.Add(s.silence)))}
+					h.Name, action.When(h.Seen)), Hint: fmt.Sprintf("wait until %s",
+					action.When(s.Links.Since.Add(s.Links.Silence)))}
 		}
-		if !s.silent(h) {
+		if !s.Links.Silent(h) {
 			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeHostAnswers,
-				Message: fmt.Sprintf("host %s has reported at %s: its VMs run", h.Name, when(h.Seen)),
+				Message: fmt.Sprintf("host %s has reported at %s: its VMs run", h.Name, action.When(h.Seen)),
 				Hint: fmt.Sprintf("switch it off and see that it stays off; it is silent %v after its last report",
-					s.silence)}
+					s.Links.Silence)}
 		}
-		h.Fenced, h.Reason = c.now, reason
+		h.Fenced, h.Reason = c.Now, reason
 		if err := c.SetHost(h); err != nil {
 			return err
 		}
@@ -52,7 +54,7 @@ func (s *Server) FenceHost(ctx context.Context, who farm.Identity, ref string, i
 		if view, err = c.showOne(h); err != nil {
 			return err
 		}
-		return c.did(fmt.Sprintf("%s lost, %d placed anew; %s", farm.Count(lost, "VM"), placed, reason))
+		return c.Did(fmt.Sprintf("%s lost, %d placed anew; %s", farm.Count(lost, "VM"), placed, reason))
 	})
 	view.Revision = revision
 	return view, err
@@ -89,7 +91,7 @@ func (c *call) loseVM(vm farm.VM, h farm.Host, cell farm.Cell) (placed bool, err
 	if vm.Wanted.Power == farm.PowerDeleted {
 		return false, c.s.endVM(c.Tx, vm, why)
 	}
-	line := entry(itself, c.now, lostVM, vmTarget(vm), outcomeDone, why)
+	line := action.Entry(action.Itself, c.Now, action.LostVM, action.VMTarget(vm), action.Done, why)
 	if err := c.Audit(line); err != nil {
 		return false, err
 	}
@@ -99,7 +101,7 @@ func (c *call) loseVM(vm farm.VM, h farm.Host, cell farm.Cell) (placed bool, err
 	}
 	if wish != replant {
 		o := vm.Observed
-		o.State, o.Reason, o.Since, o.Ready = farm.VMLost, why, c.now, false
+		o.State, o.Reason, o.Since, o.Ready = farm.VMLost, why, c.Now, false
 		return false, c.SetVMObserved(vm.ID, o)
 	}
 	off := vm.Wanted.Power
@@ -115,15 +117,12 @@ func (c *call) loseVM(vm farm.VM, h farm.Host, cell farm.Cell) (placed bool, err
 // lost.
 func (c *call) loseMove(vm farm.VM, why string) error {
 	m, err := c.Tx.Move(vm.ID)
-	if missing(err) || err == nil && !m.Active() {
+	if action.Missing(err) || err == nil && !m.Active() {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	m.Ended, m.Failure = c.now, why
+	m.Ended, m.Failure = c.Now, why
 	return c.PutMove(m)
 }
-
-// lostVM is what the audit log calls a VM's loss.
-const lostVM policy.Action = "vm.lost"

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -21,21 +21,19 @@ func (s *Server) endVM(t *store.Tx, vm farm.VM, why string) error {
 	if err := t.DeleteVM(vm.ID); err != nil {
 		return err
 	}
-	return t.Audit(entry(itself, s.now().UTC(), goneVM, vmTarget(vm), outcomeDone, why+"; "+essentials(vm)))
+	return t.Audit(action.Entry(action.Itself, s.now().UTC(), action.GoneVM, action.VMTarget(vm), action.Done,
+		why+"; "+essentials(vm)))
 }
 
 // essentials is what stays of a VM when its row is gone: the audit log keeps it.
 func essentials(vm farm.VM) string {
-	text := fmt.Sprintf("ID %s, of %s, made %s, image %s, %s, %v of memory", vm.ID, vm.Owner, when(vm.Created),
+	text := fmt.Sprintf("ID %s, of %s, made %s, image %s, %s, %v of memory", vm.ID, vm.Owner, action.When(vm.Created),
 		vm.Image, farm.Count(vm.Shape.CPUs, "CPU"), vm.Shape.Memory)
 	if vm.Observed.CPUTime > 0 {
 		text += fmt.Sprintf(", %v of CPU time", vm.Observed.CPUTime.Round(time.Second))
 	}
 	return text
 }
-
-// goneVM is what the audit log calls the end of a VM. Nobody asks for it: people ask for a deletion.
-const goneVM policy.Action = "vm.gone"
 
 // end is endVM for a VM that is to be deleted and has no host to say so.
 func (c *call) end(vm farm.VM, why string) error {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -14,20 +15,20 @@ func (s *Server) PutGroup(ctx context.Context, who farm.Identity, g farm.ServerG
 	err error) {
 	revision, err := s.change(ctx, who, policy.WriteGroup, func(c *call) error {
 		view = GroupView{ServerGroup: g}
-		if err := c.may(groupTarget(g.Project, g.Name)); err != nil {
+		if err := c.May(groupTarget(g.Project, g.Name)); err != nil {
 			return err
 		}
-		if _, err := c.project(g.Project); err != nil {
+		if _, err := c.FindProject(g.Project); err != nil {
 			return err
 		}
 		if err := checkGroup(g); err != nil {
 			return err
 		}
 		was, err := c.Group(g.Project, g.Name)
-		if err != nil && !missing(err) {
+		if err != nil && !action.Missing(err) {
 			return err
 		}
-		if err := c.still("server group "+c.target.String(), c.target, was.Revision, ifRevision); err != nil {
+		if err := c.Still("server group "+c.Target.String(), c.Target, was.Revision, ifRevision); err != nil {
 			return err
 		}
 		switch {
@@ -44,7 +45,7 @@ func (s *Server) PutGroup(ctx context.Context, who farm.Identity, g farm.ServerG
 		if err := c.Tx.PutGroup(g); err != nil {
 			return err
 		}
-		return c.did(string(g.Affinity))
+		return c.Did(string(g.Affinity))
 	})
 	if view.Revision == 0 {
 		view.Revision = revision
@@ -94,7 +95,7 @@ func (s *Server) Groups(ctx context.Context, who farm.Identity, project string) 
 	err = s.look(ctx, who, policy.ReadProject, func(c *call) error {
 		views = nil
 		if project != "" {
-			if err := c.may(policy.Target{Project: project}); err != nil {
+			if err := c.May(policy.Target{Project: project}); err != nil {
 				return err
 			}
 		}
@@ -103,7 +104,7 @@ func (s *Server) Groups(ctx context.Context, who farm.Identity, project string) 
 			return err
 		}
 		for _, g := range groups {
-			if project != "" && g.Project != project || c.may(policy.Target{Project: g.Project}) != nil {
+			if project != "" && g.Project != project || c.May(policy.Target{Project: g.Project}) != nil {
 				continue
 			}
 			vms, err := c.members(g.Project, g.Name)
@@ -120,17 +121,17 @@ func (s *Server) Groups(ctx context.Context, who farm.Identity, project string) 
 // DeleteGroup removes a group that no VM names.
 func (s *Server) DeleteGroup(ctx context.Context, who farm.Identity, project, name string, ifRevision int64) error {
 	_, err := s.change(ctx, who, policy.WriteGroup, func(c *call) error {
-		if err := c.may(groupTarget(project, name)); err != nil {
+		if err := c.May(groupTarget(project, name)); err != nil {
 			return err
 		}
 		g, err := c.Group(project, name)
-		if missing(err) {
+		if action.Missing(err) {
 			return noGroup(project, name)
 		}
 		if err != nil {
 			return err
 		}
-		if err := c.still("server group "+c.target.String(), c.target, g.Revision, ifRevision); err != nil {
+		if err := c.Still("server group "+c.Target.String(), c.Target, g.Revision, ifRevision); err != nil {
 			return err
 		}
 		if err := c.unused(project, name); err != nil {
@@ -139,7 +140,7 @@ func (s *Server) DeleteGroup(ctx context.Context, who farm.Identity, project, na
 		if err := c.Tx.DeleteGroup(project, name); err != nil {
 			return err
 		}
-		return c.did("deleted")
+		return c.Did("deleted")
 	})
 	return err
 }

@@ -31,7 +31,7 @@ func mixed(t *testing.T) *lab {
 		l.host(fmt.Sprintf("node-%02d", n), []string{"west", "east", "east"}[n%3])
 	}
 	l.host("id-node-07", "east")
-	l.pass(l.silence + time.Second)
+	l.pass(l.Links.Silence + time.Second)
 	l.update(func(tx *store.Tx) error {
 		hosts, err := tx.HostsBrief("")
 		for n, h := range hosts {
@@ -125,12 +125,8 @@ func TestHostsAreChosen(t *testing.T) {
 		{"node-0?"}, {"node-01", "node-1[0-3]"}, {"cell:west"}, {"cell:w*", "id-node-01"}, {"cell:node-01"},
 		{`node-\01`}, {"*"},
 	} {
-		err := l.store.View(t.Context(), func(tx *store.Tx) error {
-			c, err := l.begin(tx, site, policy.CloseHost)
-			if err != nil {
-				return err
-			}
-			all, err := tx.HostsBrief("")
+		err := l.look(t.Context(), site, policy.CloseHost, func(c *call) error {
+			all, err := c.HostsBrief("")
 			if err != nil {
 				return err
 			}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
+	"github.com/grange-project/grange/internal/server/hostlink"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -65,7 +67,7 @@ func (c *call) listed(f HostFilter) (hosts []farm.Host, err error) {
 
 // lists reports whether a host is in a list.
 func (c *call) lists(f HostFilter, h farm.Host) (bool, error) {
-	if len(f.Patterns) > 0 && !matches(f.Patterns, h) || c.may(hostTarget(h)) != nil {
+	if len(f.Patterns) > 0 && !matches(f.Patterns, h) || c.May(action.HostTarget(h)) != nil {
 		return false, nil
 	}
 	if f.State == "" {
@@ -140,7 +142,7 @@ func (c *call) showHost(h farm.Host, used farm.Quota) (HostView, error) {
 		return HostView{}, err
 	}
 	v := HostView{Host: h, State: c.s.stateOf(h, cell), VMs: used.VMs}
-	v.Seen = c.s.seen(h)
+	v.Seen = c.s.Links.Seen(h)
 	v.CPUs = h.Facts.Topology.Online.Len()
 	for _, n := range h.Facts.Topology.Nodes {
 		v.Memory += n.Memory
@@ -158,7 +160,7 @@ func (c *call) showHost(h farm.Host, used farm.Quota) (HostView, error) {
 		return v, err
 	}
 	v.Warnings = c.warnings(v)
-	if drain, _ := drainOf(h, cell); drain.Active() || h.Closed || cell.Closed {
+	if drain, _ := h.DrainIn(cell); drain.Active() || h.Closed || cell.Closed {
 		return v, c.brokerOf(&v, cell)
 	}
 	return v, nil
@@ -166,11 +168,11 @@ func (c *call) showHost(h farm.Host, used farm.Quota) (HostView, error) {
 
 // stateOf is what a host is to new VMs.
 func (s *Server) stateOf(h farm.Host, cell farm.Cell) HostState {
-	drain, _ := drainOf(h, cell)
+	drain, _ := h.DrainIn(cell)
 	switch {
 	case !h.Fenced.IsZero():
 		return HostFenced
-	case s.silent(h):
+	case s.Links.Silent(h):
 		return HostSilent
 	case drain.Active():
 		return HostDraining
@@ -180,13 +182,21 @@ func (s *Server) stateOf(h farm.Host, cell farm.Cell) HostState {
 	return HostOpen
 }
 
+// closed is why no new VM goes to a host, in a word; "": it is open.
+func (s *Server) closed(h farm.Host, cell farm.Cell) string {
+	if state := s.stateOf(h, cell); state != HostOpen {
+		return string(state)
+	}
+	return ""
+}
+
 func (c *call) warnings(h HostView) []string {
 	var w []string
-	if refused := c.s.unheard(h.ID); refused != nil {
+	if refused := c.s.Links.Unheard(h.ID); refused != nil {
 		w = append(w, fmt.Sprintf("its agent is refused: %s; %s [%s]", refused.Message, refused.Hint, refused.Code))
 	}
-	if h.Clock.Abs() >= clockWarning {
-		w = append(w, "its clock is "+ahead(h.Clock)+" the server's")
+	if h.Clock.Abs() >= hostlink.ClockWarning {
+		w = append(w, "its clock is "+hostlink.Ahead(h.Clock)+" the server's")
 	}
 	if n := len(h.Orphans); n > 0 {
 		w = append(w, fmt.Sprintf("it has %s that the server does not know, as %s", farm.Count(n, "VM"),
@@ -195,8 +205,8 @@ func (c *call) warnings(h HostView) []string {
 	for _, short := range h.Facts.Short {
 		w = append(w, "no more VMs: "+short)
 	}
-	if c.s.silent(h.Host) && !h.Seen.IsZero() {
-		w = append(w, "silent since "+when(h.Seen))
+	if c.s.Links.Silent(h.Host) && !h.Seen.IsZero() {
+		w = append(w, "silent since "+action.When(h.Seen))
 	}
 	return w
 }
@@ -255,14 +265,14 @@ func (s *Server) DrainHosts(ctx context.Context, who farm.Identity, patterns []s
 // drain is the drain that an order makes of the one there is.
 func (c *call) drain(was farm.Drain, d DrainOrder) (farm.Drain, error) {
 	if !was.Active() {
-		was = farm.Drain{Since: c.now}
+		was = farm.Drain{Since: c.Now}
 	}
-	was.Deadline, was.Reason, was.By = d.Deadline, d.Reason, c.caller()
+	was.Deadline, was.Reason, was.By = d.Deadline, d.Reason, c.Caller()
 	return was, checkReason(d.Reason)
 }
 
 func (d DrainOrder) said() string {
-	return strings.TrimSuffix("deadline "+when(d.Deadline)+", "+d.Reason, ", ")
+	return strings.TrimSuffix("deadline "+action.When(d.Deadline)+", "+d.Reason, ", ")
 }
 
 // mostReason bounds what people say of a closing or a drain, in bytes: hosts and batch systems show it.
@@ -296,7 +306,7 @@ func (s *Server) LabelHost(ctx context.Context, who farm.Identity, ref string, l
 }
 
 func (l LabelOrder) apply(c *call, h *farm.Host) (string, error) {
-	if err := errors.Join(checkTags(l.Set), c.stillHost(*h, l.IfRevision)); err != nil {
+	if err := errors.Join(checkTags(l.Set), c.StillHost(*h, l.IfRevision)); err != nil {
 		return "", err
 	}
 	labels := map[string]string{}
@@ -340,14 +350,14 @@ func (s *Server) alterChosen(ctx context.Context, who farm.Identity, a policy.Ac
 
 // alter is alterHosts for one.
 func (c *call) alter(h *farm.Host, do func(*call, *farm.Host) (string, error)) error {
-	if err := c.may(hostTarget(*h)); err != nil {
+	if err := c.May(action.HostTarget(*h)); err != nil {
 		return err
 	}
 	said, err := do(c, h)
 	if err != nil {
 		return err
 	}
-	if err := c.did(said); err != nil {
+	if err := c.Did(said); err != nil {
 		return err
 	}
 	return c.SetHost(*h)
@@ -382,7 +392,7 @@ func (s *Server) altered(ctx context.Context, who farm.Identity, a policy.Action
 
 // hostsOf are the hosts that patterns name, at least one, without their facts.
 func (c *call) hostsOf(patterns []string) ([]farm.Host, error) {
-	c.target = policy.Target{Name: farm.Printable(fmt.Sprintf("%.200s", strings.Join(patterns, " ")))}
+	c.Target = policy.Target{Name: farm.Printable(fmt.Sprintf("%.200s", strings.Join(patterns, " ")))}
 	if err := checkPatterns(patterns); err != nil {
 		return nil, err
 	}
@@ -391,7 +401,7 @@ func (c *call) hostsOf(patterns []string) ([]farm.Host, error) {
 		return nil, err
 	}
 	if len(hosts) == 0 {
-		if err := c.may(c.target); err != nil {
+		if err := c.May(c.Target); err != nil {
 			return nil, err
 		}
 		return nil, noHost(strings.Join(patterns, " "))
@@ -420,7 +430,7 @@ func (s *Server) ForgetHost(ctx context.Context, who farm.Identity, ref string, 
 		if err != nil {
 			return err
 		}
-		if err := c.stillHost(h, ifRevision); err != nil {
+		if err := c.StillHost(h, ifRevision); err != nil {
 			return err
 		}
 		vms, err := c.Tx.VMs(store.VMFilter{Host: h.ID, Limit: 1})
@@ -429,7 +439,7 @@ func (s *Server) ForgetHost(ctx context.Context, who farm.Identity, ref string, 
 		}
 		if len(vms) > 0 {
 			return &farm.Error{Kind: farm.Conflict, Code: CodeHostHasVMs,
-				Message: fmt.Sprintf("host %s has VMs, as %s", h.Name, label(vms[0])),
+				Message: fmt.Sprintf("host %s has VMs, as %s", h.Name, action.Label(vms[0])),
 				Hint:    "drain it and delete them, or fence it when it is gone for good"}
 		}
 		moves, err := c.ActiveMoves()
@@ -455,7 +465,7 @@ func (s *Server) ForgetHost(ctx context.Context, who farm.Identity, ref string, 
 		if err := c.DeleteHost(h.ID); err != nil {
 			return err
 		}
-		return c.did("ID " + h.ID)
+		return c.Did("ID " + h.ID)
 	})
 	return err
 }

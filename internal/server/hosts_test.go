@@ -10,6 +10,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -39,7 +40,7 @@ func TestHosts(t *testing.T) {
 	if _, err := l.DrainHosts(ctx, site, []string{"cell:west"}, DrainOrder{}); err != nil {
 		t.Fatal(err)
 	}
-	l.pass(l.silence + time.Second)
+	l.pass(l.Links.Silence + time.Second)
 	l.seen(a)
 	l.seen(c)
 	all := map[string]HostState{"node-1": HostClosed, "node-2": HostSilent, "gpu-1": HostDraining}
@@ -135,7 +136,7 @@ func TestHostsSeenAtARevision(t *testing.T) {
 		l.update(func(tx *store.Tx) error {
 			for range n {
 				if err := tx.Audit(farm.Entry{Who: "ann", Action: "vm.create", Target: "alice/web", Project: "alice",
-					Outcome: outcomeDone}); err != nil {
+					Outcome: action.Done}); err != nil {
 					return err
 				}
 			}
@@ -146,7 +147,7 @@ func TestHostsSeenAtARevision(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	elsewhere(2 * lookBack)
+	elsewhere(action.LookBack / 5)
 	l.update(func(tx *store.Tx) error { return tx.SetHostFacts(h.ID, farm.Facts{Version: "2"}) })
 	for range 2 { // it is silent, and back
 		if err := l.silences(t.Context(), l.epoch()); err != nil {
@@ -161,13 +162,13 @@ func TestHostsSeenAtARevision(t *testing.T) {
 	if err := old(first.Revision); err != nil {
 		t.Error("the host has spoken:", err)
 	}
-	elsewhere(2 * lookBack)
-	if err := old(first.Revision); codeOf(err) != CodeChanged ||
+	elsewhere(action.LookBack / 5)
+	if err := old(first.Revision); codeOf(err) != action.CodeChanged ||
 		!strings.Contains(err.Error(), "site, host.label") {
 		t.Error("people have changed it:", err)
 	}
-	elsewhere(lookBack * maxLookBacks)
-	if err := old(first.Revision); codeOf(err) != CodeChanged {
+	elsewhere(action.LookBack)
+	if err := old(first.Revision); codeOf(err) != action.CodeChanged {
 		t.Error("they have long ago:", err)
 	}
 	now, err := l.Host(t.Context(), site, "h1")
@@ -270,7 +271,7 @@ func TestSilenceAndFence(t *testing.T) {
 	if _, err := l.FenceHost(ctx, site, "h1", 0, "it runs"); code(err) != farm.CodeHostAnswers {
 		t.Error(err)
 	}
-	l.pass(l.silence + time.Second)
+	l.pass(l.Links.Silence + time.Second)
 	if err := l.silences(ctx, epoch); err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +323,7 @@ func TestDeleteLost(t *testing.T) {
 	r := web("web")
 	r.Tags = map[string]string{"on-loss": "keep"}
 	kept, again := l.running(ann, r, h), l.running(ann, web("again"), h)
-	l.pass(l.silence + time.Second)
+	l.pass(l.Links.Silence + time.Second)
 	if _, err := l.FenceHost(t.Context(), site, "h1", 0, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -406,18 +407,18 @@ func TestSilenceAfterAStart(t *testing.T) {
 	alive := l.host("alive", "east")
 	l.pass(10 * time.Minute)
 	next := New(Options{Store: l.store, Log: l.log, Now: l.clock})
-	if err := next.recall(t.Context()); err != nil {
+	if err := next.Links.Recall(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if !next.silent(dead) || next.silent(alive) {
-		t.Errorf("dead is silent: %v, alive is silent: %v", next.silent(dead), next.silent(alive))
+	if !next.Links.Silent(dead) || next.Links.Silent(alive) {
+		t.Errorf("dead is silent: %v, alive is silent: %v", next.Links.Silent(dead), next.Links.Silent(alive))
 	}
 	if _, err := next.FenceHost(t.Context(), site, "alive", 0, ""); code(err) != farm.CodeHostAnswers ||
 		!strings.Contains(err.Error(), "just come up") {
 		t.Error(err)
 	}
-	l.pass(next.silence + time.Second)
-	if !next.silent(alive) {
+	l.pass(next.Links.Silence + time.Second)
+	if !next.Links.Silent(alive) {
 		t.Error("it has had its time")
 	}
 }

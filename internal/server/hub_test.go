@@ -13,6 +13,8 @@ import (
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/server/hostlink"
+	"github.com/grange-project/grange/internal/server/hub"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -20,13 +22,13 @@ import (
 // asked.
 func TestHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHub()
-		h.miss(10)
+		h := hub.New(hostlink.KeyOf)
+		h.Miss(10)
 		var mu sync.Mutex
 		woken := map[string]int{}
 		waits := func(key string, after int64) {
 			go func() {
-				if h.wait(t.Context(), key, after) == nil {
+				if h.Wait(t.Context(), key, after) == nil {
 					mu.Lock()
 					defer mu.Unlock()
 					woken[key]++
@@ -47,22 +49,22 @@ func TestHub(t *testing.T) {
 			waits("h1", 10)
 		}
 		waits("h2", 10)
-		waits(everything, 10)
+		waits(hub.Everything, 10)
 		waits("h3", 9)
 		expect("before the hub knew anything", map[string]int{"h3": 1})
-		h.tell([]store.Change{{Revision: 11, Kind: store.KindVM, ID: "v", Host: "h1"}}, 11)
-		expect("a VM of h1", map[string]int{"h1": 3, everything: 1})
+		h.Tell([]store.Change{{Revision: 11, Kind: store.KindVM, ID: "v", Host: "h1"}}, 11)
+		expect("a VM of h1", map[string]int{"h1": 3, hub.Everything: 1})
 		waits("h1", 10)
 		waits("h1", 11)
 		expect("what came before", map[string]int{"h1": 1})
-		h.tell([]store.Change{{Revision: 12, Kind: store.KindHost, ID: "h2"},
+		h.Tell([]store.Change{{Revision: 12, Kind: store.KindHost, ID: "h2"},
 			{Revision: 12, Kind: store.KindUser, ID: "u"}}, 12)
 		expect("host h2", map[string]int{"h2": 1})
 		waits("h2", 12)
-		h.tell([]store.Change{{Revision: 13, Kind: store.KindNetwork, ID: "lan"}}, 13)
+		h.Tell([]store.Change{{Revision: 13, Kind: store.KindNetwork, ID: "lan"}}, 13)
 		expect("a network", map[string]int{"h1": 1, "h2": 1})
 		waits("h1", 13)
-		h.miss(20)
+		h.Miss(20)
 		expect("the feed has a gap", map[string]int{"h1": 1})
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/placer"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/store/storetest"
 	"github.com/grange-project/grange/internal/topology/topologytest"
@@ -213,7 +214,7 @@ func (l *lab) row(id string) (vm farm.VM, there bool) {
 	l.t.Helper()
 	l.view(func(tx *store.Tx) (err error) {
 		vm, err = tx.VM(id)
-		if missing(err) {
+		if action.Missing(err) {
 			return nil
 		}
 		there = err == nil

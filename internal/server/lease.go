@@ -134,7 +134,7 @@ func (l *leases) give(vm farm.VM, asked netip.Addr) (farm.Lease, error) {
 func (l *leases) addressFor(asked netip.Addr) (netip.Prefix, error) {
 	pools, size := l.network.Addresses, 0
 	if asked.IsValid() {
-		i := slices.IndexFunc(pools, func(p farm.AddressPool) bool { return has(p, asked) })
+		i := slices.IndexFunc(pools, func(p farm.AddressPool) bool { return p.Has(asked) })
 		if i < 0 {
 			return netip.Prefix{}, &farm.Error{Kind: farm.Invalid, Code: CodeAddressTaken,
 				Message: fmt.Sprintf("network %s leases no address %s", l.network.Name, asked),
@@ -163,10 +163,6 @@ func addressAt(pools []farm.AddressPool, place int) netip.Prefix {
 		pools = pools[1:]
 	}
 	return pools[0].At(place)
-}
-
-func has(p farm.AddressPool, a netip.Addr) bool {
-	return p.First.IsValid() && a.Is4() && !a.Less(p.First) && !p.Last.Less(a)
 }
 
 // name is the next free name of the network's list, or the VM's own. Two projects may have VMs of one name on one
@@ -211,7 +207,7 @@ func (l *leases) full(name string) string {
 // Where there is no address, or another network leases the same, it is made of the VM's ID.
 func (l *leases) mac(id string, address netip.Prefix) string {
 	shared := func(n farm.FleetNetwork) bool {
-		return slices.ContainsFunc(n.Addresses, func(p farm.AddressPool) bool { return has(p, address.Addr()) })
+		return slices.ContainsFunc(n.Addresses, func(p farm.AddressPool) bool { return p.Has(address.Addr()) })
 	}
 	if !address.IsValid() || slices.ContainsFunc(l.others, shared) {
 		return macOfID(id)

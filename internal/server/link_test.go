@@ -16,6 +16,8 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
+	"github.com/grange-project/grange/internal/server/action"
+	"github.com/grange-project/grange/internal/server/hostlink"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -31,11 +33,11 @@ type linked struct {
 func (l *lab) joined(name string) *linked {
 	l.t.Helper()
 	h := &linked{lab: l, name: name}
-	_, token, err := l.CreateJoinToken(l.t.Context(), site, JoinOrder{Cell: "east"})
+	_, token, err := l.Links.CreateJoinToken(l.t.Context(), site, hostlink.JoinOrder{Cell: "east"})
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	a, err := l.Enrol(l.t.Context(), nil,
+	a, err := l.Links.Enrol(l.t.Context(), nil,
 		fleet.EnrolRequest{Token: token, CSR: h.request(), Name: name, MachineID: name, Now: l.clock()})
 	if err != nil {
 		l.t.Fatal(err)
@@ -69,7 +71,7 @@ func parsed(t *testing.T, text []byte) []*x509.Certificate {
 
 func (h *linked) who() farm.Identity {
 	h.t.Helper()
-	who, err := h.HostAt(h.t.Context(), h.chain)
+	who, err := h.Links.HostAt(h.t.Context(), h.chain)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -84,7 +86,7 @@ func (h *linked) facts(instance, boot string) *fleet.Facts {
 // tell reports, and fails the test when that is refused.
 func (h *linked) tell(r fleet.Report) fleet.ReportAnswer {
 	h.t.Helper()
-	a, err := h.Report(h.t.Context(), h.who(), r)
+	a, err := h.Links.Report(h.t.Context(), h.who(), r)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -92,7 +94,7 @@ func (h *linked) tell(r fleet.Report) fleet.ReportAnswer {
 }
 
 func (h *linked) refused(r fleet.Report) farm.Code {
-	_, err := h.Report(h.t.Context(), h.who(), r)
+	_, err := h.Links.Report(h.t.Context(), h.who(), r)
 	return codeOf(err)
 }
 
@@ -108,28 +110,28 @@ func TestCertificateIsRenewed(t *testing.T) {
 	first, who := h.chain, h.who()
 	l.pass(20 * 24 * time.Hour)
 	// The first answer is lost.
-	if _, err := l.Renew(t.Context(), who, fleet.RenewRequest{CSR: h.request()}); err != nil {
+	if _, err := l.Links.Renew(t.Context(), who, fleet.RenewRequest{CSR: h.request()}); err != nil {
 		t.Fatal(err)
 	}
-	a, err := l.Renew(t.Context(), h.who(), fleet.RenewRequest{CSR: h.request()})
+	a, err := l.Links.Renew(t.Context(), h.who(), fleet.RenewRequest{CSR: h.request()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := tls.X509KeyPair(a.Certificate, h.key); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.HostAt(t.Context(), first); err != nil {
+	if _, err := l.Links.HostAt(t.Context(), first); err != nil {
 		t.Errorf("the one before, until the next was seen: %v", err)
 	}
 	h.chain = parsed(t, a.Certificate)
 	h.who()
-	if _, err := l.HostAt(t.Context(), first); codeOf(err) != farm.CodeRevokedCert {
+	if _, err := l.Links.HostAt(t.Context(), first); codeOf(err) != farm.CodeRevokedCert {
 		t.Errorf("the one before, when the next was seen: %v", err)
 	}
 	l.pass(29 * 24 * time.Hour)
 	h.who()
 	l.pass(2 * 24 * time.Hour)
-	if _, err := l.HostAt(t.Context(), h.chain); codeOf(err) != pki.CodeCertTime {
+	if _, err := l.Links.HostAt(t.Context(), h.chain); codeOf(err) != pki.CodeCertTime {
 		t.Errorf("after its life: %v", err)
 	}
 }
@@ -153,7 +155,8 @@ func TestWhoSpeaksForAHost(t *testing.T) {
 	l.pass(time.Second)
 	h.tell(fleet.Report{Instance: "c", Facts: h.facts("c", "boot 2")})
 	// Another server, or this one started anew, knows it from the store.
-	other := &linked{lab: &lab{Server: New(Options{Store: l.store, Log: l.log, Now: l.clock, CAKeyFile: l.caKeyFile}),
+	other := &linked{lab: &lab{Server: New(Options{Store: l.store, Log: l.log, Now: l.clock,
+		CAKeyFile: l.Links.CAKeyFile}),
 		t: t, now: l.now}, id: h.id, chain: h.chain}
 	other.tell(fleet.Report{Instance: "c"})
 }
@@ -166,7 +169,7 @@ func TestClockIsWatched(t *testing.T) {
 	if a := h.tell(fleet.Report{Instance: "a", Facts: f}); a.Clock != -300 {
 		t.Errorf("told %v", a.Clock)
 	}
-	l.writeSeen(t.Context())
+	l.Links.WriteSeen(t.Context())
 	l.view(func(tx *store.Tx) error {
 		row, err := tx.Host(h.id)
 		if row.Clock != -5*time.Minute || !row.Seen.Equal(l.clock()) {
@@ -205,7 +208,7 @@ func TestWholeReport(t *testing.T) {
 	news := vm("news", h, "", farm.PowerOn)
 	ends := vm("ends", h, farm.VMRunning, farm.PowerDeleted)
 	moved := vm("moved", other, farm.VMRunning, farm.PowerOn)
-	list, changed, err := l.Wanted(t.Context(), h.who(), "a", 0)
+	list, changed, err := l.Links.Wanted(t.Context(), h.who(), "a", 0)
 	if err != nil || !changed || len(list.VMs) != 4 {
 		t.Fatalf("%d VMs, %v", len(list.VMs), err)
 	}
@@ -217,7 +220,7 @@ func TestWholeReport(t *testing.T) {
 		for _, v := range []farm.VM{runs, lost, news, ends, moved} {
 			l.view(func(tx *store.Tx) error {
 				row, err := tx.VM(v.ID)
-				if missing(err) {
+				if action.Missing(err) {
 					got[v.Name] = "no row"
 					return nil
 				}
@@ -233,7 +236,7 @@ func TestWholeReport(t *testing.T) {
 	if d := cmp.Diff(want, states()); d != "" {
 		t.Error(d)
 	}
-	if list, _, err = l.Wanted(t.Context(), h.who(), "a", list.Revision); err != nil {
+	if list, _, err = l.Links.Wanted(t.Context(), h.who(), "a", list.Revision); err != nil {
 		t.Fatal(err)
 	}
 	powers := map[string]string{}
@@ -260,7 +263,7 @@ func TestOrphans(t *testing.T) {
 		h.tell(fleet.Report{Instance: "a", Whole: whole, Wanted: 1, VMs: vms})
 	}
 	wanted := func() map[string]string {
-		list, _, err := l.Wanted(t.Context(), h.who(), "a", 0)
+		list, _, err := l.Links.Wanted(t.Context(), h.who(), "a", 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -356,13 +359,13 @@ func TestManyOrphans(t *testing.T) {
 			t.Errorf("%d strangers (%v), not %d from %s on", len(host.Orphans), err, want, first)
 		}
 	}
-	says("b", maxOrphans-1)
+	says("b", hostlink.MaxOrphans-1)
 	says("a", 5)
-	has(maxOrphans, "a0000")
+	has(hostlink.MaxOrphans, "a0000")
 	says(strings.Repeat("x", 1<<10), 1)
 	h.tell(fleet.Report{Instance: "a", Wanted: 1,
 		VMs: []fleet.Observed{{ID: "b0000", State: "gone"}, {ID: "a0001", State: "stopped"}}})
-	has(maxOrphans, "a0000")
+	has(hostlink.MaxOrphans, "a0000")
 	h.tell(fleet.Report{Instance: "a", Wanted: 1, Whole: true,
 		VMs: []fleet.Observed{{ID: strings.Repeat("x", 1<<10), State: "running"}, {ID: "c", State: "running"}}})
 	has(1, "c")
@@ -376,25 +379,26 @@ func TestSiteCertificates(t *testing.T) {
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(ca.Certificate)
-	l.site = &pki.Site{Roots: roots, Field: pki.FieldCN}
+	l.Links.Site = &pki.Site{Roots: roots, Field: pki.FieldCN}
 	h := &linked{lab: l}
 	issued, err := ca.IssueHost("wn-1.example.org", h.request(), l.clock())
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.chain = parsed(t, issued.PEM)
-	if _, err := l.HostAt(t.Context(), h.chain); codeOf(err) != farm.CodeRevokedCert {
+	if _, err := l.Links.HostAt(t.Context(), h.chain); codeOf(err) != farm.CodeRevokedCert {
 		t.Errorf("before it joined: %v", err)
 	}
-	_, token, err := l.CreateJoinToken(t.Context(), site, JoinOrder{Cell: "east"})
+	_, token, err := l.Links.CreateJoinToken(t.Context(), site, hostlink.JoinOrder{Cell: "east"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Enrol(t.Context(), h.chain,
-		fleet.EnrolRequest{Token: token, Name: "wn-2", Now: l.clock()}); codeOf(err) != CodeJoinRefused {
+	if _, err := l.Links.Enrol(t.Context(), h.chain,
+		fleet.EnrolRequest{Token: token, Name: "wn-2", Now: l.clock()}); codeOf(err) != hostlink.CodeJoinRefused {
 		t.Errorf("under another name: %v", err)
 	}
-	a, err := l.Enrol(t.Context(), h.chain, fleet.EnrolRequest{Token: token, Name: "wn-1.example.org", Now: l.clock()})
+	a, err := l.Links.Enrol(t.Context(), h.chain, fleet.EnrolRequest{Token: token, Name: "wn-1.example.org",
+		Now: l.clock()})
 	if err != nil || len(a.Certificate) != 0 {
 		t.Fatalf("%+v %v", a, err)
 	}
@@ -407,7 +411,8 @@ func TestSiteCertificates(t *testing.T) {
 	}
 	h.chain = parsed(t, next.PEM)
 	h.who()
-	if _, err := l.Renew(t.Context(), h.who(), fleet.RenewRequest{CSR: h.request()}); codeOf(err) != CodeJoinRefused {
+	if _, err := l.Links.Renew(t.Context(), h.who(),
+		fleet.RenewRequest{CSR: h.request()}); codeOf(err) != hostlink.CodeJoinRefused {
 		t.Errorf("renewed by us: %v", err)
 	}
 }
@@ -415,24 +420,25 @@ func TestSiteCertificates(t *testing.T) {
 func TestRefusedEnrolmentsAreRecorded(t *testing.T) {
 	l := newLab(t)
 	l.joined("wn-1")
-	_, token, err := l.CreateJoinToken(t.Context(), site, JoinOrder{Cell: "east"})
+	_, token, err := l.Links.CreateJoinToken(t.Context(), site, hostlink.JoinOrder{Cell: "east"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := &linked{lab: l}
-	if _, err := l.Enrol(t.Context(), nil,
+	if _, err := l.Links.Enrol(t.Context(), nil,
 		fleet.EnrolRequest{Token: token, CSR: h.request(), Name: "wn-1",
-			Now: l.clock()}); codeOf(err) != CodeHostExists {
+			Now: l.clock()}); codeOf(err) != hostlink.CodeHostExists {
 		t.Fatal(err)
 	}
 	entries, err := l.Entries(t.Context(), site, EntryFilter{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := entries[0]; e.Action != string(enrolHost) || e.Outcome != outcomeDenied || e.Target != "wn-1" {
+	if e := entries[0]; e.Action != string(action.EnrolHost) || e.Outcome != action.Denied || e.Target != "wn-1" {
 		t.Errorf("%+v", e)
 	}
-	if _, _, err := l.CreateJoinToken(t.Context(), ann, JoinOrder{Cell: "east"}); codeOf(err) != farm.CodeNoRole {
+	if _, _, err := l.Links.CreateJoinToken(t.Context(), ann,
+		hostlink.JoinOrder{Cell: "east"}); codeOf(err) != farm.CodeNoRole {
 		t.Errorf("a member makes a join token: %v", err)
 	}
 }
@@ -441,17 +447,17 @@ func TestRefusedEnrolmentsAreRecorded(t *testing.T) {
 // one is taken after them.
 func TestUnknownJoinTokensWriteNothing(t *testing.T) {
 	l := newLab(t)
-	_, token, err := l.CreateJoinToken(t.Context(), site, JoinOrder{Cell: "east"})
+	_, token, err := l.Links.CreateJoinToken(t.Context(), site, hostlink.JoinOrder{Cell: "east"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cas, err := l.Authorities(t.Context())
+	cas, err := l.Links.Authorities(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	request := (&linked{lab: l}).request()
 	enrol := func(token string) error {
-		_, err := l.Enrol(t.Context(), nil,
+		_, err := l.Links.Enrol(t.Context(), nil,
 			fleet.EnrolRequest{Token: token, CSR: request, Name: "wn-1", Now: l.clock()})
 		return err
 	}
@@ -460,7 +466,7 @@ func TestUnknownJoinTokensWriteNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 200 {
-		if err := enrol(pki.NewJoinToken(cas.Present.Certificate).String()); codeOf(err) != CodeJoinRefused {
+		if err := enrol(pki.NewJoinToken(cas.Present.Certificate).String()); codeOf(err) != hostlink.CodeJoinRefused {
 			t.Fatal(err)
 		}
 	}
@@ -471,7 +477,7 @@ func TestUnknownJoinTokensWriteNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 200 {
-		if err := enrol(token); codeOf(err) != CodeJoinRefused {
+		if err := enrol(token); codeOf(err) != hostlink.CodeJoinRefused {
 			t.Fatal(err)
 		}
 	}
@@ -480,19 +486,20 @@ func TestUnknownJoinTokensWriteNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if refused := len(slices.DeleteFunc(entries,
-		func(e farm.Entry) bool { return e.Outcome != outcomeDenied })); refused != 3 {
+		func(e farm.Entry) bool { return e.Outcome != action.Denied })); refused != 3 {
 		t.Errorf("200 refusals of a token that is used up left %d entries", refused)
 	}
 }
 
 func TestATokenTakenBackLetsNobodyJoin(t *testing.T) {
 	l := newLab(t)
-	k, token, err := l.CreateJoinToken(t.Context(), site, JoinOrder{Cell: "east", Count: 3, Once: "rack"})
+	k, token, err := l.Links.CreateJoinToken(t.Context(), site, hostlink.JoinOrder{Cell: "east", Count: 3,
+		Once: "rack"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	enrol := func(name string) error {
-		_, err := l.Enrol(t.Context(), nil,
+		_, err := l.Links.Enrol(t.Context(), nil,
 			fleet.EnrolRequest{Token: token, CSR: (&linked{lab: l}).request(), Name: name, MachineID: name,
 				Now: l.clock()})
 		return err
@@ -500,20 +507,20 @@ func TestATokenTakenBackLetsNobodyJoin(t *testing.T) {
 	if err := enrol("wn-1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.DeleteJoinToken(t.Context(), ann, k.ID); codeOf(err) != CodeNoToken {
+	if err := l.Links.DeleteJoinToken(t.Context(), ann, k.ID); codeOf(err) != action.CodeNoToken {
 		t.Errorf("a member takes it back: %v", err)
 	}
-	if err := l.DeleteJoinToken(t.Context(), site, k.ID); err != nil {
+	if err := l.Links.DeleteJoinToken(t.Context(), site, k.ID); err != nil {
 		t.Fatal(err)
 	}
-	if err := enrol("wn-2"); codeOf(err) != CodeJoinRefused {
+	if err := enrol("wn-2"); codeOf(err) != hostlink.CodeJoinRefused {
 		t.Errorf("joined by a token that was taken back: %v", err)
 	}
 	if _, err := l.Host(t.Context(), site, "wn-1"); err != nil {
 		t.Errorf("the host that had joined: %v", err)
 	}
-	if _, _, err := l.CreateJoinToken(t.Context(), site,
-		JoinOrder{Cell: "east", Count: 3, Once: "rack"}); codeOf(err) != CodeNoToken {
+	if _, _, err := l.Links.CreateJoinToken(t.Context(), site,
+		hostlink.JoinOrder{Cell: "east", Count: 3, Once: "rack"}); codeOf(err) != action.CodeNoToken {
 		t.Errorf("the request that made it, again: %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/server/hostlink"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -33,7 +34,7 @@ func newCells(t *testing.T) *lab {
 func (l *lab) enrols(token string, shown []*x509.Certificate, name, machine string) (fleet.EnrolAnswer, error) {
 	l.t.Helper()
 	h := &linked{lab: l}
-	return l.Enrol(l.t.Context(), shown,
+	return l.Links.Enrol(l.t.Context(), shown,
 		fleet.EnrolRequest{Token: token, CSR: h.request(), Name: name, MachineID: machine, Replace: true,
 			Now: l.clock()})
 }
@@ -65,17 +66,18 @@ func TestWhoReplacesAHost(t *testing.T) {
 		for _, o := range []order{unnamed, many, {site, "west", "", 50}} {
 			proven := farm.Code("")
 			if machine == "not-wn-1" {
-				proven = CodeJoinRefused // a clone
+				proven = hostlink.CodeJoinRefused // a clone
 			}
-			tries = append(tries, try{o, silent, machine, false, CodeJoinRefused},
-				try{o, living, machine, false, CodeJoinRefused}, try{o, fenced, machine, false, CodeJoinRefused},
+			tries = append(tries, try{o, silent, machine, false, hostlink.CodeJoinRefused},
+				try{o, living, machine, false, hostlink.CodeJoinRefused}, try{o, fenced, machine, false,
+					hostlink.CodeJoinRefused},
 				try{o, living, machine, true, proven}, try{o, silent, machine, true, proven})
 		}
 		// of one who has no say where the host is
 		for _, o := range []order{{wes, "west", "", 0}, {wes, "west", "", 50}} {
 			for _, host := range []string{silent, living, fenced} {
-				tries = append(tries, try{o, host, machine, false, CodeJoinRefused},
-					try{o, host, machine, true, CodeJoinRefused})
+				tries = append(tries, try{o, host, machine, false, hostlink.CodeJoinRefused},
+					try{o, host, machine, true, hostlink.CodeJoinRefused})
 			}
 		}
 	}
@@ -85,17 +87,17 @@ func TestWhoReplacesAHost(t *testing.T) {
 		at := func(text string) string { return strings.Replace(text, "wn-1", name, 1) }
 		h := l.joined(name)
 		h.tell(fleet.Report{Instance: name, Facts: h.facts(name, "boot")})
-		l.writeSeen(t.Context())
+		l.Links.WriteSeen(t.Context())
 		if tt.host != living {
-			l.pass(2 * silence)
+			l.pass(2 * l.Links.Silence)
 		}
 		if tt.host == fenced {
 			if _, err := l.FenceHost(t.Context(), site, name, 0, "off"); err != nil {
 				t.Fatal(err)
 			}
 		}
-		_, token, err := l.CreateJoinToken(t.Context(), tt.order.who,
-			JoinOrder{Cell: tt.order.cell, Name: at(tt.order.name), Count: tt.order.many})
+		_, token, err := l.Links.CreateJoinToken(t.Context(), tt.order.who,
+			hostlink.JoinOrder{Cell: tt.order.cell, Name: at(tt.order.name), Count: tt.order.many})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +109,7 @@ func TestWhoReplacesAHost(t *testing.T) {
 		if codeOf(err) != tt.want || err != nil && tt.want == "" {
 			t.Errorf("%+v: %v, want %q", tt, err, tt.want)
 		}
-		if _, err := l.HostAt(t.Context(), h.chain); (err == nil) != (tt.want != "") {
+		if _, err := l.Links.HostAt(t.Context(), h.chain); (err == nil) != (tt.want != "") {
 			t.Errorf("%+v: its certificate then: %v", tt, err)
 		}
 	}
@@ -117,52 +119,52 @@ func TestWhoReplacesAHost(t *testing.T) {
 func TestRightsOfAJoinTokensMaker(t *testing.T) {
 	l := newCells(t)
 	h := l.joined("wn-1")
-	if _, _, err := l.CreateJoinToken(t.Context(), wes,
-		JoinOrder{Cell: "west", Name: "wn-1"}); codeOf(err) != farm.CodeNoRole {
+	if _, _, err := l.Links.CreateJoinToken(t.Context(), wes,
+		hostlink.JoinOrder{Cell: "west", Name: "wn-1"}); codeOf(err) != farm.CodeNoRole {
 		t.Errorf("a token for a host of another cell: %v", err)
 	}
-	token := func(who farm.Identity, o JoinOrder) string {
+	token := func(who farm.Identity, o hostlink.JoinOrder) string {
 		t.Helper()
-		_, text, err := l.CreateJoinToken(t.Context(), who, o)
+		_, text, err := l.Links.CreateJoinToken(t.Context(), who, o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return text
 	}
-	early := token(wes, JoinOrder{Cell: "west", Name: "wn-2"}) // before there is one
+	early := token(wes, hostlink.JoinOrder{Cell: "west", Name: "wn-2"}) // before there is one
 	l.joined("wn-2")
-	if _, err := l.enrols(early, nil, "wn-2", ""); codeOf(err) != CodeJoinRefused {
+	if _, err := l.enrols(early, nil, "wn-2", ""); codeOf(err) != hostlink.CodeJoinRefused {
 		t.Errorf("for a host that came later: %v", err)
 	}
-	moved := token(ada, JoinOrder{Cell: "east", Name: "wn-1"})
+	moved := token(ada, hostlink.JoinOrder{Cell: "east", Name: "wn-1"})
 	l.update(func(tx *store.Tx) error {
 		row, err := tx.Host(h.id)
 		row.Cell = "west"
 		return errors.Join(err, tx.SetHost(row))
 	})
-	if _, err := l.enrols(moved, nil, "wn-1", ""); codeOf(err) != CodeJoinRefused {
+	if _, err := l.enrols(moved, nil, "wn-1", ""); codeOf(err) != hostlink.CodeJoinRefused {
 		t.Errorf("for a host that is elsewhere by now: %v", err)
 	}
 	fresh := func(name string) error {
-		_, err := l.enrols(token(ada, JoinOrder{Cell: "east"}), nil, name, "")
+		_, err := l.enrols(token(ada, hostlink.JoinOrder{Cell: "east"}), nil, name, "")
 		return err
 	}
 	if err := fresh("wn-3"); err != nil {
 		t.Fatal(err)
 	}
-	ended, gone := token(ada, JoinOrder{Cell: "east"}), token(ada, JoinOrder{Cell: "east", Count: 9})
+	ended, gone := token(ada, hostlink.JoinOrder{Cell: "east"}), token(ada, hostlink.JoinOrder{Cell: "east", Count: 9})
 	l.update(func(tx *store.Tx) error {
 		return tx.DeleteGrant(farm.Grant{User: "ada", Role: farm.RoleAdmin, Cell: "east"})
 	})
-	if _, err := l.enrols(ended, nil, "wn-4", ""); codeOf(err) != CodeJoinRefused {
+	if _, err := l.enrols(ended, nil, "wn-4", ""); codeOf(err) != hostlink.CodeJoinRefused {
 		t.Errorf("by a maker without the role: %v", err)
 	}
 	l.update(func(tx *store.Tx) error { return tx.PutUser(farm.User{Name: "ada", Disabled: true}) })
-	if _, err := l.enrols(gone, nil, "wn-4", ""); codeOf(err) != CodeJoinRefused ||
+	if _, err := l.enrols(gone, nil, "wn-4", ""); codeOf(err) != hostlink.CodeJoinRefused ||
 		!strings.Contains(err.Error(), "disabled") {
 		t.Errorf("by a maker who is disabled: %v", err)
 	}
-	if _, err := l.enrols(token(root, JoinOrder{Cell: "east"}), nil, "wn-4", ""); err != nil {
+	if _, err := l.enrols(token(root, hostlink.JoinOrder{Cell: "east"}), nil, "wn-4", ""); err != nil {
 		t.Errorf("by root: %v", err)
 	}
 }
@@ -187,7 +189,7 @@ func (l *lab) secretVM(name string, at farm.Host) farm.VM {
 
 func (h *linked) wanted(instance string) []fleet.WantedVM {
 	h.t.Helper()
-	list, _, err := h.Wanted(h.t.Context(), h.who(), instance, 0)
+	list, _, err := h.Links.Wanted(h.t.Context(), h.who(), instance, 0)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -207,21 +209,21 @@ func TestReplacedHostsVMs(t *testing.T) {
 		row.Wanted.Power = farm.PowerDeleted
 		return errors.Join(err, tx.SetVM(row))
 	})
-	rejoin := func(o JoinOrder, shown []*x509.Certificate) {
+	rejoin := func(o hostlink.JoinOrder, shown []*x509.Certificate) {
 		t.Helper()
-		_, token, err := l.CreateJoinToken(t.Context(), ada, o)
+		_, token, err := l.Links.CreateJoinToken(t.Context(), ada, o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		csr := h.request()
-		a, err := l.Enrol(t.Context(), shown,
+		a, err := l.Links.Enrol(t.Context(), shown,
 			fleet.EnrolRequest{Token: token, CSR: csr, Name: "wn-1", MachineID: "wn-1", Replace: true, Now: l.clock()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		h.chain = parsed(t, a.Certificate)
 	}
-	rejoin(JoinOrder{Cell: "east"}, h.chain)
+	rejoin(hostlink.JoinOrder{Cell: "east"}, h.chain)
 	if got := h.wanted("a"); len(got) != 2 || string(got[0].UserData) == "" {
 		t.Fatalf("with its own key: %+v", got)
 	}
@@ -229,8 +231,8 @@ func TestReplacedHostsVMs(t *testing.T) {
 		return tx.PutStream(store.Stream{ID: "s1", Host: h.id, VM: vm.ID, Kind: "console",
 			Server: "https://server.example.org", Created: l.clock()})
 	})
-	l.pass(2 * silence)
-	rejoin(JoinOrder{Cell: "east", Name: "wn-1"}, nil)
+	l.pass(2 * l.Links.Silence)
+	rejoin(hostlink.JoinOrder{Cell: "east", Name: "wn-1"}, nil)
 	gone := fleet.WantedVM{ID: ends.ID, Power: "deleted"}
 	h.tell(fleet.Report{Instance: "b", Facts: h.facts("b", "boot 2")})
 	for _, says := range [][]fleet.Observed{nil,
@@ -246,7 +248,7 @@ func TestReplacedHostsVMs(t *testing.T) {
 			}
 		}
 	}
-	list, _, err := l.Wanted(t.Context(), h.who(), "b", 0)
+	list, _, err := l.Links.Wanted(t.Context(), h.who(), "b", 0)
 	if err != nil || len(list.Streams) != 0 {
 		t.Errorf("streams %v, %v", list.Streams, err)
 	}
@@ -291,12 +293,12 @@ func TestReportOfForeignVMs(t *testing.T) {
 		t.Errorf("the VM of the other: %s on %s, %v", view.State, view.Host, err)
 	}
 	many := fleet.Report{Instance: "a"}
-	for i := range maxReported + 1 {
+	for i := range hostlink.MaxReported + 1 {
 		many.VMs = append(many.VMs, fleet.Observed{ID: fmt.Sprint(i), State: "running"})
 	}
-	if got := a.refused(many); got != CodeReportLong {
+	if got := a.refused(many); got != hostlink.CodeReportLong {
 		t.Errorf("%d VMs: %q", len(many.VMs), got)
 	}
-	many.VMs = many.VMs[:maxReported]
+	many.VMs = many.VMs[:hostlink.MaxReported]
 	a.tell(many)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
+	"github.com/grange-project/grange/internal/server/hostlink"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -25,16 +26,16 @@ func (h *linked) reports(trusts ...string) fleet.ReportAnswer {
 
 func (h *linked) renews() {
 	h.t.Helper()
-	a, err := h.Renew(h.t.Context(), h.who(), fleet.RenewRequest{CSR: h.request()})
+	a, err := h.Links.Renew(h.t.Context(), h.who(), fleet.RenewRequest{CSR: h.request()})
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	h.chain = parsed(h.t, a.Certificate)
 }
 
-func (l *lab) ca() CAView {
+func (l *lab) ca() hostlink.CAView {
 	l.t.Helper()
-	v, err := l.CA(l.t.Context(), site)
+	v, err := l.Links.CA(l.t.Context(), site)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -42,7 +43,7 @@ func (l *lab) ca() CAView {
 }
 
 // waits are the names of those whom a rotation waits for.
-func (v CAView) waits() string {
+func waits(v hostlink.CAView) string {
 	var names []string
 	for _, w := range v.Waited {
 		names = append(names, w.Name())
@@ -52,7 +53,7 @@ func (v CAView) waits() string {
 
 // another is a second server on the same store, which does not follow the change feed: it has to find out by itself.
 func (l *lab) another() *lab {
-	s := New(Options{Store: l.store, Log: slog.New(slog.DiscardHandler), Now: l.clock, CAKeyFile: l.caKeyFile})
+	s := New(Options{Store: l.store, Log: slog.New(slog.DiscardHandler), Now: l.clock, CAKeyFile: l.Links.CAKeyFile})
 	return &lab{Server: s, t: l.t, now: l.clock()}
 }
 
@@ -63,28 +64,28 @@ func TestRotation(t *testing.T) {
 	h.reports(old)
 	silent.reports(old)
 	other := l.another()
-	if _, err := other.HostAt(t.Context(), h.chain); err != nil { // it knows the one authority
+	if _, err := other.Links.HostAt(t.Context(), h.chain); err != nil { // it knows the one authority
 		t.Fatal(err)
 	}
-	k, token, err := l.CreateJoinToken(t.Context(), site, JoinOrder{Cell: "east", Valid: 24 * time.Hour})
+	k, token, err := l.Links.CreateJoinToken(t.Context(), site, hostlink.JoinOrder{Cell: "east", Valid: 24 * time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.RetireCA(t.Context(), site, nil); code(err) != CodeNoRotation {
+	if _, err := l.Links.RetireCA(t.Context(), site, nil); code(err) != hostlink.CodeNoRotation {
 		t.Errorf("nothing to retire: %v", err)
 	}
-	if _, err := l.RotateCA(t.Context(), otto); code(err) != farm.CodeNoRole {
+	if _, err := l.Links.RotateCA(t.Context(), otto); code(err) != farm.CodeNoRole {
 		t.Errorf("an operator: %v", err)
 	}
-	v, err := l.RotateCA(t.Context(), site)
+	v, err := l.Links.RotateCA(t.Context(), site)
 	if err != nil || len(v.Authorities) != 2 {
 		t.Fatal(v, err)
 	}
 	next := v.Authorities[0].Fingerprint()
-	if _, err := l.RotateCA(t.Context(), site); code(err) != CodeCARotates {
+	if _, err := l.Links.RotateCA(t.Context(), site); code(err) != hostlink.CodeCARotates {
 		t.Errorf("a second time: %v", err)
 	}
-	if got := v.waits(); got != "wn-1 wn-2 "+k.ID {
+	if got := waits(v); got != "wn-1 wn-2 "+k.ID {
 		t.Errorf("waits for %q", got)
 	}
 	if parsed, err := pki.ParseJoinToken(token); err != nil || parsed.Fingerprint != old {
@@ -100,44 +101,44 @@ func TestRotation(t *testing.T) {
 	}
 	first := h.chain
 	h.renews()
-	if _, err := other.HostAt(t.Context(), h.chain); err != nil {
+	if _, err := other.Links.HostAt(t.Context(), h.chain); err != nil {
 		t.Errorf("another server: %v", err)
 	}
 	if a := h.reports(next, old); a.CA != nil || a.Renew {
 		t.Errorf("told again: %q, renew %v", a.CA, a.Renew)
 	}
-	if got := l.ca().waits(); got != "wn-2 "+k.ID {
+	if got := waits(l.ca()); got != "wn-2 "+k.ID {
 		t.Errorf("waits for %q", got)
 	}
 	// A host joins by the token of before; then nobody but the silent one needs the old authority.
 	third := &linked{lab: l, name: "wn-3"}
-	answer, err := l.Enrol(t.Context(), nil, fleet.EnrolRequest{Token: token, CSR: third.request(), Name: "wn-3",
+	answer, err := l.Links.Enrol(t.Context(), nil, fleet.EnrolRequest{Token: token, CSR: third.request(), Name: "wn-3",
 		MachineID: "wn-3", Now: l.clock()})
 	if err != nil || strings.Count(string(answer.CA), "BEGIN") != 2 {
 		t.Fatal(err)
 	}
 	third.id, third.chain = answer.Host, parsed(t, answer.Certificate)
 	third.reports(next, old)
-	if got := l.ca().waits(); got != "wn-2" {
+	if got := waits(l.ca()); got != "wn-2" {
 		t.Errorf("waits for %q", got)
 	}
-	if _, err := l.RetireCA(t.Context(), site, nil); code(err) != CodeCANeeded ||
+	if _, err := l.Links.RetireCA(t.Context(), site, nil); code(err) != hostlink.CodeCANeeded ||
 		!strings.Contains(err.Error(), "wn-2") {
 		t.Errorf("the silent host is cut off unasked: %v", err)
 	}
-	if v, err = l.RetireCA(t.Context(), site, []string{"wn-2"}); err != nil || len(v.Authorities) != 1 ||
+	if v, err = l.Links.RetireCA(t.Context(), site, []string{"wn-2"}); err != nil || len(v.Authorities) != 1 ||
 		v.Authorities[0].Fingerprint() != next || v.Authorities[0].Hosts != 2 {
 		t.Fatal(v, err)
 	}
 	for name, s := range map[string]*lab{"the server": l, "another server": other} {
 		if s == other {
-			s.rereadAuthorities() // as the feed has it do
+			s.hub.Miss(l.revision()) // as the feed has it do
 		}
-		if _, err := s.HostAt(t.Context(), h.chain); err != nil {
+		if _, err := s.Links.HostAt(t.Context(), h.chain); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		for what, chain := range map[string]*linked{"silent": silent, "before": {chain: first}} {
-			if _, err := s.HostAt(t.Context(), chain.chain); code(err) != pki.CodeUnknownCert {
+			if _, err := s.Links.HostAt(t.Context(), chain.chain); code(err) != pki.CodeUnknownCert {
 				t.Errorf("%s takes a certificate of the retired authority, %s: %v", name, what, err)
 			}
 		}
@@ -164,7 +165,7 @@ func TestRotation(t *testing.T) {
 
 func (l *lab) joinToken() string {
 	l.t.Helper()
-	_, text, err := l.CreateJoinToken(l.t.Context(), site, JoinOrder{Cell: "east"})
+	_, text, err := l.Links.CreateJoinToken(l.t.Context(), site, hostlink.JoinOrder{Cell: "east"})
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -176,7 +177,7 @@ func TestRotationEndsByItself(t *testing.T) {
 	l := newLab(t)
 	h, before, silent := l.joined("wn-1"), l.joined("wn-2"), l.joined("wn-3")
 	old := l.joinedFingerprint()
-	v, err := l.RotateCA(t.Context(), site)
+	v, err := l.Links.RotateCA(t.Context(), site)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +190,7 @@ func TestRotationEndsByItself(t *testing.T) {
 	}
 	due := func() bool {
 		t.Helper()
-		if err := l.retireDue(t.Context(), l.epoch()); err != nil {
+		if err := l.Links.RetireDue(t.Context(), l.epoch()); err != nil {
 			t.Fatal(err)
 		}
 		return len(l.ca().Authorities) == 1
@@ -212,7 +213,7 @@ func TestRotationEndsByItself(t *testing.T) {
 		h.renews()
 		h.reports(next, old)
 	}
-	if got := l.ca().waits(); got != "wn-2" {
+	if got := waits(l.ca()); got != "wn-2" {
 		t.Errorf("waits for %q", got)
 	}
 	if due() {
@@ -230,7 +231,7 @@ func TestRotationEndsByItself(t *testing.T) {
 	for _, one := range []*linked{h, before} {
 		one.who()
 	}
-	if _, err := l.HostAt(t.Context(), silent.chain); err == nil {
+	if _, err := l.Links.HostAt(t.Context(), silent.chain); err == nil {
 		t.Error("the silent host is let in")
 	}
 }
@@ -240,7 +241,7 @@ func TestRotationEndsByItself(t *testing.T) {
 func TestClockAheadRetiresNothing(t *testing.T) {
 	l := newLab(t)
 	h := l.joined("wn-1")
-	if _, err := l.RotateCA(t.Context(), site); err != nil {
+	if _, err := l.Links.RotateCA(t.Context(), site); err != nil {
 		t.Fatal(err)
 	}
 	l.pass(25 * 24 * time.Hour)
@@ -248,7 +249,7 @@ func TestClockAheadRetiresNothing(t *testing.T) {
 	h.reports()
 	l.pass(10 * 24 * time.Hour) // the jump: the host was not heard of for so long, by this clock
 	for range 3 {
-		if err := l.retireDue(t.Context(), l.epoch()); err != nil {
+		if err := l.Links.RetireDue(t.Context(), l.epoch()); err != nil {
 			t.Fatal(err)
 		}
 		h.reports()
@@ -265,7 +266,7 @@ func TestRenewalsAreSpread(t *testing.T) {
 	for i := range 30 {
 		hosts = append(hosts, l.joined("wn-"+strings.Repeat("x", i+1)))
 	}
-	if _, err := l.RotateCA(t.Context(), site); err != nil {
+	if _, err := l.Links.RotateCA(t.Context(), site); err != nil {
 		t.Fatal(err)
 	}
 	asked := 0
@@ -284,7 +285,7 @@ func TestRenewalsAreSpread(t *testing.T) {
 func TestListenerCertificates(t *testing.T) {
 	l := newLab(t)
 	old := l.joinedFingerprint()
-	shown := l.ListenerCertificates([]string{"localhost"})
+	shown := l.Links.ListenerCertificates([]string{"localhost"})
 	issuer := func(protocols []string) string {
 		t.Helper()
 		near, far := net.Pipe()
@@ -300,16 +301,17 @@ func TestListenerCertificates(t *testing.T) {
 	if issuer(nil) != old {
 		t.Error("another authority")
 	}
-	v, err := l.another().RotateCA(t.Context(), site)
+	v, err := l.another().Links.RotateCA(t.Context(), site)
 	if err != nil {
 		t.Fatal(err)
 	}
 	next := v.Authorities[0].Fingerprint()
-	l.hub.tell([]store.Change{{Kind: store.KindSetting, ID: AuthoritySetting, Revision: l.revision()}}, l.revision())
+	l.hub.Tell([]store.Change{{Kind: store.KindSetting, ID: hostlink.AuthoritySetting, Revision: l.revision()}},
+		l.revision())
 	if issuer(nil) != old || issuer(pki.TrustProtocols(old)) != old || issuer(pki.TrustProtocols(old, next)) != next {
 		t.Error("not what the client believes")
 	}
-	if _, err := l.RetireCA(t.Context(), site, nil); err != nil {
+	if _, err := l.Links.RetireCA(t.Context(), site, nil); err != nil {
 		t.Fatal(err)
 	}
 	if issuer(nil) != next || issuer(pki.TrustProtocols(old)) != next {
@@ -330,7 +332,7 @@ func (l *lab) revision() int64 {
 func TestRenewalsOfOthers(t *testing.T) {
 	l := newLab(t)
 	idle, h := l.joined("wn-1"), l.joined("wn-2")
-	if _, err := l.RotateCA(t.Context(), site); err != nil {
+	if _, err := l.Links.RotateCA(t.Context(), site); err != nil {
 		t.Fatal(err)
 	}
 	asked := 0
@@ -345,38 +347,17 @@ func TestRenewalsOfOthers(t *testing.T) {
 	if !h.reports(l.joinedFingerprint()).Renew {
 		t.Errorf("after %d requests to one host the other one is not asked to renew", asked)
 	}
-	l.now = l.now.Add(askRenewal)
+	l.now = l.now.Add(hostlink.AskRenewal)
 	if !idle.reports(l.joinedFingerprint()).Renew {
 		t.Error("it is not asked again")
 	}
 }
 
-// Who shows certificates of nobody has the store read some times, and not each time.
-func TestStrangersReadLittle(t *testing.T) {
-	l := newLab(t)
-	h := l.joined("wn-1")
-	stranger, err := pki.NewCA(l.clock())
+func (l *lab) joinedFingerprint() string {
+	l.t.Helper()
+	cas, err := l.Links.Authorities(l.t.Context())
 	if err != nil {
-		t.Fatal(err)
+		l.t.Fatal(err)
 	}
-	issued, err := stranger.IssueHost("wn-1", h.request(), l.clock())
-	if err != nil {
-		t.Fatal(err)
-	}
-	chain, reads, last := parsed(t, issued.PEM), 0, int64(0)
-	for range 100 {
-		l.joinToken() // has the store at another revision
-		if _, err := l.peer(t.Context(), chain); code(err) != pki.CodeUnknownCert {
-			t.Fatal(err)
-		}
-		if at := l.links.authorities.at; at != last {
-			reads, last = reads+1, at
-		}
-	}
-	if reads > 30 {
-		t.Errorf("%d requests read the authorities anew", reads)
-	}
-	if _, err := l.HostAt(t.Context(), h.chain); err != nil {
-		t.Errorf("a host: %v", err)
-	}
+	return cas.Present.Fingerprint()
 }

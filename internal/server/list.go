@@ -9,6 +9,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -54,7 +55,7 @@ func (s *Server) CountVMs(ctx context.Context, who farm.Identity) (n map[farm.VM
 			err := c.EachVMState(store.VMFilter{Project: p, Cell: c.onlyCell()}, func(vm farm.VM) {
 				t := policy.Target{Project: vm.Project, Cell: vm.Cell, Owner: vm.Owner}
 				if _, known := sees[t]; !known {
-					sees[t] = c.sees(vm)
+					sees[t] = c.Sees(vm)
 				}
 				if sees[t] {
 					n[vm.State(vm.Host != "" && !speaks[vm.Host])]++
@@ -74,7 +75,7 @@ func (c *call) speaking() (map[string]bool, error) {
 	hosts, err := c.HostsSeen()
 	speaks := map[string]bool{}
 	for _, h := range hosts {
-		speaks[h.ID] = !c.s.silent(farm.Host{ID: h.ID, Seen: h.At})
+		speaks[h.ID] = !c.s.Links.Silent(farm.Host{ID: h.ID, Seen: h.At})
 	}
 	return speaks, err
 }
@@ -108,7 +109,7 @@ func (c *call) list(f VMFilter, list *VMList) error {
 // fill reads the store's pages until the list has its size. One more that is there makes Next. The first page has as
 // many as are missing, for mostly all of them are chosen; each further one is larger.
 func (c *call) fill(f VMFilter, q store.VMFilter, size int, list *VMList) error {
-	seesAll := c.allowed(policy.ReadVM, policy.Target{Project: q.Project, Cell: q.Cell})
+	seesAll := c.Allowed(policy.ReadVM, policy.Target{Project: q.Project, Cell: q.Cell})
 	for q.Limit = size + 1 - len(list.Items); ; q.Limit = min(2*q.Limit, mostPage+1) {
 		vms, err := c.Tx.VMs(q)
 		if err != nil {
@@ -116,9 +117,9 @@ func (c *call) fill(f VMFilter, q store.VMFilter, size int, list *VMList) error 
 		}
 		last := len(vms) < q.Limit
 		if !last {
-			q.After = label(vms[len(vms)-1])
+			q.After = action.Label(vms[len(vms)-1])
 		}
-		vms = slices.DeleteFunc(vms, func(vm farm.VM) bool { return !f.names(vm) || !seesAll && !c.sees(vm) })
+		vms = slices.DeleteFunc(vms, func(vm farm.VM) bool { return !f.names(vm) || !seesAll && !c.Sees(vm) })
 		if err := c.take(vms, f.State, size, list); err != nil || list.Next != "" || last {
 			return err
 		}
@@ -139,7 +140,7 @@ func (c *call) take(vms []farm.VM, state farm.VMState, size int, list *VMList) e
 			continue
 		}
 		if len(list.Items) == size {
-			list.Next = label(list.Items[size-1].VM)
+			list.Next = action.Label(list.Items[size-1].VM)
 			return nil
 		}
 		list.Items = append(list.Items, view)
@@ -166,14 +167,14 @@ func (c *call) projects(asked string) []string {
 	if asked != "" {
 		return []string{asked}
 	}
-	if c.who.Root {
+	if c.Who.Root {
 		return []string{""}
 	}
 	var mine []string
-	for _, g := range c.grants {
+	for _, g := range c.Grants {
 		if g.Project == "" {
-			if len(c.who.Projects) > 0 {
-				return slices.Sorted(slices.Values(c.who.Projects))
+			if len(c.Who.Projects) > 0 {
+				return slices.Sorted(slices.Values(c.Who.Projects))
 			}
 			return []string{""}
 		}
@@ -186,11 +187,11 @@ func (c *call) projects(asked string) []string {
 // onlyCell is the cell that all of the caller's roles are for, so that it may see no VM of another one; "": they are
 // not for one cell.
 func (c *call) onlyCell() string {
-	if c.who.Root || len(c.grants) == 0 {
+	if c.Who.Root || len(c.Grants) == 0 {
 		return ""
 	}
-	cell := c.grants[0].Cell
-	if slices.ContainsFunc(c.grants, func(g farm.Grant) bool { return g.Cell != cell }) {
+	cell := c.Grants[0].Cell
+	if slices.ContainsFunc(c.Grants, func(g farm.Grant) bool { return g.Cell != cell }) {
 		return ""
 	}
 	return cell
@@ -199,10 +200,10 @@ func (c *call) onlyCell() string {
 // maySee reports whether there may be anything of a project, or of none, whatever its cell, that the caller may do an
 // action to. Where there is not, nothing of it need be read.
 func (c *call) maySee(a policy.Action, project string) bool {
-	t := policy.Target{Project: project, Owner: c.who.User}
-	return c.allowed(a, t) || slices.ContainsFunc(c.grants, func(g farm.Grant) bool {
+	t := policy.Target{Project: project, Owner: c.Who.User}
+	return c.Allowed(a, t) || slices.ContainsFunc(c.Grants, func(g farm.Grant) bool {
 		t.Cell = g.Cell
-		return g.Cell != "" && c.allowed(a, t)
+		return g.Cell != "" && c.Allowed(a, t)
 	})
 }
 
@@ -212,10 +213,10 @@ func (c *call) hostID(ref string) (string, error) {
 		return "", nil
 	}
 	h, err := c.HostNamed(ref)
-	if missing(err) {
+	if action.Missing(err) {
 		h, err = c.Tx.Host(ref)
 	}
-	if missing(err) {
+	if action.Missing(err) {
 		return "", noHost(ref)
 	}
 	return h.ID, err
@@ -225,7 +226,7 @@ func (c *call) hostID(ref string) (string, error) {
 func (s *Server) Entries(ctx context.Context, who farm.Identity, f EntryFilter) (entries []farm.Entry, err error) {
 	err = s.look(ctx, who, policy.ReadAudit, func(c *call) error {
 		target := policy.Target{Project: f.Project, Owner: f.Who, Name: "the audit log"}
-		if err := c.may(target); err != nil {
+		if err := c.May(target); err != nil {
 			return err
 		}
 		entries, err = c.Tx.Entries(f.Project, f.Who, f.Before, pageSize(f.Limit))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -80,7 +81,7 @@ func (l *lab) slowly(who farm.Identity, f VMFilter) (all []string, states map[fa
 		vms, err := c.Tx.VMs(store.VMFilter{})
 		for _, vm := range vms {
 			is := func(wanted, has string) bool { return wanted == "" || wanted == has }
-			if !c.sees(vm) || !f.names(vm) || !is(f.Project, vm.Project) || !is(f.Cell, vm.Cell) ||
+			if !c.Sees(vm) || !f.names(vm) || !is(f.Project, vm.Project) || !is(f.Cell, vm.Cell) ||
 				!is(f.Host, vm.Host) || !is(f.Owner, vm.Owner) || !is(f.Group, vm.Group) {
 				continue
 			}
@@ -89,7 +90,7 @@ func (l *lab) slowly(who farm.Identity, f VMFilter) (all []string, states map[fa
 				return err
 			}
 			if is(string(f.State), string(view.State)) {
-				all = append(all, label(vm)+" "+string(view.State))
+				all = append(all, action.Label(vm)+" "+string(view.State))
 				states[view.State]++
 			}
 		}
@@ -113,7 +114,7 @@ func (l *lab) paged(who farm.Identity, f VMFilter) (all []string) {
 			l.t.Fatalf("a page of %d, where %d are asked for, and next is %q", len(page.Items), f.Limit, page.Next)
 		}
 		for _, v := range page.Items {
-			all = append(all, label(v.VM)+" "+string(v.State))
+			all = append(all, action.Label(v.VM)+" "+string(v.State))
 		}
 		if f.After = page.Next; f.After == "" {
 			return all

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/grange-project/grange/internal/server/hub"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -33,13 +34,13 @@ type loop struct {
 // Run works until ctx ends: it follows the change feed and hosts' reports, and, while it leads, runs the loops that
 // decide.
 func (s *Server) Run(ctx context.Context) error {
-	if err := s.recall(ctx); err != nil {
+	if err := s.Links.Recall(ctx); err != nil {
 		s.log.Warn("it is not known which hosts were silent before: all of them are waited for", "error", err)
 	}
 	var all sync.WaitGroup
 	for _, l := range []loop{
 		{"feed", func(ctx context.Context, _ int64) error { return s.follow(ctx) }},
-		{"seen", func(ctx context.Context, _ int64) error { s.keepSeen(ctx); return nil }},
+		{"seen", func(ctx context.Context, _ int64) error { s.Links.KeepSeen(ctx); return nil }},
 	} {
 		all.Go(func() { s.keep(ctx, 0, l) })
 	}
@@ -56,9 +57,9 @@ func (s *Server) leading() []loop {
 		every("drains", 5*time.Second, s.drains),
 		every("moves", 5*time.Second, s.moves),
 		every("silence", 10*time.Second, s.silences),
-		s.onChange("brokers", 3*time.Second, 15*time.Second, s.brokers),
+		s.onChange("brokers", 3*time.Second, 15*time.Second, s.brokers.Pass),
 		every("pruning", time.Hour, s.prune),
-		every("authorities", time.Hour, s.retireDue),
+		every("authorities", time.Hour, s.Links.RetireDue),
 	}
 }
 
@@ -82,7 +83,7 @@ func (s *Server) onChange(name string, least, most time.Duration,
 	pass func(ctx context.Context, epoch int64) error) loop {
 	return loop{name, func(ctx context.Context, epoch int64) error {
 		for {
-			seen := s.hub.revision()
+			seen := s.hub.Revision()
 			if err := pass(ctx, epoch); err != nil {
 				return err
 			}
@@ -90,7 +91,7 @@ func (s *Server) onChange(name string, least, most time.Duration,
 				return nil
 			}
 			soon, cancel := context.WithTimeout(ctx, most-least)
-			err := s.wait(soon, everything, seen)
+			err := s.hub.Wait(soon, hub.Everything, seen)
 			cancel()
 			if err != nil && ctx.Err() != nil {
 				return nil
@@ -233,13 +234,13 @@ func (s *Server) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.hub.miss(at)
+	s.hub.Miss(at)
 	for {
 		changes, upTo, err := s.store.Changes(ctx, at, feedPage)
 		if err != nil { // also when the feed does not reach back so far: begun anew, everybody looks again
 			return err
 		}
-		s.hub.tell(changes, upTo)
+		s.hub.Tell(changes, upTo)
 		at = upTo
 		if _, err := s.store.Wait(ctx, at); err != nil {
 			return err

@@ -11,12 +11,11 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
-	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/placement"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
-	"github.com/grange-project/grange/internal/wire"
 )
 
 // A move is ordered here, carried out by two agents, and ended by its source's report alone: that the VM has gone, or
@@ -45,7 +44,7 @@ func (s *Server) orderMove(ctx context.Context, ref string, ifRevision int64, to
 		if vm, err = c.vm(ref); err != nil {
 			return err
 		}
-		if err := c.unchanged(vm, ifRevision); err != nil {
+		if err := c.Unchanged(vm, ifRevision); err != nil {
 			return err
 		}
 		_, err := c.mayMove(vm)
@@ -72,11 +71,11 @@ func (s *Server) orderMove(ctx context.Context, ref string, ifRevision int64, to
 			return err
 		}
 		m = farm.Move{ID: api.NewID(), VM: vm.ID, Project: vm.Project, From: from.ID, To: target.ID,
-			FromName: from.Name, ToName: target.Name, Digest: now.Observed.Digest, By: c.caller(), Since: c.now}
+			FromName: from.Name, ToName: target.Name, Digest: now.Observed.Digest, By: c.Caller(), Since: c.Now}
 		if err := c.PutMove(m); err != nil {
 			return err
 		}
-		return c.did("from host " + m.FromName + " to host " + m.ToName)
+		return c.Did("from host " + m.FromName + " to host " + m.ToName)
 	})
 	return m, err
 }
@@ -85,9 +84,9 @@ func (s *Server) orderMove(ctx context.Context, ref string, ifRevision int64, to
 func (c *call) mayMove(vm farm.VM) (from farm.Host, err error) {
 	if m, err := c.Tx.Move(vm.ID); err == nil && m.Active() {
 		return from, &farm.Error{Kind: farm.Conflict, Code: placement.CodeMoveRefused,
-			Message: fmt.Sprintf("VM %s is on its way to host %s already", label(vm), m.ToName),
+			Message: fmt.Sprintf("VM %s is on its way to host %s already", action.Label(vm), m.ToName),
 			Hint:    "wait for it, or `grange vm move --cancel`"}
-	} else if err != nil && !missing(err) {
+	} else if err != nil && !action.Missing(err) {
 		return from, err
 	}
 	if vm.Host == "" {
@@ -96,9 +95,10 @@ func (c *call) mayMove(vm farm.VM) (from farm.Host, err error) {
 	if from, err = c.Tx.Host(vm.Host); err != nil {
 		return from, err
 	}
-	if c.s.silent(from) {
+	if c.s.Links.Silent(from) {
 		return from, &farm.Error{Kind: farm.Conflict, Code: placement.CodeMoveRefused,
-			Message: fmt.Sprintf("host %s of VM %s is silent", from.Name, label(vm)), Hint: instead[farm.VMUnknown]}
+			Message: fmt.Sprintf("host %s of VM %s is silent", from.Name, action.Label(vm)),
+			Hint:    instead[farm.VMUnknown]}
 	}
 	cell, err := c.in(from.Cell)
 	if err != nil {
@@ -111,7 +111,7 @@ func (c *call) mayMove(vm farm.VM) (from farm.Host, err error) {
 func (c *call) moveTarget(vm farm.VM, from farm.Host, to string, why placement.Explanation) (farm.Host, error) {
 	var named farm.Host
 	if to != "" {
-		c.target = vmTarget(vm)
+		c.Target = action.VMTarget(vm)
 		h, err := c.hostCalled(to)
 		if err != nil {
 			return h, err
@@ -125,7 +125,7 @@ func (c *call) moveTarget(vm farm.VM, from farm.Host, to string, why placement.E
 			continue
 		}
 		h, err := c.Tx.Host(a.Host)
-		if missing(err) {
+		if action.Missing(err) {
 			continue
 		} else if err != nil {
 			return h, err
@@ -153,17 +153,17 @@ func (c *call) moveTarget(vm farm.VM, from farm.Host, to string, why placement.E
 		refusals = []string{"no other host in cell " + from.Cell}
 	}
 	return farm.Host{}, &farm.Error{Kind: farm.Conflict, Code: placement.CodeMoveRefused,
-		Message: fmt.Sprintf("VM %s can go nowhere: %s", label(vm), strings.Join(refusals, "; ")),
-		Hint:    "`grange why " + label(vm) + "` says more of each host"}
+		Message: fmt.Sprintf("VM %s can go nowhere: %s", action.Label(vm), strings.Join(refusals, "; ")),
+		Hint:    "`grange why " + action.Label(vm) + "` says more of each host"}
 }
 
 // hostCalled is a host by name or ID, whatever the caller may do with it.
 func (c *call) hostCalled(ref string) (farm.Host, error) {
 	h, err := c.Tx.HostNamed(ref)
-	if missing(err) {
+	if action.Missing(err) {
 		h, err = c.Tx.Host(ref)
 	}
-	if missing(err) {
+	if action.Missing(err) {
 		return h, noHost(ref)
 	}
 	return h, err
@@ -176,10 +176,10 @@ func (s *Server) Move(ctx context.Context, who farm.Identity, ref string) (m far
 		if err != nil {
 			return err
 		}
-		if m, err = c.Tx.Move(vm.ID); missing(err) {
+		if m, err = c.Tx.Move(vm.ID); action.Missing(err) {
 			return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoMove,
-				Message: fmt.Sprintf("VM %s was never moved", label(vm)),
-				Hint:    "`grange vm move " + label(vm) + "` moves it"}
+				Message: fmt.Sprintf("VM %s was never moved", action.Label(vm)),
+				Hint:    "`grange vm move " + action.Label(vm) + "` moves it"}
 		}
 		return err
 	})
@@ -194,13 +194,13 @@ func (s *Server) CancelMove(ctx context.Context, who farm.Identity, ref string, 
 		if err != nil {
 			return err
 		}
-		if err := c.unchanged(vm, ifRevision); err != nil {
+		if err := c.Unchanged(vm, ifRevision); err != nil {
 			return err
 		}
 		m, err = c.Tx.Move(vm.ID)
-		if missing(err) || err == nil && !m.Active() {
+		if action.Missing(err) || err == nil && !m.Active() {
 			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoMove,
-				Message: fmt.Sprintf("VM %s is not on its way to another host", label(vm)),
+				Message: fmt.Sprintf("VM %s is not on its way to another host", action.Label(vm)),
 				Hint:    "`grange vm show` says where it is"}
 		}
 		if err != nil || m.Cancelled {
@@ -210,7 +210,7 @@ func (s *Server) CancelMove(ctx context.Context, who farm.Identity, ref string, 
 		if err := c.PutMove(m); err != nil {
 			return err
 		}
-		return c.did("its move to host " + m.ToName + " is cancelled")
+		return c.Did("its move to host " + m.ToName + " is cancelled")
 	})
 	return m, err
 }
@@ -218,7 +218,7 @@ func (s *Server) CancelMove(ctx context.Context, who farm.Identity, ref string, 
 // stopMove cancels a VM's move for another wish.
 func (c *call) stopMove(vm string) error {
 	m, err := c.Tx.Move(vm)
-	if missing(err) || err == nil && (!m.Active() || m.Cancelled) {
+	if action.Missing(err) || err == nil && (!m.Active() || m.Cancelled) {
 		return nil
 	}
 	if err != nil {
@@ -226,128 +226,6 @@ func (c *call) stopMove(vm string) error {
 	}
 	m.Cancelled = true
 	return c.PutMove(m)
-}
-
-// movedVM is what the audit log calls what came of a move.
-const movedVM policy.Action = "vm.moved"
-
-// takeMove enters what a host reports of a move, as far as that is news. It returns the change that there is to write;
-// nil: none.
-func takeMove(m farm.Move, host string, o farm.Observed, side *farm.MoveSide, now time.Time) *farm.Move {
-	if side == nil || !m.Active() || side.ID != m.ID {
-		return nil
-	}
-	was := m
-	switch {
-	case host == m.From && side.Phase == fleet.MoveFailed:
-		m.Source, m.Ended = *side, now
-		m.Failure = cmp.Or(m.Failure, side.Reason, "its source does not say why")
-	case host == m.From:
-		m.Source = *side // of MoveGone the VM's row is written, too
-	case host == m.To:
-		m.Target, m.Arrival = *side, o
-		if side.Phase == fleet.MoveFailed && !m.Cancelled {
-			m.Cancelled, m.Failure = true, side.Reason
-		}
-	}
-	if m.Source == was.Source && m.Target == was.Target && m.Ended.Equal(was.Ended) &&
-		m.Arrival.State == was.Arrival.State && m.Arrival.Ready == was.Arrival.Ready {
-		return nil
-	}
-	return &m
-}
-
-// arrived enters that a VM is the target's, as its source has said: by the move that is under way, or, in a store that
-// is older than that, by one that it never heard of.
-func (s *Server) arrived(t *store.Tx, vm farm.VM, side farm.MoveSide) error {
-	m, err := t.Move(vm.ID)
-	if err != nil && !missing(err) {
-		return err
-	}
-	now := s.now().UTC()
-	if m.ID != side.ID {
-		m = farm.Move{ID: side.ID, VM: vm.ID, Project: vm.Project, From: vm.Host, To: side.Host, Since: now}
-	}
-	to, err := t.HostBrief(m.To)
-	if missing(err) || err == nil && to.Cell != vm.Cell {
-		s.log.Error("a host says that a VM has gone to a host that it cannot go to", "vm", vm.ID, "from",
-			vm.Host, "to", m.To)
-		return nil
-	} else if err != nil {
-		return err
-	}
-	m.Source, m.Ended, m.Failure, m.ToName = side, now, "", to.Name
-	vm.Host, vm.Plan = m.To, m.Arrival.Plan
-	o := vm.Observed
-	if m.Arrival.State == farm.VMRunning {
-		o = m.Arrival
-	}
-	o.Plan, o.CPUTime = m.Arrival.Plan, max(o.CPUTime, vm.Observed.CPUTime)
-	if err := t.SetVMPlace(vm); err != nil {
-		return err
-	}
-	if err := t.SetVMObserved(vm.ID, o); err != nil {
-		return err
-	}
-	if err := t.PutMove(m); err != nil {
-		return err
-	}
-	return t.Audit(entry(itself, now, movedVM, vmTarget(vm), outcomeDone,
-		"from host "+cmp.Or(m.FromName, m.From)+" to host "+m.ToName))
-}
-
-// putMove writes what takeMove made of a report.
-func (s *Server) putMove(t *store.Tx, m farm.Move) error {
-	if err := t.PutMove(m); err != nil || m.Active() {
-		return err
-	}
-	vm, err := t.VM(m.VM)
-	if err != nil {
-		return err
-	}
-	return t.Audit(entry(itself, s.now().UTC(), movedVM, vmTarget(vm), outcomeFailed,
-		"it stays on host "+m.FromName+": "+m.Failure))
-}
-
-// moveOrders adds to a host's list its parts of the moves that are under way: to VMs that it has the order to let go,
-// and those that come.
-func moveOrders(t *store.Tx, host string, list *fleet.WantedList,
-	network func(name string) (farm.FleetNetwork, error)) error {
-	moves, err := t.ActiveMoves()
-	if err != nil {
-		return err
-	}
-	for _, m := range moves {
-		o := fleet.MoveOrder{ID: m.ID, Host: m.To, Name: m.ToName, Address: m.Target.Address, Digest: m.Digest,
-			Cancel: m.Cancelled}
-		switch host {
-		case m.From:
-			for i := range list.VMs {
-				if list.VMs[i].ID == m.VM {
-					list.VMs[i].Move = &o
-				}
-			}
-		case m.To:
-			if slices.ContainsFunc(list.VMs, func(w fleet.WantedVM) bool { return w.ID == m.VM }) {
-				continue // what is left there of an earlier stay goes first
-			}
-			vm, err := t.VM(m.VM)
-			if missing(err) {
-				continue
-			} else if err != nil {
-				return err
-			}
-			n, err := network(vm.Network)
-			if err != nil {
-				return err
-			}
-			w := wire.WantedVM(vm, n)
-			o.Host, o.Name, o.Address, o.Come, o.Cancel = m.From, m.FromName, "", true, false
-			w.Plan, w.Move = nil, &o
-			list.VMs = append(list.VMs, w)
-		}
-	}
-	return nil
 }
 
 const (
@@ -372,8 +250,8 @@ func (s *Server) moves(ctx context.Context, epoch int64) error {
 		switch {
 		case farm.IsCode(err, placement.CodeMoveRefused):
 			s.unmoved.add(vm.ID, s.now())
-			s.log.Info("a drain does not move a VM", "vm", label(vm), "reason", err)
-		case err != nil && !missing(err):
+			s.log.Info("a drain does not move a VM", "vm", action.Label(vm), "reason", err)
+		case err != nil && !action.Missing(err):
 			return err
 		}
 	}
@@ -419,7 +297,7 @@ func (s *Server) cancelLate(ctx context.Context, epoch int64) error {
 // movedByDrains are VMs that are to leave hosts which are drained, a few of each host.
 func (s *Server) movedByDrains(ctx context.Context) ([]farm.VM, error) {
 	return ofHosts(ctx, s, policy.MoveVM, func(c *call, h farm.Host, cell farm.Cell) ([]farm.VM, error) {
-		if !h.Drain.Active() || !cell.Services || s.silent(h) {
+		if !h.Drain.Active() || !cell.Services || s.Links.Silent(h) {
 			return nil, nil
 		}
 		return c.leaving(h)
@@ -463,14 +341,14 @@ func (c *call) leaving(h farm.Host) (due []farm.VM, err error) {
 	free := movesPerHost
 	for _, vm := range vms {
 		m, err := c.Tx.Move(vm.ID)
-		if err != nil && !missing(err) {
+		if err != nil && !action.Missing(err) {
 			return nil, err
 		}
 		switch {
 		case m.Active():
 			free--
-		case c.now.Sub(m.Ended) < moveAgain && m.Failure != "" && !m.Ended.Before(h.Drain.Since),
-			c.s.unmoved.has(vm.ID, c.now):
+		case c.Now.Sub(m.Ended) < moveAgain && m.Failure != "" && !m.Ended.Before(h.Drain.Since),
+			c.s.unmoved.has(vm.ID, c.Now):
 		case vm.Wanted.Power == farm.PowerOn && vm.Observed.State == farm.VMRunning:
 			due = append(due, vm)
 		}

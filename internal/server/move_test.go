@@ -10,6 +10,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/placement"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/wire"
 )
@@ -52,7 +53,7 @@ func (m *movers) runs(side *fleet.MoveSide) fleet.Observed {
 
 func (m *movers) report(host string, facts *fleet.Facts, vms ...fleet.Observed) {
 	m.t.Helper()
-	if _, err := m.Report(m.t.Context(), farm.Identity{Host: "id-" + host},
+	if _, err := m.Links.Report(m.t.Context(), farm.Identity{Host: "id-" + host},
 		fleet.Report{Instance: host, Facts: facts, VMs: vms}); err != nil {
 		m.t.Fatal(err)
 	}
@@ -61,7 +62,7 @@ func (m *movers) report(host string, facts *fleet.Facts, vms ...fleet.Observed) 
 // wanted is what a host is told of the VM; the zero value: nothing.
 func (m *movers) wanted(host string) fleet.WantedVM {
 	m.t.Helper()
-	list, _, err := m.list(m.t.Context(), m.link("id-"+host), 0)
+	list, _, err := m.Links.Wanted(m.t.Context(), farm.Identity{Host: "id-" + host}, host, 0)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -147,7 +148,7 @@ func TestMoveVM(t *testing.T) {
 	if w := m.wanted("n1"); w.Move == nil || !w.Move.Come {
 		t.Errorf("the first host is told %+v", w)
 	}
-	if n := m.audited(policy.MoveVM, outcomeDone) + m.audited(movedVM, outcomeDone); n != 3 {
+	if n := m.audited(policy.MoveVM, action.Done) + m.audited(action.MovedVM, action.Done); n != 3 {
 		t.Errorf("%d entries in the audit log", n)
 	}
 }

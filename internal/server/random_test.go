@@ -11,6 +11,7 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/placer"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/store/storetest"
 	"github.com/grange-project/grange/internal/wire"
@@ -36,7 +37,7 @@ func (h *fakeHost) report() {
 	for _, o := range h.has {
 		r.VMs = append(r.VMs, o)
 	}
-	if _, err := h.l.Report(h.l.t.Context(), h.who(), r); err != nil {
+	if _, err := h.l.Links.Report(h.l.t.Context(), h.who(), r); err != nil {
 		h.l.t.Fatal(err)
 	}
 	for id, o := range h.has {
@@ -48,7 +49,7 @@ func (h *fakeHost) report() {
 
 func (h *fakeHost) poll() {
 	h.l.t.Helper()
-	list, _, err := h.l.Wanted(h.l.t.Context(), h.who(), h.instance, 0)
+	list, _, err := h.l.Links.Wanted(h.l.t.Context(), h.who(), h.instance, 0)
 	if err != nil {
 		h.l.t.Fatal(err)
 	}
@@ -126,10 +127,10 @@ func TestNothingTwice(t *testing.T) {
 				}
 				l.sound(hosts)
 			}
-			for _, action := range []string{"vm.create", "vm.gone", "vm.lost", "vm.resize", "vm.rebuild",
+			for _, what := range []string{"vm.create", "vm.gone", "vm.lost", "vm.resize", "vm.rebuild",
 				"host.fence"} {
-				if len(l.entries(action, outcomeDone)) == 0 && !testing.Short() {
-					t.Errorf("nothing like %s has happened: the test proves little", action)
+				if len(l.entries(what, action.Done)) == 0 && !testing.Short() {
+					t.Errorf("nothing like %s has happened: the test proves little", what)
 				}
 			}
 			l.empty(p, hosts)
@@ -176,7 +177,7 @@ func (l *lab) oneHost(r *rand.Rand, h *fakeHost, epoch int64) {
 	ctx := l.t.Context()
 	switch {
 	case h.dead && r.IntN(3) == 0:
-		l.pass(l.silence + time.Second)
+		l.pass(l.Links.Silence + time.Second)
 		if r.IntN(2) == 0 { // an operator pulls its plug, and says so
 			if _, err := l.FenceHost(ctx, site, h.host.Name, 0, "plug pulled"); err != nil {
 				l.t.Fatal(err)

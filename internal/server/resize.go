@@ -8,6 +8,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/placer"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 )
 
 // ResizeVM gives it another size, on its own host. The row says what is wanted; the placer claims it there, and the
@@ -16,7 +17,7 @@ import (
 func (s *Server) ResizeVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
 	r ResizeVM) (VMView, error) {
 	return s.alter(ctx, who, policy.ResizeVM, ref, ifRevision, func(c *call, vm *farm.VM, _ verdict) (string, error) {
-		p, err := c.project(vm.Project)
+		p, err := c.FindProject(vm.Project)
 		if err != nil {
 			return "", err
 		}
@@ -28,7 +29,7 @@ func (s *Server) ResizeVM(ctx context.Context, who farm.Identity, ref string, if
 			return "", err
 		}
 		was := vm.Shape
-		if err := c.quota(p, beyond(sizeOf(shape), held(*vm))); err != nil {
+		if err := c.quota(p, beyond(shape.Quota(), held(*vm))); err != nil {
 			return "", err
 		}
 		if vm.Host == "" {
@@ -55,7 +56,7 @@ func (c *call) keepsSize(vm farm.VM) error {
 		return nil
 	}
 	return &farm.Error{Kind: farm.Conflict, Code: CodeNoResize,
-		Message: fmt.Sprintf("VM %s has the size that cell %s has booked for it", label(vm), vm.Cell),
+		Message: fmt.Sprintf("VM %s has the size that cell %s has booked for it", action.Label(vm), vm.Cell),
 		Hint:    "make another VM of the new size"}
 }
 
@@ -82,16 +83,16 @@ func (c *call) resized(p farm.Project, vm farm.VM, r ResizeVM) (farm.Shape, erro
 		s.Memory = r.Memory
 	}
 	if s.CPUs == vm.Shape.CPUs && s.Memory == vm.Shape.Memory && s.Name == vm.Shape.Name {
-		return s, badVM("VM %s has this size", label(vm))
+		return s, badVM("VM %s has this size", action.Label(vm))
 	}
 	return s, c.fits(p, named, s)
 }
 
 // held is what a VM counts for now: the larger of what it has and what it is to have.
 func held(vm farm.VM) farm.Quota {
-	q := sizeOf(vm.Shape)
+	q := vm.Shape.Quota()
 	if vm.Resize != nil {
-		w := sizeOf(*vm.Resize)
+		w := vm.Resize.Quota()
 		q.CPUs, q.Memory = max(q.CPUs, w.CPUs), max(q.Memory, w.Memory)
 	}
 	return q

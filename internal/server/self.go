@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 
+	"github.com/grange-project/grange/internal/server/accounts"
+	"github.com/grange-project/grange/internal/server/hostlink"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -20,3 +22,12 @@ func (s *Server) Revision(ctx context.Context) (revision int64, err error) {
 	})
 	return revision, err
 }
+
+// Directory is who calls the server: hosts, and users.
+type Directory struct {
+	*accounts.Accounts
+	*hostlink.Links
+}
+
+// Directory is the server's.
+func (s *Server) Directory() Directory { return Directory{s.Accounts, s.Links} }

@@ -3,7 +3,6 @@
 package server
 
 import (
-	"cmp"
 	"crypto/x509"
 	"log/slog"
 	"sync/atomic"
@@ -14,8 +13,13 @@ import (
 	"github.com/grange-project/grange/internal/pki"
 	"github.com/grange-project/grange/internal/placer"
 	"github.com/grange-project/grange/internal/sdnotify"
+	"github.com/grange-project/grange/internal/server/accounts"
+	"github.com/grange-project/grange/internal/server/action"
+	"github.com/grange-project/grange/internal/server/apply"
+	"github.com/grange-project/grange/internal/server/broker"
+	"github.com/grange-project/grange/internal/server/hostlink"
+	"github.com/grange-project/grange/internal/server/hub"
 	"github.com/grange-project/grange/internal/store"
-	"github.com/grange-project/grange/internal/throttle"
 )
 
 // Options is what a server is made of.
@@ -44,59 +48,47 @@ type Options struct {
 
 // Server is one of the servers of a fleet. All of them answer requests; the one that leads runs the loops.
 type Server struct {
+	Links    *hostlink.Links // to hosts
+	Accounts *accounts.Accounts
+	Farm     *apply.Farm // as farm files declare it
+
 	store   *store.Store
 	log     *slog.Logger
 	now     func() time.Time
 	url     string
-	broker  func(farm.Cell) (batch.System, error)
-	known   []string // names of brokers
-	hub     *hub
+	hub     *hub.Hub
+	actions action.Actions
 	streams *streams
 
 	mirror  *placer.Mirror                // for the placer, and for explanations
 	placer  atomic.Pointer[placer.Placer] // nil: another server leads
 	unmoved unmoved                       // VMs for which drains found no host
 
-	cursors     cursors
-	links       *links
-	refusals    throttle.Buckets // enrolments that leave an entry in the audit log, by join token
-	renewals    throttle.Buckets // hosts that are asked to renew their certificates
-	doubts      throttle.Buckets // of what this server knows of the fleet's authorities
-	queue       queue
-	servers     []string
-	listenerCAs []*x509.Certificate
-	caKeyFile   string
-	site        *pki.Site
-
-	silence time.Duration
-	since   time.Time // this server is up
+	cursors cursors
+	queue   queue
 	leads   atomic.Bool
 	leasing sdnotify.Loop // lead
 
-	// when any host was last heard of before this server came up, in nanoseconds since 1970; 0: not known
-	lastHeard atomic.Int64
-
-	booked      map[string]*bookings // by cell; of the loop of brokers
-	explaining  chan struct{}        // has a token while a batch system is asked for somebody's explanation
-	silentHosts map[string]bool      // when the loop looked last, by ID; the loop's own
+	brokers     *broker.Brokers // of cells of batch systems
+	silentHosts map[string]bool // when the loop looked last, by ID; the loop's own
 }
-
-// silence is three reports that a host owes.
-const silence = 90 * time.Second
 
 // New makes a server; Run makes its loops work.
 func New(o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, broker: o.Broker,
-		known: append([]string{farm.BrokerGrange}, o.Brokers...), hub: newHub(), streams: newStreams(),
-		booked: map[string]*bookings{}, explaining: make(chan struct{}, 1), silence: cmp.Or(o.Silence, silence),
-		since: o.Now(), links: newLinks(), servers: o.Servers, listenerCAs: o.ListenerCAs, caKeyFile: o.CAKeyFile,
-		site: o.Site, refusals: throttle.Buckets{Size: 3, Leak: time.Minute, Now: o.Now},
-		renewals: throttle.Buckets{Size: 20, Leak: renewEach, Now: o.Now},
-		doubts:   throttle.Buckets{Size: 20, Leak: doubtEach, Now: o.Now}}
-	s.mirror = placer.NewMirror(placer.Options{Store: o.Store, Log: o.Log, Now: o.Now, Silent: s.silentSince,
-		Reserve: s.book})
+	s := &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL,
+		hub: hub.New(hostlink.KeyOf), streams: newStreams()}
+	s.Links = hostlink.New(hostlink.Options{Store: o.Store, Log: o.Log, Now: o.Now, URL: o.URL, Servers: o.Servers,
+		Silence: o.Silence, ListenerCAs: o.ListenerCAs, CAKeyFile: o.CAKeyFile, Site: o.Site, Hub: s.hub,
+		Commit: s.commit, EndVM: s.endVM})
+	s.actions = action.Actions{Store: o.Store, Log: o.Log, Now: o.Now}
+	s.Accounts = accounts.New(s.actions)
+	s.Farm = apply.New(s.actions, append([]string{farm.BrokerGrange}, o.Brokers...))
+	s.brokers = broker.New(broker.Options{Store: o.Store, Log: o.Log, Now: o.Now, System: o.Broker, Closed: s.closed,
+		EndVM: s.endVM})
+	s.mirror = placer.NewMirror(placer.Options{Store: o.Store, Log: o.Log, Now: o.Now, Silent: s.Links.SilentSince,
+		Reserve: s.brokers.Book})
 	return s
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/server/action"
+	"github.com/grange-project/grange/internal/server/apply"
 )
 
 // allowImage refuses images that the project may not have.
@@ -56,7 +58,7 @@ func (c *call) named(p farm.Project, name string) (farm.Shape, error) {
 		return farm.Shape{Network: farm.NetworkNone}, nil
 	}
 	s, err := c.Shape(name)
-	if missing(err) {
+	if action.Missing(err) {
 		return s, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoShape,
 			Message: fmt.Sprintf("no shape %.80q", name), Hint: "name another, or say --cpus and --memory"}
 	}
@@ -87,7 +89,7 @@ func (c *call) fits(p farm.Project, named, s farm.Shape) error {
 	if len(p.Shapes) > 0 && (s.CPUs > named.CPUs || s.Memory > named.Memory || s.Scratch > named.Scratch) {
 		return notShape(p, "more than shape "+named.Name+" has")
 	}
-	site, err := maxima(c.Tx)
+	site, err := apply.Maxima(c.Tx)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -47,7 +48,7 @@ func TestAllFallSilent(t *testing.T) {
 	if err := l.silences(t.Context(), epoch); err != nil {
 		t.Fatal(err)
 	}
-	l.pass(l.silence + time.Second)
+	l.pass(l.Links.Silence + time.Second)
 	var from int64
 	l.view(func(tx *store.Tx) error {
 		from = tx.Revision()
@@ -59,7 +60,7 @@ func TestAllFallSilent(t *testing.T) {
 	if err := l.silences(ctx, epoch); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if n := l.told(silentHost); len(n) != upkeepBatch {
+	if n := l.told(action.SilentHost); len(n) != upkeepBatch {
 		t.Errorf("%d hosts were told of when it failed", len(n))
 	}
 	for range 2 {
@@ -67,7 +68,7 @@ func TestAllFallSilent(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	told := l.told(silentHost)
+	told := l.told(action.SilentHost)
 	if slices.Sort(told); len(told) != many || len(slices.Compact(told)) != many {
 		t.Errorf("%d hosts were told of", len(told))
 	}
@@ -82,15 +83,15 @@ func TestAllFallSilent(t *testing.T) {
 	if err := l.silences(t.Context(), epoch); err != nil {
 		t.Fatal(err)
 	}
-	if back := l.told(backHost); strings.Join(back, " ") != "node-002 node-001" {
+	if back := l.told(action.BackHost); strings.Join(back, " ") != "node-002 node-001" {
 		t.Error(back)
 	}
 }
 
 // told are the hosts that the audit log has of an action of the server's, the newest first.
-func (l *lab) told(action policy.Action) (hosts []string) {
+func (l *lab) told(what policy.Action) (hosts []string) {
 	l.t.Helper()
-	for _, e := range l.entries(string(action), outcomeDone) {
+	for _, e := range l.entries(string(what), action.Done) {
 		hosts = append(hosts, e.Target)
 	}
 	return hosts

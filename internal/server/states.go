@@ -5,6 +5,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 )
 
 // verdict is what an action means in a state.
@@ -71,7 +72,8 @@ func judge(vm farm.VM, state farm.VMState, a policy.Action) (verdict, error) {
 		return v, nil
 	}
 	return refuse, &farm.Error{Kind: farm.Conflict, Code: farm.CodeVMState,
-		Message: fmt.Sprintf("VM %s is %s: it cannot be %s now", label(vm), state, done[a]), Hint: instead[state]}
+		Message: fmt.Sprintf("VM %s is %s: it cannot be %s now", action.Label(vm), state, done[a]),
+		Hint:    instead[state]}
 }
 
 // done is how an action is told once it has happened.
@@ -81,6 +83,3 @@ var done = map[policy.Action]string{
 	policy.ResizeVM:  "resized", policy.RebuildVM: "rebuilt", policy.DeleteVM: "deleted", policy.ConsoleVM: "watched",
 	policy.ConnectVM: "connected to",
 }
-
-// label is how people call a VM.
-func label(vm farm.VM) string { return vm.Project + "/" + vm.Name }

@@ -11,6 +11,7 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -111,15 +112,15 @@ func (s *streams) hand(host, id string, give func(*bringing)) error {
 // wanted list has; the host brings the stream to this server. The caller closes it.
 func (s *Server) OpenStream(ctx context.Context, who farm.Identity, ref, kind string,
 	port int) (io.ReadWriteCloser, error) {
-	action, err := streamAction(kind, port)
+	act, err := streamAction(kind, port)
 	if err != nil {
 		return nil, err
 	}
-	caller := entry(who, s.now(), action, policy.Target{}, "", "").Who
+	caller := action.Entry(who, s.now(), act, policy.Target{}, "", "").Who
 	if err := s.streams.enter(caller); err != nil {
 		return nil, err
 	}
-	conn, err := s.openStream(ctx, who, action, ref,
+	conn, err := s.openStream(ctx, who, act, ref,
 		store.Stream{ID: api.NewID(), Kind: kind, Port: port, Server: s.url, Created: s.now().UTC()})
 	if err != nil {
 		s.streams.leave(caller)
@@ -162,7 +163,7 @@ func (s *Server) openStream(ctx context.Context, who farm.Identity, action polic
 		if err := c.PutStream(order); err != nil {
 			return err
 		}
-		return c.did(fmt.Sprintf("%s %d", order.Kind, order.Port))
+		return c.Did(fmt.Sprintf("%s %d", order.Kind, order.Port))
 	})
 	defer func() { forget() }()
 	if err != nil {
@@ -190,7 +191,7 @@ func (s *Server) takeBack(id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), bringTimeout)
 	defer cancel()
 	if _, err := s.store.Update(ctx, func(t *store.Tx) error { return t.DeleteStream(id) }); err != nil &&
-		!missing(err) {
+		!action.Missing(err) {
 		s.log.Warn("the order of a stream stays until it is pruned", "stream", id, "error", err)
 	}
 }

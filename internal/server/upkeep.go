@@ -8,6 +8,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -19,21 +20,6 @@ const (
 	keepAnswers = 24 * time.Hour
 	keepEntries = 400 * 24 * time.Hour
 )
-
-// byItself runs a transaction of a loop: fenced, as the server's own doing.
-func (s *Server) byItself(ctx context.Context, epoch int64, action policy.Action, do func(*call) error) error {
-	_, err := s.store.Update(ctx, func(t *store.Tx) error {
-		if err := t.Fence(epoch); err != nil {
-			return err
-		}
-		c, err := s.begin(t, itself, action)
-		if err != nil {
-			return err
-		}
-		return do(c)
-	})
-	return err
-}
 
 // expire deletes VMs whose time is over.
 func (s *Server) expire(ctx context.Context, epoch int64) error {
@@ -70,8 +56,8 @@ func (s *Server) count(ctx context.Context, f store.VMFilter) (n int, err error)
 }
 
 func (c *call) expired(vm farm.VM) error {
-	c.target = vmTarget(vm)
-	if err := c.did("expired at " + when(vm.Expires)); err != nil {
+	c.Target = action.VMTarget(vm)
+	if err := c.Did("expired at " + action.When(vm.Expires)); err != nil {
 		return err
 	}
 	vm.Wanted.Power = farm.PowerDeleted
@@ -100,8 +86,8 @@ func (s *Server) drains(ctx context.Context, epoch int64) error {
 				if vm.Wanted.Power != farm.PowerOn {
 					continue
 				}
-				c.target = vmTarget(vm)
-				if err := c.did(h.why); err != nil {
+				c.Target = action.VMTarget(vm)
+				if err := c.Did(h.why); err != nil {
 					return err
 				}
 				vm.Wanted.Power = farm.PowerOff
@@ -124,8 +110,8 @@ type dueDrain struct{ ID, why string }
 // drained are the hosts whose drain is past its deadline, and that have VMs which are wanted on.
 func (s *Server) drained(ctx context.Context) ([]dueDrain, error) {
 	return ofHosts(ctx, s, policy.StopVM, func(c *call, h farm.Host, cell farm.Cell) ([]dueDrain, error) {
-		d, what := drainOf(h, cell)
-		if !d.Active() || d.Deadline.IsZero() || c.now.Before(d.Deadline) {
+		d, what := h.DrainIn(cell)
+		if !d.Active() || d.Deadline.IsZero() || c.Now.Before(d.Deadline) {
 			return nil, nil
 		}
 		vms, err := c.Tx.VMs(store.VMFilter{Host: h.ID})
@@ -139,13 +125,9 @@ func (s *Server) drained(ctx context.Context) ([]dueDrain, error) {
 // ofHosts collects what a loop of the server's own, which does act, finds on each host, in one snapshot.
 func ofHosts[T any](ctx context.Context, s *Server, act policy.Action,
 	find func(*call, farm.Host, farm.Cell) ([]T, error)) (all []T, err error) {
-	err = s.store.View(ctx, func(t *store.Tx) error {
+	err = s.look(ctx, action.Itself, act, func(c *call) error {
 		all = nil
-		c, err := s.begin(t, itself, act)
-		if err != nil {
-			return err
-		}
-		hosts, err := t.HostsBrief("")
+		hosts, err := c.HostsBrief("")
 		if err != nil {
 			return err
 		}
@@ -164,12 +146,6 @@ func ofHosts[T any](ctx context.Context, s *Server, act policy.Action,
 	})
 	return all, err
 }
-
-// What the audit log calls a host that is not heard of, and one that is again.
-const (
-	silentHost policy.Action = "host.silent"
-	backHost   policy.Action = "host.back"
-)
 
 // Hosts are looked at for silence a page at a time, with a pause.
 const (
@@ -218,7 +194,7 @@ func (s *Server) newSilences(ctx context.Context, after string, now map[string]b
 			last = all[silencePage-1].ID
 		}
 		for _, seen := range all {
-			now[seen.ID] = s.silent(farm.Host{ID: seen.ID, Seen: seen.At})
+			now[seen.ID] = s.Links.Silent(farm.Host{ID: seen.ID, Seen: seen.At})
 			if was, known := s.silentHosts[seen.ID]; known && was != now[seen.ID] {
 				h, err := t.HostBrief(seen.ID)
 				if err != nil {
@@ -236,7 +212,7 @@ func (s *Server) newSilences(ctx context.Context, after string, now map[string]b
 // were told of are noted, so that what fails is tried again without them.
 func (s *Server) tellSilence(ctx context.Context, epoch int64, news []farm.Host, silent map[string]bool) error {
 	for some := range slices.Chunk(news, upkeepBatch) {
-		err := s.byItself(ctx, epoch, silentHost, func(c *call) error {
+		err := s.byItself(ctx, epoch, action.SilentHost, func(c *call) error {
 			for _, h := range some {
 				if err := c.tellSilent(h, silent[h.ID]); err != nil {
 					return err
@@ -256,15 +232,15 @@ func (s *Server) tellSilence(ctx context.Context, epoch int64, news []farm.Host,
 
 // tellSilent reports that a host has fallen silent, or is heard of again.
 func (c *call) tellSilent(h farm.Host, silent bool) error {
-	action, why := backHost, "it reports again"
+	what, why := action.BackHost, "it reports again"
 	if silent {
-		action, why = silentHost, "not heard of since "+when(h.Seen)
+		what, why = action.SilentHost, "not heard of since "+action.When(h.Seen)
 	}
-	c.s.log.Warn("host changed state", "host", h.Name, "what", action, "why", why)
-	if err := c.Audit(entry(itself, c.now, action, hostTarget(h), outcomeDone, why)); err != nil {
+	c.s.log.Warn("host changed state", "host", h.Name, "what", what, "why", why)
+	if err := c.Audit(action.Entry(action.Itself, c.Now, what, action.HostTarget(h), action.Done, why)); err != nil {
 		return err
 	}
-	if err := c.TouchHost(h.ID); !missing(err) {
+	if err := c.TouchHost(h.ID); !action.Missing(err) {
 		return err
 	}
 	return nil // it was forgotten meanwhile
@@ -279,10 +255,10 @@ func (s *Server) prune(ctx context.Context, epoch int64) error {
 			return err
 		}
 		for _, o := range streams {
-			if c.now.Sub(o.Created) < forgottenAfter {
+			if c.Now.Sub(o.Created) < forgottenAfter {
 				continue
 			}
-			if err := c.DeleteStream(o.ID); err != nil && !missing(err) {
+			if err := c.DeleteStream(o.ID); err != nil && !action.Missing(err) {
 				return err
 			}
 		}
@@ -290,7 +266,7 @@ func (s *Server) prune(ctx context.Context, epoch int64) error {
 	})
 	for again := true; again && err == nil; {
 		err = s.byItself(ctx, epoch, policy.StopVM, func(c *call) (err error) {
-			if again, err = c.Prune(c.now.Add(-keepAnswers), c.now.Add(-keepEntries)); err != nil {
+			if again, err = c.Prune(c.Now.Add(-keepAnswers), c.Now.Add(-keepEntries)); err != nil {
 				return fmt.Errorf("prune the store: %w", err)
 			}
 			return nil

@@ -1,13 +1,13 @@
 package server
 
 import (
-	"context"
 	"fmt"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
-	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/server/action"
+	"github.com/grange-project/grange/internal/server/broker"
 )
 
 // seen is what one call has looked up: the VMs and hosts of a list share it.
@@ -15,7 +15,7 @@ type seen struct {
 	hosts   map[string]farm.Host // without their facts
 	cells   map[string]farm.Cell
 	orphans map[string][]farm.Orphan // by host; nil: not looked up
-	brokers map[string]brokerNote    // by cell
+	brokers map[string]broker.Note   // by cell
 }
 
 // on is the host of a VM, without its facts, which are most of it; ok is false when it is not there.
@@ -24,7 +24,7 @@ func (c *call) on(id string) (h farm.Host, ok bool, err error) {
 		return h, h.ID != "", nil
 	}
 	h, err = c.Tx.HostBrief(id)
-	if err != nil && !missing(err) {
+	if err != nil && !action.Missing(err) {
 		return h, false, err
 	}
 	if c.seen.hosts == nil {
@@ -70,7 +70,7 @@ func (c *call) in(name string) (farm.Cell, error) {
 
 // show is a VM as the caller may see it: what its reason quotes of its console is for those who may read the console.
 func (c *call) show(vm farm.VM) (VMView, error) {
-	if !c.allowed(policy.ConsoleVM, vmTarget(vm)) {
+	if !c.Allowed(policy.ConsoleVM, action.VMTarget(vm)) {
 		vm.Observed.Reason = vm.Observed.Brief()
 	}
 	v := VMView{VM: vm}
@@ -85,13 +85,13 @@ func (c *call) show(vm farm.VM) (VMView, error) {
 	if err != nil {
 		return v, err
 	}
-	silent := !ok || c.s.silent(h)
+	silent := !ok || c.s.Links.Silent(h)
 	v.State, v.HostName = vm.State(silent), h.Name
 	cell, err := c.in(h.Cell)
 	if err != nil {
 		return v, err
 	}
-	if d, what := drainOf(h, cell); d.Active() {
+	if d, what := h.DrainIn(cell); d.Active() {
 		v.StopsAt, v.Notice = d.Deadline, drainNotice(d, what)
 	} else if silent && v.State == farm.VMUnknown {
 		v.Notice = fmt.Sprintf("its host %s is silent since %s: it may run; what is asked for now is done when the "+
@@ -114,19 +114,6 @@ func (c *call) brokerAway(v *VMView) error {
 	return err
 }
 
-// drainOf is the drain that counts for a host, its own before its cell's, and what is drained. Of two the earlier
-// deadline counts.
-func drainOf(h farm.Host, cell farm.Cell) (d farm.Drain, what string) {
-	d, what = h.Drain, "its host "+h.Name
-	if own := d.Active(); cell.Drain.Active() && (!own || earlier(cell.Drain.Deadline, d.Deadline)) {
-		d, what = cell.Drain, "its cell "+cell.Name
-	}
-	return d, what
-}
-
-// earlier compares deadlines; the zero time is never.
-func earlier(a, b time.Time) bool { return !a.IsZero() && (b.IsZero() || a.Before(b)) }
-
 func drainNotice(d farm.Drain, what string) string {
 	text := what + " is being drained"
 	if d.Reason != "" {
@@ -136,41 +123,4 @@ func drainNotice(d farm.Drain, what string) string {
 		return text + ": please end it when you can"
 	}
 	return text + ": what runs there is stopped at " + d.Deadline.UTC().Format(time.RFC3339)
-}
-
-// silent reports whether a host has not been heard of for too long. A server that has just come up has heard of nobody,
-// and waits; but a host that was silent already when hosts were last heard of at all is silent still.
-func (s *Server) silent(h farm.Host) bool {
-	now, seen := s.now(), s.seen(h)
-	if now.Sub(seen) <= s.silence {
-		return false
-	}
-	return now.Sub(s.since) > s.silence || time.Unix(0, s.lastHeard.Load()).Sub(seen) > s.silence
-}
-
-// silentSince reports whether a host is silent that was heard of at a time, by the store.
-func (s *Server) silentSince(host string, seen time.Time) bool {
-	if heard := s.heard(host); heard.After(seen) {
-		seen = heard // not written yet
-	}
-	return s.silent(farm.Host{Seen: seen})
-}
-
-// recall finds when any host was last heard of before this server came up.
-func (s *Server) recall(ctx context.Context) error {
-	return s.store.View(ctx, func(t *store.Tx) error {
-		all, err := t.HostsSeen()
-		for _, h := range all {
-			s.lastHeard.Store(max(s.lastHeard.Load(), h.At.UnixNano()))
-		}
-		return err
-	})
-}
-
-// seen is when any server heard of a host last, as far as this one knows.
-func (s *Server) seen(h farm.Host) time.Time {
-	if at := s.heard(h.ID); at.After(h.Seen) {
-		return at
-	}
-	return h.Seen
 }

@@ -6,10 +6,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 )
 
 // VM is one VM.
@@ -49,12 +49,12 @@ func (c *call) mayRun(vm farm.VM) error {
 	if err != nil {
 		return err
 	}
-	d, what := drainOf(h, cell)
-	if !d.Active() || d.Deadline.IsZero() || c.now.Before(d.Deadline) {
+	d, what := h.DrainIn(cell)
+	if !d.Active() || d.Deadline.IsZero() || c.Now.Before(d.Deadline) {
 		return nil
 	}
 	return &farm.Error{Kind: farm.Conflict, Code: CodeDraining,
-		Message: fmt.Sprintf("VM %s cannot be started: %s", label(vm), drainNotice(d, what)),
+		Message: fmt.Sprintf("VM %s cannot be started: %s", action.Label(vm), drainNotice(d, what)),
 		Hint:    "wait until it is open again, or delete the VM and make it anew"}
 }
 
@@ -79,7 +79,7 @@ func (s *Server) RestartVM(ctx context.Context, who farm.Identity, ref string, i
 func (s *Server) RebuildVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
 	image string) (VMView, error) {
 	return s.alter(ctx, who, policy.RebuildVM, ref, ifRevision, func(c *call, vm *farm.VM, v verdict) (string, error) {
-		p, err := c.project(vm.Project)
+		p, err := c.FindProject(vm.Project)
 		if err != nil {
 			return "", err
 		}
@@ -116,14 +116,14 @@ func (s *Server) RebuildVM(ctx context.Context, who farm.Identity, ref string, i
 // one made.
 func (c *call) hasImage(vm farm.VM) error {
 	h, err := c.Tx.Host(vm.Host)
-	if missing(err) {
+	if action.Missing(err) {
 		return nil
 	}
 	if err != nil || slices.Contains(h.Facts.Images, vm.Image) {
 		return err
 	}
 	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoImage,
-		Message: fmt.Sprintf("host %s of VM %s has no image %s", h.Name, label(vm), vm.Image),
+		Message: fmt.Sprintf("host %s of VM %s has no image %s", h.Name, action.Label(vm), vm.Image),
 		Hint:    "`grange image import` on that host brings it; or delete the VM and make it anew"}
 }
 
@@ -150,28 +150,21 @@ func (s *Server) UpdateVM(ctx context.Context, who farm.Identity, ref string, if
 			vm.Tags = *u.Tags
 		}
 		if u.Expires != nil {
-			p, err := c.project(vm.Project)
+			p, err := c.FindProject(vm.Project)
 			if err != nil {
 				return "", err
 			}
-			if err := checkExpiry(*u.Expires, c.now); err != nil {
+			if err := checkExpiry(*u.Expires, c.Now); err != nil {
 				return "", err
 			}
 			was := vm.Expires
-			if vm.Expires, err = expiry(p, *u.Expires, c.now); err != nil {
+			if vm.Expires, err = expiry(p, *u.Expires, c.Now); err != nil {
 				return "", err
 			}
-			said = append(said, fmt.Sprintf("expires: %s → %s", when(was), when(vm.Expires)))
+			said = append(said, fmt.Sprintf("expires: %s → %s", action.When(was), action.When(vm.Expires)))
 		}
 		return strings.Join(said, "; "), nil
 	})
-}
-
-func when(at time.Time) string {
-	if at.IsZero() {
-		return "never"
-	}
-	return at.UTC().Format(time.RFC3339)
 }
 
 // alter runs an action that changes one VM, where the table of states and the caller's revision let it. do changes the
@@ -185,7 +178,7 @@ func (s *Server) alter(ctx context.Context, who farm.Identity, a policy.Action, 
 		if err != nil {
 			return err
 		}
-		if err := c.unchanged(vm, ifRevision); err != nil {
+		if err := c.Unchanged(vm, ifRevision); err != nil {
 			return err
 		}
 		if view, err = c.show(vm); err != nil {
@@ -208,12 +201,12 @@ func (s *Server) alter(ctx context.Context, who farm.Identity, a policy.Action, 
 				return err
 			}
 		}
-		if err := c.did(reason); err != nil {
+		if err := c.Did(reason); err != nil {
 			return err
 		}
 		if v == remove {
 			view.VM, view.State = vm, farm.VMGone
-			return c.end(vm, "deleted by "+c.caller())
+			return c.end(vm, "deleted by "+c.Caller())
 		}
 		if err := c.SetVM(vm); err != nil {
 			return err

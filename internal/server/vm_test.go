@@ -10,6 +10,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -219,7 +220,7 @@ func TestConflicts(t *testing.T) {
 	}
 	l.says(v.ID, farm.VMStopped)
 	_, err = l.DeleteVM(t.Context(), ann, v.ID, v.Revision)
-	if code(err) != CodeChanged ||
+	if code(err) != action.CodeChanged ||
 		!strings.Contains(err.Error(), fmt.Sprintf("at %d: site, vm.stop", stopped.Revision)) {
 		t.Error(err)
 	}
@@ -258,8 +259,12 @@ func TestConflictsOfOtherThings(t *testing.T) {
 			}, "site, cell.close"},
 		"group": {func() (int64, error) { v, err := l.PutGroup(ctx, ann, group, 0); return revision(v.Revision, err) },
 			func(r int64) error { return l.DeleteGroup(ctx, ann, "alice", "g", r) }, "ann, group.write, anti-affinity"},
-		"user": {func() (int64, error) { v, err := l.PutUser(ctx, site, user, 0); return revision(v.Revision, err) },
-			func(r int64) error { return l.DeleteUser(ctx, site, "zoe", r) }, "site, user.write, subjects"},
+		"user": {func() (int64, error) {
+			v, err := l.Accounts.PutUser(ctx, site, user, 0)
+			return revision(v.Revision,
+				err)
+		},
+			func(r int64) error { return l.Accounts.DeleteUser(ctx, site, "zoe", r) }, "site, user.write, subjects"},
 		"host": {func() (int64, error) {
 			v, err := l.LabelHosts(ctx, site, []string{"h1"}, LabelOrder{Set: map[string]string{"a": "b"}})
 			return revision(v[0].Revision, err)
@@ -270,7 +275,7 @@ func TestConflictsOfOtherThings(t *testing.T) {
 		if err != nil || newest < 2 {
 			t.Fatalf("%s: %d, %v", name, newest, err)
 		}
-		if err := c.do(newest - 1); code(err) != CodeChanged ||
+		if err := c.do(newest - 1); code(err) != action.CodeChanged ||
 			!strings.Contains(err.Error(), fmt.Sprintf("; at %d: %s", newest, c.says)) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -284,9 +289,9 @@ func TestConflictsOfOtherThings(t *testing.T) {
 	}
 	for name, do := range map[string]func() error{
 		"a group that is gone": func() error { _, err := l.PutGroup(ctx, ann, group, 1); return err },
-		"a user that is gone":  func() error { _, err := l.PutUser(ctx, site, user, 1); return err },
+		"a user that is gone":  func() error { _, err := l.Accounts.PutUser(ctx, site, user, 1); return err },
 	} {
-		if err := do(); code(err) != CodeChanged {
+		if err := do(); code(err) != action.CodeChanged {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -383,7 +388,7 @@ func TestList(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, v := range page.Items {
-				all = append(all, label(v.VM))
+				all = append(all, action.Label(v.VM))
 			}
 			if f.After = page.Next; f.After == "" {
 				return all

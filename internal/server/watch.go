@@ -7,6 +7,8 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
+	"github.com/grange-project/grange/internal/server/hub"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -32,7 +34,7 @@ func (s *Server) Watch(ctx context.Context, who farm.Identity, f WatchFilter, af
 		if len(feed) > 0 {
 			continue
 		}
-		if err := s.wait(ctx, everything, upTo); err != nil {
+		if err := s.hub.Wait(ctx, hub.Everything, upTo); err != nil {
 			return nil, upTo, err
 		}
 	}
@@ -100,38 +102,34 @@ func (c *call) watched(ch store.Change) (w Watched, ok bool, err error) {
 		}
 		err = c.watchedVM(ch, &w)
 		return w, w.VM != nil || w.Deleted &&
-			c.allowed(policy.ReadVM, policy.Target{Project: ch.Project, Owner: c.who.User}), err
+			c.Allowed(policy.ReadVM, policy.Target{Project: ch.Project, Owner: c.Who.User}), err
 	case store.KindHost:
 		if !c.maySee(policy.ReadHost, "") {
 			return w, false, nil
 		}
 		err = c.watchedHost(ch, &w)
-		return w, w.Host != nil || w.Deleted && c.allowed(policy.ReadHost, policy.Target{}), err
+		return w, w.Host != nil || w.Deleted && c.Allowed(policy.ReadHost, policy.Target{}), err
 	case store.KindCell:
-		if !c.allowed(policy.ReadCatalogue, policy.Target{}) {
+		if !c.Allowed(policy.ReadCatalogue, policy.Target{}) {
 			return w, false, nil
 		}
 		err = c.watchedCell(ch, &w)
 		return w, err == nil, err
 	case store.KindShape, store.KindNetwork:
-		return w, c.allowed(policy.ReadCatalogue, policy.Target{}), nil
+		return w, c.Allowed(policy.ReadCatalogue, policy.Target{}), nil
 	case store.KindProject, store.KindGroup:
-		return w, c.allowed(policy.ReadProject, policy.Target{Project: projectOf(ch)}), nil
+		return w, c.Allowed(policy.ReadProject, policy.Target{Project: projectOf(ch)}), nil
 	}
 	return w, false, nil
 }
 
-func (c *call) allowed(a policy.Action, t policy.Target) bool {
-	return policy.Allow(c.who, c.grants, a, t).Allowed
-}
-
 func (c *call) watchedVM(ch store.Change, w *Watched) error {
 	vm, err := c.Tx.VM(ch.ID)
-	if missing(err) {
+	if action.Missing(err) {
 		w.Deleted = true
 		return nil
 	}
-	if err != nil || !c.sees(vm) {
+	if err != nil || !c.Sees(vm) {
 		return err
 	}
 	view, err := c.show(vm)
@@ -141,11 +139,11 @@ func (c *call) watchedVM(ch store.Change, w *Watched) error {
 
 func (c *call) watchedHost(ch store.Change, w *Watched) error {
 	h, err := c.Tx.Host(ch.ID)
-	if missing(err) {
+	if action.Missing(err) {
 		w.Deleted = true
 		return nil
 	}
-	if err != nil || !c.allowed(policy.ReadHost, hostTarget(h)) {
+	if err != nil || !c.Allowed(policy.ReadHost, action.HostTarget(h)) {
 		return err
 	}
 	view, err := c.showOne(h)
@@ -155,7 +153,7 @@ func (c *call) watchedHost(ch store.Change, w *Watched) error {
 
 func (c *call) watchedCell(ch store.Change, w *Watched) error {
 	cell, err := c.Tx.Cell(ch.ID)
-	if missing(err) {
+	if action.Missing(err) {
 		w.Deleted = true
 		return nil
 	}

@@ -88,10 +88,10 @@ func (l *lab) readFirst(who farm.Identity, feed []store.Change) (all []Watched) 
 			case store.KindVM:
 				err = c.watchedVM(ch, &w)
 				ok = w.VM != nil || w.Deleted &&
-					c.allowed(policy.ReadVM, policy.Target{Project: ch.Project, Owner: c.who.User})
+					c.Allowed(policy.ReadVM, policy.Target{Project: ch.Project, Owner: c.Who.User})
 			case store.KindHost:
 				err = c.watchedHost(ch, &w)
-				ok = w.Host != nil || w.Deleted && c.allowed(policy.ReadHost, policy.Target{})
+				ok = w.Host != nil || w.Deleted && c.Allowed(policy.ReadHost, policy.Target{})
 			default:
 				w, ok, err = c.watched(ch)
 			}

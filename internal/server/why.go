@@ -6,6 +6,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/placement"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
 )
 
 // WhyOf explains host by host where a VM could be, and what would admit it where it has no place. Of one that has a
@@ -38,11 +39,11 @@ func (s *Server) Why(ctx context.Context, who farm.Identity, r CreateVM) (placem
 	}
 	vm := farm.VM{Project: r.Project, Image: r.Image, Cell: r.Cell, Network: r.Network, Group: r.Group, Needs: r.Needs}
 	err := s.look(ctx, who, policy.CreateVM, func(c *call) error {
-		if err := c.may(policy.Target{Project: r.Project, Owner: c.caller(),
+		if err := c.May(policy.Target{Project: r.Project, Owner: c.Caller(),
 			Name: r.Project + "/" + r.Name}); err != nil {
 			return err
 		}
-		p, err := c.project(r.Project)
+		p, err := c.FindProject(r.Project)
 		if err != nil {
 			return err
 		}
@@ -59,7 +60,7 @@ func (s *Server) Why(ctx context.Context, who farm.Identity, r CreateVM) (placem
 func (s *Server) explain(ctx context.Context, who farm.Identity, vm farm.VM) (placement.Explanation, error) {
 	e, err := s.mirror.Explain(ctx, vm)
 	if err == nil {
-		e, err = s.explainBatch(ctx, vm, e)
+		e, err = s.brokers.Explain(ctx, vm, e)
 	}
 	if err != nil {
 		return e, err
@@ -67,9 +68,9 @@ func (s *Server) explain(ctx context.Context, who farm.Identity, vm farm.VM) (pl
 	return e, s.look(ctx, who, policy.ReadVM, func(c *call) error {
 		for i, change := range e.Changes {
 			other, err := c.Tx.VM(change.VM)
-			if err == nil && c.sees(other) {
-				e.Changes[i].Text += ": " + label(other)
-			} else if err != nil && !missing(err) {
+			if err == nil && c.Sees(other) {
+				e.Changes[i].Text += ": " + action.Label(other)
+			} else if err != nil && !action.Missing(err) {
 				return err
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/grange-project/grange/internal/authn"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/server"
+	"github.com/grange-project/grange/internal/server/hostlink"
 	"github.com/grange-project/grange/internal/sim"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/uplink"
@@ -68,9 +69,10 @@ func (s *site) start() {
 	s.url = "https://" + s.address
 	log := slog.New(slog.NewTextHandler(s.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	s.Server = server.New(server.Options{Store: s.store, Log: log, URL: s.url, Now: s.now, CAKeyFile: s.keys})
-	trust := apiserver.TLS(s.ListenerCertificates([]string{"127.0.0.1"}).Get)
-	door := apiserver.New(apiserver.Options{Server: s.Server, Authn: authn.New(authn.Options{Directory: s.Server}),
-		Log: log, Version: "test"})
+	trust := apiserver.TLS(s.Links.ListenerCertificates([]string{"127.0.0.1"}).Get)
+	door := apiserver.New(apiserver.Options{Server: s.Server,
+		Authn: authn.New(authn.Options{Directory: s.Server.Directory()}),
+		Log:   log, Version: "test"})
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	all.Go(func() { door.Serve(ctx, tls.NewListener(l, trust)) })
@@ -87,10 +89,10 @@ func (s *site) update(do func(*store.Tx) error) {
 	}
 }
 
-func (s *site) token(o server.JoinOrder) string {
+func (s *site) token(o hostlink.JoinOrder) string {
 	s.t.Helper()
 	o.Cell = "east"
-	_, text, err := s.CreateJoinToken(context.Background(), root, o)
+	_, text, err := s.Links.CreateJoinToken(context.Background(), root, o)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -134,7 +136,8 @@ func (s *site) join(name string) *host {
 	s.t.Helper()
 	h := &host{Host: newHost(), dir: s.dir()}
 	id, err := uplink.Join(s.t.Context(),
-		uplink.JoinOptions{Dir: h.dir, Server: s.url, Token: s.token(server.JoinOrder{}), Name: name, MachineID: name})
+		uplink.JoinOptions{Dir: h.dir, Server: s.url, Token: s.token(hostlink.JoinOrder{}), Name: name,
+			MachineID: name})
 	if err != nil {
 		s.t.Fatal(err)
 	}

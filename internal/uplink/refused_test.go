@@ -19,7 +19,7 @@ import (
 	"github.com/grange-project/grange/internal/apiserver"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
-	"github.com/grange-project/grange/internal/server"
+	"github.com/grange-project/grange/internal/server/hostlink"
 	"github.com/grange-project/grange/internal/sim"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/uplink"
@@ -37,7 +37,7 @@ func TestJoinRefused(t *testing.T) {
 	s := newSite(t)
 	host := s.join("wn-1")
 	s.eventually("it reports", func() bool { return s.row(host.id.Host).Facts.Instance != "" })
-	spent := s.token(server.JoinOrder{})
+	spent := s.token(hostlink.JoinOrder{})
 	joined := s.dir()
 	if _, err := uplink.Join(t.Context(),
 		uplink.JoinOptions{Dir: joined, Server: s.url, Token: spent, Name: "wn-2"}); err != nil {
@@ -47,7 +47,7 @@ func TestJoinRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := s.Authorities(t.Context())
+	own, err := s.Links.Authorities(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestJoinRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed.Close()
-	good := func() string { return s.token(server.JoinOrder{}) }
+	good := func() string { return s.token(hostlink.JoinOrder{}) }
 	for _, tt := range []struct {
 		name string
 		o    uplink.JoinOptions
@@ -74,27 +74,29 @@ func TestJoinRefused(t *testing.T) {
 			uplink.CodeServerCA},
 		{"a token that was never made",
 			uplink.JoinOptions{Name: "wn-9", Token: pki.NewJoinToken(own.Present.Certificate).String()},
-			server.CodeJoinRefused},
+			hostlink.CodeJoinRefused},
 		{"a token that has ended", uplink.JoinOptions{Name: "wn-9",
-			Token: s.token(server.JoinOrder{Valid: time.Nanosecond})}, server.CodeJoinRefused},
-		{"a token that was used", uplink.JoinOptions{Name: "wn-9", Token: spent}, server.CodeJoinRefused},
-		{"a token for another host", uplink.JoinOptions{Name: "wn-9", Token: s.token(server.JoinOrder{Name: "wn-8"})},
-			server.CodeJoinRefused},
-		{"no name", uplink.JoinOptions{Name: "WN 9", Token: good()}, server.CodeJoinOrder},
+			Token: s.token(hostlink.JoinOrder{Valid: time.Nanosecond})}, hostlink.CodeJoinRefused},
+		{"a token that was used", uplink.JoinOptions{Name: "wn-9", Token: spent}, hostlink.CodeJoinRefused},
+		{"a token for another host", uplink.JoinOptions{Name: "wn-9", Token: s.token(hostlink.JoinOrder{Name: "wn-8"})},
+			hostlink.CodeJoinRefused},
+		{"no name", uplink.JoinOptions{Name: "WN 9", Token: good()}, hostlink.CodeJoinOrder},
 		{"joined already", uplink.JoinOptions{Dir: joined, Name: "wn-9", Token: good()}, uplink.CodeJoined},
-		{"the name is another's", uplink.JoinOptions{Name: "wn-1", Token: good()}, server.CodeHostExists},
+		{"the name is another's", uplink.JoinOptions{Name: "wn-1", Token: good()}, hostlink.CodeHostExists},
 		{"the name is another machine's",
-			uplink.JoinOptions{Name: "wn-1", Token: good(), Replace: true, MachineID: "other"}, server.CodeJoinRefused},
-		{"a clone", uplink.JoinOptions{Name: "wn-9", Token: good(), MachineID: "wn-1"}, server.CodeClonedHost},
+			uplink.JoinOptions{Name: "wn-1", Token: good(), Replace: true, MachineID: "other"},
+			hostlink.CodeJoinRefused},
+		{"a clone", uplink.JoinOptions{Name: "wn-9", Token: good(), MachineID: "wn-1"}, hostlink.CodeClonedHost},
 		{"the machine-id of a host that runs",
-			uplink.JoinOptions{Name: "wn-1", Token: good(), Replace: true, MachineID: "wn-1"}, server.CodeJoinRefused},
+			uplink.JoinOptions{Name: "wn-1", Token: good(), Replace: true, MachineID: "wn-1"},
+			hostlink.CodeJoinRefused},
 		{"in the place of a host that runs",
-			uplink.JoinOptions{Name: "wn-1", Token: s.token(server.JoinOrder{Name: "wn-1"}), Replace: true,
+			uplink.JoinOptions{Name: "wn-1", Token: s.token(hostlink.JoinOrder{Name: "wn-1"}), Replace: true,
 				MachineID: "other"}, farm.CodeHostAnswers},
 		{"in its own place", uplink.JoinOptions{Dir: host.dir, Name: "wn-1", Token: good(), Replace: true,
 			MachineID: "wn-1"}, ""},
 		{"in its own place, as that was kept",
-			uplink.JoinOptions{Dir: host.dir, Name: "wn-1", Token: s.token(server.JoinOrder{Name: "wn-1"}),
+			uplink.JoinOptions{Dir: host.dir, Name: "wn-1", Token: s.token(hostlink.JoinOrder{Name: "wn-1"}),
 				Replace: true, MachineID: "other"}, ""},
 	} {
 		if tt.o.Server == "" {
@@ -122,13 +124,13 @@ func TestClocksApart(t *testing.T) {
 		want   farm.Code
 		says   string
 	}{
-		{30 * time.Minute, server.CodeClockOff, "30m0s behind"},
-		{-30 * time.Minute, server.CodeClockOff, "30m0s ahead of"},
+		{30 * time.Minute, hostlink.CodeClockOff, "30m0s behind"},
+		{-30 * time.Minute, hostlink.CodeClockOff, "30m0s ahead of"},
 		{24 * time.Hour, uplink.CodeServerTime, "valid from"},
 	} {
 		s := newSiteAt(t, tt.server)
 		_, err := uplink.Join(t.Context(),
-			uplink.JoinOptions{Dir: s.dir(), Server: s.url, Token: s.token(server.JoinOrder{}), Name: "wn-1"})
+			uplink.JoinOptions{Dir: s.dir(), Server: s.url, Token: s.token(hostlink.JoinOrder{}), Name: "wn-1"})
 		if codeOf(err) != tt.want || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%v: %v", tt.server, err)
 		}
@@ -216,7 +218,7 @@ func TestRevoked(t *testing.T) {
 	old := *h
 	s.fence("wn-1")
 	if _, err := uplink.Join(t.Context(),
-		uplink.JoinOptions{Dir: s.dir(), Server: s.url, Token: s.token(server.JoinOrder{Name: "wn-1"}), Name: "wn-1",
+		uplink.JoinOptions{Dir: s.dir(), Server: s.url, Token: s.token(hostlink.JoinOrder{Name: "wn-1"}), Name: "wn-1",
 			Replace: true, MachineID: "other"}); err != nil {
 		t.Fatal(err)
 	}
@@ -305,7 +307,7 @@ func TestRefusedAgentIsShown(t *testing.T) {
 		0:                    {"agent-too-old", "update grange on the host"},
 		fleet.Capability + 3: {"agent-too-new", "update the server first"},
 	} {
-		if err := s.Admit(h.id.Host, capability); err == nil {
+		if err := s.Links.Admit(h.id.Host, capability); err == nil {
 			t.Errorf("capability %d is let in", capability)
 		}
 		for _, text := range want {
@@ -368,12 +370,12 @@ func TestOnlyHostsMayAsk(t *testing.T) {
 func TestServerOfAnotherAddress(t *testing.T) {
 	s := newSite(t)
 	other := httptest.NewUnstartedServer(http.NotFoundHandler())
-	shown := s.ListenerCertificates([]string{"www.example.org"})
+	shown := s.Links.ListenerCertificates([]string{"www.example.org"})
 	other.Listener = tls.NewListener(other.Listener, apiserver.TLS(shown.Get))
 	other.Start()
 	defer other.Close()
 	address := "https://" + other.Listener.Addr().String()
-	o := uplink.JoinOptions{Dir: s.dir(), Server: address, Token: s.token(server.JoinOrder{}), Name: "wn-1"}
+	o := uplink.JoinOptions{Dir: s.dir(), Server: address, Token: s.token(hostlink.JoinOrder{}), Name: "wn-1"}
 	if _, err := uplink.Join(t.Context(), o); codeOf(err) != uplink.CodeServerName {
 		t.Errorf("it joins by it: %v", err)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/grange-project/grange/internal/apiserver"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
-	"github.com/grange-project/grange/internal/server"
+	"github.com/grange-project/grange/internal/server/hostlink"
 	"github.com/grange-project/grange/internal/uplink"
 )
 
@@ -41,9 +41,9 @@ func (h *host) believes(t *testing.T) int {
 	return strings.Count(h.identity(t).CA, "BEGIN CERTIFICATE")
 }
 
-func (s *site) ca() server.CAView {
+func (s *site) ca() hostlink.CAView {
 	s.t.Helper()
-	v, err := s.CA(context.Background(), root)
+	v, err := s.Links.CA(context.Background(), root)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ type oldAgent struct {
 func (s *site) joinOld(name string) *oldAgent {
 	s.t.Helper()
 	id, err := uplink.Join(s.t.Context(),
-		uplink.JoinOptions{Dir: s.dir(), Server: s.url, Token: s.token(server.JoinOrder{}), Name: name,
+		uplink.JoinOptions{Dir: s.dir(), Server: s.url, Token: s.token(hostlink.JoinOrder{}), Name: name,
 			MachineID: name})
 	if err != nil {
 		s.t.Fatal(err)
@@ -125,8 +125,8 @@ func TestRotation(t *testing.T) {
 	}
 	s.eventually("facts", func() bool { return len(s.row(silent.id.Host).Facts.Trusts) == 1 })
 	silent.stop()
-	token := s.token(server.JoinOrder{})
-	if _, err := s.RotateCA(t.Context(), root); err != nil {
+	token := s.token(hostlink.JoinOrder{})
+	if _, err := s.Links.RotateCA(t.Context(), root); err != nil {
 		t.Fatal(err)
 	}
 	next := s.ca().Authorities[0].Fingerprint()
@@ -161,10 +161,10 @@ func TestRotation(t *testing.T) {
 	s.link(silent) // it comes back in time after all, with its old certificate, and believes the old authority alone
 	hosts = append(hosts, silent)
 	s.eventually("the old agent alone is waited for", func() bool { return s.waits() == "wn-4" })
-	if _, err := s.RetireCA(t.Context(), root, nil); !farm.IsCode(err, server.CodeCANeeded) {
+	if _, err := s.Links.RetireCA(t.Context(), root, nil); !farm.IsCode(err, hostlink.CodeCANeeded) {
 		t.Errorf("retired with an old agent: %v", err)
 	}
-	if _, err := s.RetireCA(t.Context(), root, []string{"wn-4"}); err != nil {
+	if _, err := s.Links.RetireCA(t.Context(), root, []string{"wn-4"}); err != nil {
 		t.Fatal(err)
 	}
 	s.stop() // before any host has heard of that
@@ -185,7 +185,7 @@ func TestRotation(t *testing.T) {
 	// The one that was cut off joins again.
 	again := s.dir()
 	if _, err := uplink.Join(t.Context(),
-		uplink.JoinOptions{Dir: again, Server: s.url, Token: s.token(server.JoinOrder{Name: "wn-4"}), Name: "wn-4",
+		uplink.JoinOptions{Dir: again, Server: s.url, Token: s.token(hostlink.JoinOrder{Name: "wn-4"}), Name: "wn-4",
 			MachineID: "wn-4", Replace: true}); err == nil || !farm.IsCode(err, farm.CodeHostAnswers) {
 		t.Errorf("it reported a moment ago: %v", err)
 	}
@@ -222,7 +222,8 @@ func TestAuthoritiesOfNobody(t *testing.T) {
 			<-r.Context().Done()
 		}
 	}))
-	lying.Listener = tls.NewListener(lying.Listener, apiserver.TLS(s.ListenerCertificates([]string{"127.0.0.1"}).Get))
+	lying.Listener = tls.NewListener(lying.Listener,
+		apiserver.TLS(s.Links.ListenerCertificates([]string{"127.0.0.1"}).Get))
 	lying.Start()
 	defer lying.Close()
 	before := h.identity(t)

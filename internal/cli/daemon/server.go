@@ -113,7 +113,7 @@ func (a serverCommands) runServer(ctx context.Context, c config.Server) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.Authorities(ctx); err != nil {
+	if _, err := s.Links.Authorities(ctx); err != nil {
 		return err
 	}
 	people, err := newPeople(c, log)
@@ -129,7 +129,8 @@ func (a serverCommands) runServer(ctx context.Context, c config.Server) error {
 	if err != nil {
 		return err
 	}
-	api := apiserver.New(apiserver.Options{Server: s, Authn: authn.New(authn.Options{Directory: s, People: people}),
+	api := apiserver.New(apiserver.Options{Server: s, Authn: authn.New(authn.Options{Directory: s.Directory(),
+		People: people}),
 		Log: log, Version: version.String()})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/pki"
-	"github.com/grange-project/grange/internal/server"
+	"github.com/grange-project/grange/internal/server/hostlink"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -72,7 +72,7 @@ func agedCA(t *testing.T, db, keyFile string, age time.Duration) string {
 	text, err := pki.CAs{Present: ca}.Marshal(seal)
 	if err == nil {
 		_, err = st.Update(t.Context(),
-			func(tx *store.Tx) error { return tx.PutSetting(server.AuthoritySetting, text) })
+			func(tx *store.Tx) error { return tx.PutSetting(hostlink.AuthoritySetting, text) })
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ type certificates struct {
 // listenerCertificate is what the listener shows: the site's own, or one of the fleet's authorities.
 func listenerCertificate(c config.Server, s *server.Server) (certificates, error) {
 	if c.Certificate == "" {
-		shown := s.ListenerCertificates(listenerNames(c))
+		shown := s.Links.ListenerCertificates(listenerNames(c))
 		return certificates{shown.Get, shown.Again}, nil
 	}
 	site := &siteCertificate{read: func() (tls.Certificate, error) { return tls.LoadX509KeyPair(c.Certificate, c.Key) }}

@@ -18,7 +18,7 @@ import (
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
-	"github.com/grange-project/grange/internal/server"
+	"github.com/grange-project/grange/internal/server/hostlink"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -87,7 +87,7 @@ func (a serverCommands) checkServer(ctx context.Context, c config.Server, path s
 
 // caWarning is that the fleet's authority ends soon; "": it does not, or there is none yet.
 func caWarning(ctx context.Context, database string) (string, error) {
-	text, err := store.ReadSetting(ctx, database, server.AuthoritySetting)
+	text, err := store.ReadSetting(ctx, database, hostlink.AuthoritySetting)
 	if farm.IsKind(err, farm.NotFound) {
 		return "", nil
 	}

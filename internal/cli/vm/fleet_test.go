@@ -56,7 +56,8 @@ func newFleetLab(t *testing.T) *fleetLab {
 	log := slog.New(slog.DiscardHandler)
 	s := server.New(server.Options{Store: st, CAKeyFile: filepath.Join(t.TempDir(), "ca.key"), Log: log,
 		URL: "https://server.example.org"})
-	api := apiserver.New(apiserver.Options{Server: s, Log: log, Authn: authn.New(authn.Options{Directory: s})})
+	api := apiserver.New(apiserver.Options{Server: s, Log: log,
+		Authn: authn.New(authn.Options{Directory: s.Directory()})})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 2)
 	go func() { ended <- s.Run(ctx) }()

@@ -1,0 +1,17 @@
+package action
+
+import "github.com/grange-project/grange/internal/policy"
+
+// What the audit log calls what nobody asks for: hosts do it, or the server by itself, so that no role has it.
+const (
+	EnrolHost  policy.Action = "host.enrol"
+	RenewHost  policy.Action = "host.renew"
+	SilentHost policy.Action = "host.silent" // it is not heard of
+	BackHost   policy.Action = "host.back"   // it is again
+	GoneVM     policy.Action = "vm.gone"     // its end; people ask for a deletion
+	LostVM     policy.Action = "vm.lost"
+	MovedVM    policy.Action = "vm.moved" // what came of a move
+)
+
+// Root is what tokens and the audit log call root on the server's own socket.
+const Root = "root"

@@ -1,0 +1,54 @@
+package action
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// maxOnce bounds an idempotency key, in bytes.
+const maxOnce = 256
+
+// Once does what makes things once for each idempotency key of a caller, "": each time. do returns their IDs; they come
+// back when the request is repeated under its key, and nothing is made then. The request is compared whole, as JSON,
+// without its key.
+func (c *Call) Once(key string, request any, do func() ([]string, error)) (ids []string, again bool, err error) {
+	switch {
+	case key == "":
+		ids, err = do()
+		return ids, false, err
+	case len(key) > maxOnce:
+		return nil, false, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage,
+			Message: fmt.Sprintf("an idempotency key of %d bytes; at most %d", len(key), maxOnce),
+			Hint:    "a random UUID is enough"}
+	}
+	text, err := json.Marshal(request)
+	if err != nil {
+		return nil, false, err
+	}
+	digest := sha256.Sum256(text)
+	was, answer, err := c.Answer(c.Caller(), key)
+	switch {
+	case Missing(err):
+		if ids, err = do(); err != nil {
+			return nil, false, err
+		}
+		if answer, err = json.Marshal(ids); err != nil {
+			return nil, false, err
+		}
+		return ids, false, c.PutAnswer(c.Caller(), key, digest[:], answer, c.Now)
+	case err != nil:
+		return nil, false, err
+	case !bytes.Equal(was, digest[:]):
+		return nil, false, &farm.Error{Kind: farm.Conflict, Code: farm.CodeOtherRequest,
+			Message: "this idempotency key came with another request before",
+			Hint:    "make a new key for each request, and use it again only to repeat that request"}
+	}
+	if err := json.Unmarshal(answer, &ids); err != nil {
+		return nil, false, fmt.Errorf("read a kept answer: %w", err)
+	}
+	return ids, true, nil
+}
