@@ -28,6 +28,7 @@ import (
 //	images/NAME        a symbolic link to ../blobs/sha256-HEX, replaced by rename
 //	tmp/               what is being built; swept by Open
 //	cache/             downloaded packages; may be deleted at any time
+//	partial/           downloads of images that are under way, or were broken off; swept by Open when they are old
 //	site/sha256-HEX    marks the images that the site vouches for
 //
 // Several processes may use one store at once. Methods may be called from several goroutines.
@@ -54,7 +55,7 @@ func Open(dir string) (*Store, error) {
 		return nil, storeError(dir, err)
 	}
 	s := &Store{dir: dir, root: root, using: map[string]int{}}
-	for _, d := range []string{"blobs", "images", "tmp", "cache", siteDir} {
+	for _, d := range []string{"blobs", "images", "tmp", "cache", siteDir, partialDir} {
 		// QEMU runs as another user and must get to the files whatever our umask is.
 		err := root.Mkdir(d, 0o755)
 		if err == nil {
@@ -65,7 +66,7 @@ func Open(dir string) (*Store, error) {
 			return nil, storeError(dir, err)
 		}
 	}
-	if err := s.sweep(); err != nil {
+	if err := errors.Join(s.sweep(), s.sweepPartial()); err != nil {
 		root.Close()
 		return nil, storeError(dir, err)
 	}
@@ -357,6 +358,7 @@ type draft struct {
 	root   *os.Root
 	name   string // of the directory, below the store
 	image  Image
+	files  []*os.File // to be closed at its end
 	unlock func()
 }
 
@@ -379,6 +381,9 @@ func (s *Store) newDraft() (*draft, error) {
 
 // discard removes what is left of the draft; after a commit that is nothing.
 func (d *draft) discard() {
+	for _, f := range d.files {
+		f.Close()
+	}
 	if d.root != nil {
 		d.root.Close()
 	}
@@ -444,6 +449,24 @@ func (d *draft) commit(name string) (Image, error) {
 			return Image{}, writeError(s.dir, err)
 		}
 	}
+	return s.link(name, blob)
+}
+
+// name gives an image that is there one more name, or takes a name from another image.
+func (s *Store) name(i Image, name string) (Image, error) {
+	unlock, err := s.lock()
+	if err != nil {
+		return Image{}, err
+	}
+	defer unlock()
+	if _, err := s.read(blobName(i.Digest)); err != nil { // it was removed meanwhile
+		return Image{}, storeError(s.dir, err)
+	}
+	return s.link(name, blobName(i.Digest))
+}
+
+// link has name mean a blob. It needs the store's lock.
+func (s *Store) link(name, blob string) (Image, error) {
 	link := path.Join("tmp", "link-"+rand.Text())
 	if err := s.root.Symlink(path.Join("..", "blobs", blob), link); err != nil {
 		return Image{}, writeError(s.dir, err)
