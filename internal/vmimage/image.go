@@ -55,6 +55,7 @@ type Image struct {
 	Source      string // reference of what it was fetched from; "" of others
 	SourceSum   string // checksum of the file there that was compared; "" of others
 	SignedBy    string // who signed the list that its checksum is in; "" of others
+	Mark        Mark   // what administrators have said of it
 	Site        bool   // the site vouches for its content: VMs of it may hold the site's secrets
 }
 
