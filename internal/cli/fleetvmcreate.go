@@ -172,21 +172,31 @@ func parseExpiry(text string, now time.Time) (*time.Time, error) {
 	if at, err := time.Parse(time.RFC3339, text); err == nil {
 		return &at, nil
 	}
+	d, err := parseAge(text)
+	if err != nil {
+		return nil, usage("write 12h, 30d, or 2027-01-31T18:00:00Z", "invalid time %q", text)
+	}
+	at := now.Add(d).UTC().Truncate(time.Second)
+	return &at, nil
+}
+
+// parseAge is time.ParseDuration of what is above 0, with days.
+func parseAge(text string) (time.Duration, error) {
+	bad := usage("write 12h or 30d", "invalid time %q", text)
 	var days time.Duration
 	rest := text
 	if number, after, ok := strings.Cut(text, "d"); ok {
 		var n int
 		if _, err := fmt.Sscanf(number+" ", "%d ", &n); err != nil || n < 0 || n > 36500 {
-			return nil, usage("write 12h, 30d, or 2027-01-31T18:00:00Z", "invalid time %q", text)
+			return 0, bad
 		}
 		days, rest = time.Duration(n)*24*time.Hour, after+"0s"
 	}
 	d, err := time.ParseDuration(rest)
 	if err != nil || days+d <= 0 {
-		return nil, usage("write 12h, 30d, or 2027-01-31T18:00:00Z", "invalid time %q", text)
+		return 0, bad
 	}
-	at := now.Add(days + d).UTC().Truncate(time.Second)
-	return &at, nil
+	return days + d, nil
 }
 
 // readKeys reads public keys: those that were named, or else the user's own, or else none, and one is made.

@@ -20,11 +20,12 @@ func VerifySignature(text, signature, keyring []byte, now time.Time) (signed []b
 	}
 	config := &packet.Config{Time: func() time.Time { return now }}
 	var entity *openpgp.Entity
+	of, with := bytes.NewReader(text), bytes.NewReader(signature)
 	switch block, _ := clearsign.Decode(text); {
 	case signature != nil && bytes.HasPrefix(bytes.TrimSpace(signature), []byte("-----BEGIN")):
-		entity, err = openpgp.CheckArmoredDetachedSignature(keys, bytes.NewReader(text), bytes.NewReader(signature), config)
+		entity, err = openpgp.CheckArmoredDetachedSignature(keys, of, with, config)
 	case signature != nil:
-		entity, err = openpgp.CheckDetachedSignature(keys, bytes.NewReader(text), bytes.NewReader(signature), config)
+		entity, err = openpgp.CheckDetachedSignature(keys, of, with, config)
 	case block == nil:
 		return nil, "", unverified("the list of checksums is not signed", "name its signature as well")
 	default:

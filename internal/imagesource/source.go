@@ -1,5 +1,5 @@
-// Package imagesource reads images from where they are published: a path, a web server. It downloads, continues what was
-// broken off, and compares with published checksums and signatures. What the bytes mean is not its concern: see vmimage.
+// Package imagesource reads images from where they are published: a path, a web server. It downloads, continues what
+// was broken off, and compares with published checksums and signatures. What the bytes mean is vmimage's concern.
 package imagesource
 
 import (

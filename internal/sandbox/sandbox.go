@@ -208,8 +208,8 @@ func keepFiles() error {
 	return nil
 }
 
-// readerRoot puts a file system together at root, with empty directories for what is mounted later. There is no /proc, no /dev and no socket of the host in it, and a
-// process that is chrooted makes no user namespaces.
+// readerRoot puts a file system together at root, with empty directories for what is mounted later. There is no /proc,
+// no /dev and no socket of the host in it, and a process that is chrooted makes no user namespaces.
 func readerRoot(input mount, dirs ...string) error {
 	const options = "mode=0755,size=64k,nr_inodes=64"
 	if err := unix.Mount("tmpfs", root, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {

@@ -127,8 +127,8 @@ func TestPurge(t *testing.T) {
 	}
 	old := mustImport(t, s, "moved", rawDisk(t, "old version"))
 	mustImport(t, s, "moved", rawDisk(t, "new version"))
-	unused, pinned, used := mustImport(t, s, "unused", rawDisk(t, "unused")), mustImport(t, s, "pinned", rawDisk(t, "pinned")),
-		mustImport(t, s, "used", rawDisk(t, "used"))
+	unused := mustImport(t, s, "unused", rawDisk(t, "unused"))
+	pinned, used := mustImport(t, s, "pinned", rawDisk(t, "pinned")), mustImport(t, s, "used", rawDisk(t, "used"))
 	for _, i := range []Image{unused, pinned, used} {
 		age(i, 40)
 	}
@@ -161,8 +161,9 @@ func TestPurge(t *testing.T) {
 func TestChoose(t *testing.T) {
 	now := time.Now()
 	day := func(n int) time.Time { return now.AddDate(0, 0, -n) }
-	all := []Purged{{Names: []string{"a"}, Size: 10, LastUsed: day(1)}, {Names: []string{"b"}, Size: 10, LastUsed: day(3)},
-		{Size: 5, LastUsed: day(0)}, {Names: []string{"c"}, Size: 10, LastUsed: day(2)}}
+	all := []Purged{{Names: []string{"a"}, Size: 10, LastUsed: day(1)},
+		{Names: []string{"b"}, Size: 10, LastUsed: day(3)}, {Size: 5, LastUsed: day(0)},
+		{Names: []string{"c"}, Size: 10, LastUsed: day(2)}}
 	for _, c := range []struct {
 		free, want farm.Bytes
 		gone       string

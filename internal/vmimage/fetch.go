@@ -64,22 +64,36 @@ func (s *Store) Fetch(ctx context.Context, o FetchOptions) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	began := time.Now()
-	dir, unlock, waited, err := s.partial(ctx, o)
+	f := &fetch{FetchOptions: o, store: s, source: source, sum: sum, signedBy: by, dir: partialName(o.Source)}
+	return f.run(ctx)
+}
+
+// fetch is one call of Store.Fetch.
+type fetch struct {
+	FetchOptions
+	store    *Store
+	source   imagesource.Source
+	sum      imagesource.Sum // "" if nothing was said
+	signedBy string
+	dir      string // of the download, below the store
+}
+
+func (f *fetch) run(ctx context.Context) (Image, error) {
+	s, began := f.store, time.Now()
+	unlock, waited, err := f.lock(ctx)
 	if err != nil {
 		return Image{}, err
 	}
 	defer unlock()
-	defer dir.Close()
 	if waited {
-		if i, err := s.fetchedSince(o.Source, sum, began); err == nil {
-			s.root.RemoveAll(partialName(o.Source))
-			return s.name(i, o.Name)
+		if i, err := f.broughtSince(began); err == nil {
+			s.root.RemoveAll(f.dir)
+			return s.name(i, f.Name)
 		}
 	}
-	i, err := s.download(ctx, o, source, sum, by, dir)
+	i, err := f.download(ctx)
 	if err == nil || !resumable(err) {
-		s.root.RemoveAll(partialName(o.Source))
+		s.root.RemoveAll(f.dir)
 	}
 	return i, err
 }
@@ -90,59 +104,69 @@ func resumable(err error) bool {
 	return ended(err) || errors.As(err, &known) && (known.Kind == farm.Unavailable || known.Kind == farm.NoCapacity)
 }
 
-func (s *Store) download(ctx context.Context, o FetchOptions, source imagesource.Source, sum imagesource.Sum, by string,
-	dir *os.Root) (Image, error) {
-	limit, err := s.fetchLimit(dir)
-	if err != nil {
-		return Image{}, err
-	}
-	load := imagesource.Download{Source: source, Dir: dir, Limit: int64(limit),
-		Report: func(done, total int64, note string) {
-			o.Progress(Progress{"download", farm.Bytes(done), farm.Bytes(max(total, 0)), note})
-		}}
-	f, info, err := load.Run(ctx)
-	if err != nil {
-		return Image{}, writeError(s.dir, err)
-	}
-	defer f.Close()
-	if sum != "" {
-		o.Progress(Progress{Step: "verify"})
-		if err := sum.Check(readerWithContext{ctx, f}, info.Name); err != nil {
-			return Image{}, err
-		}
-	}
-	size, err := f.Seek(0, io.SeekEnd)
+func (f *fetch) download(ctx context.Context) (Image, error) {
+	s := f.store
+	dir, err := s.root.OpenRoot(f.dir)
 	if err != nil {
 		return Image{}, storeError(s.dir, err)
 	}
-	d, err := s.newDraft()
+	defer dir.Close()
+	limit, err := f.limit(dir)
+	if err != nil {
+		return Image{}, err
+	}
+	load := imagesource.Download{Source: f.source, Dir: dir, Limit: int64(limit),
+		Report: func(done, total int64, note string) {
+			f.Progress(Progress{"download", farm.Bytes(done), farm.Bytes(max(total, 0)), note})
+		}}
+	file, info, err := load.Run(ctx)
+	if err != nil {
+		return Image{}, writeError(s.dir, err)
+	}
+	defer file.Close()
+	if f.sum != "" {
+		f.Progress(Progress{Step: "verify"})
+		if err := f.sum.Check(readerWithContext{ctx, file}, info.Name); err != nil {
+			return Image{}, err
+		}
+	}
+	return f.keep(ctx, file)
+}
+
+// keep makes an image of the downloaded file.
+func (f *fetch) keep(ctx context.Context, file *os.File) (Image, error) {
+	size, err := file.Seek(0, io.SeekEnd)
+	if err != nil {
+		return Image{}, storeError(f.store.dir, err)
+	}
+	d, err := f.store.newDraft()
 	if err != nil {
 		return Image{}, err
 	}
 	defer d.discard()
-	own := path.Join(partialName(o.Source), imagesource.DataFile)
-	err = d.importDisk(ctx, input{f, size, own}, func(done, total farm.Bytes) {
-		o.Progress(Progress{Step: "import", Done: done, Total: total})
+	own := path.Join(f.dir, imagesource.DataFile)
+	err = d.importDisk(ctx, input{file, size, own}, func(done, total farm.Bytes) {
+		f.Progress(Progress{Step: "import", Done: done, Total: total})
 	})
 	if err != nil {
 		return Image{}, err
 	}
-	d.image.Description, d.image.Source, d.image.SignedBy = "fetched from "+o.Source, o.Source, by
-	d.image.SourceSum = string(sum)
-	return d.commit(o.Name)
+	d.image.Description, d.image.Source = "fetched from "+f.Source, f.Source
+	d.image.SourceSum, d.image.SignedBy = string(f.sum), f.signedBy
+	return d.commit(f.Name)
 }
 
-// fetchLimit is how large a download may be: it leaves some room, and what came already needs none.
-func (s *Store) fetchLimit(dir *os.Root) (farm.Bytes, error) {
-	free, err := freeSpace(s.dir)
+// limit is how large a download may be: it leaves some room, and what came already needs none.
+func (f *fetch) limit(dir *os.Root) (farm.Bytes, error) {
+	free, err := freeSpace(f.store.dir)
 	if err != nil {
-		return 0, storeError(s.dir, err)
+		return 0, storeError(f.store.dir, err)
 	}
 	if info, err := dir.Stat(imagesource.DataFile); err == nil {
 		free += farm.Bytes(info.Size())
 	}
 	if free < spare {
-		return 0, writeError(s.dir, syscall.ENOSPC)
+		return 0, writeError(f.store.dir, syscall.ENOSPC)
 	}
 	return free - spare, nil
 }
@@ -192,48 +216,45 @@ func partialName(source string) string {
 	return path.Join(partialDir, fmt.Sprintf("%x", sha256.Sum256([]byte(source)))[:32])
 }
 
-// partial opens the directory of a download, and waits while somebody else is at it.
-func (s *Store) partial(ctx context.Context, o FetchOptions) (dir *os.Root, unlock func(), waited bool, err error) {
-	name := partialName(o.Source)
+// lock makes the directory of the download, and waits while somebody else is at it.
+func (f *fetch) lock(ctx context.Context) (unlock func(), waited bool, err error) {
+	s := f.store
 	for {
-		if err := s.root.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, nil, waited, writeError(s.dir, err)
+		if err := s.root.Mkdir(f.dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, waited, writeError(s.dir, err)
 		}
-		unlock, err = s.lockDir(name)
+		unlock, err = s.lockDir(f.dir)
 		if err == nil {
 			break
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, fs.ErrNotExist) {
-			return nil, nil, waited, storeError(s.dir, err)
+			return nil, waited, storeError(s.dir, err)
 		}
 		if !waited {
-			o.Progress(Progress{Step: "download", Note: "another download of " + o.Source + " is under way"})
+			f.Progress(Progress{Step: "download", Note: "another download of " + f.Source + " is under way"})
 			waited = true
 		}
 		select {
 		case <-time.After(200 * time.Millisecond):
 		case <-ctx.Done():
-			return nil, nil, waited, ctx.Err()
+			return nil, waited, ctx.Err()
 		}
 	}
 	now := time.Now()
-	s.root.Chtimes(name, now, now) // sweepPartial goes by it
-	if dir, err = s.root.OpenRoot(name); err != nil {
-		unlock()
-		return nil, nil, waited, storeError(s.dir, err)
-	}
-	return dir, unlock, waited, nil
+	s.root.Chtimes(f.dir, now, now) // sweepPartial goes by it
+	return unlock, waited, nil
 }
 
-// fetchedSince finds what somebody else brought from source meanwhile, if it was compared with sum, too.
-func (s *Store) fetchedSince(source string, sum imagesource.Sum, since time.Time) (Image, error) {
-	images, err := s.List()
+// broughtSince finds what somebody else brought from the source meanwhile, if it was compared with the sum, too.
+func (f *fetch) broughtSince(began time.Time) (Image, error) {
+	images, err := f.store.List()
 	for _, i := range images {
-		if i.Source == source && !i.Created.Before(since.Truncate(time.Second)) && (sum == "" || i.SourceSum == string(sum)) {
+		if i.Source == f.Source && !i.Created.Before(began.Truncate(time.Second)) &&
+			(f.sum == "" || i.SourceSum == string(f.sum)) {
 			return i, nil
 		}
 	}
-	return Image{}, noImage(source, err)
+	return Image{}, noImage(f.Source, err)
 }
 
 // lockDir locks a directory of the store. syscall.EWOULDBLOCK: somebody else has. fs.ErrNotExist: it was removed

@@ -20,8 +20,8 @@ const (
 		"`qemu-img convert`"
 )
 
-// knownMagic are the formats that people have, and that no VM is given as they are. Some become a disk on their way into
-// the store: see normal.go.
+// knownMagic are the formats that people have, and that no VM is given as they are. Some become a disk on their way
+// into the store: see normal.go.
 var knownMagic = []struct {
 	at         int64 // negative: from the end of the file
 	magic      string

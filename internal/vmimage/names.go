@@ -93,7 +93,7 @@ func (s *Store) replace(name string, text []byte) error {
 	next := path.Join("tmp", "file-"+path.Base(name))
 	err := s.root.RemoveAll(next) // of one that was killed
 	if err == nil {
-		err = s.writeSynced(next, text)
+		err = writeSynced(s.root, next, text)
 	}
 	if err == nil {
 		err = s.root.Rename(next, name)
@@ -104,8 +104,8 @@ func (s *Store) replace(name string, text []byte) error {
 	return nil
 }
 
-func (s *Store) writeSynced(name string, text []byte) error {
-	f, err := s.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+func writeSynced(root *os.Root, name string, text []byte) error {
+	f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
@@ -113,12 +113,8 @@ func (s *Store) writeSynced(name string, text []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// nearest are the names that somebody may have meant by name, the most likely first.
-func (s *Store) nearest(name string) []string {
-	entries, err := fs.ReadDir(s.root.FS(), "images")
-	if err != nil {
-		return nil
-	}
+// nearest are the images that somebody may have meant by name, the most likely first.
+func nearest(name string, entries []fs.DirEntry) []string {
 	far := map[string]int{}
 	var near []string
 	for _, e := range entries {
@@ -160,7 +156,8 @@ func distance(a, b string) int {
 func (s *Store) noImageNamed(ref string) error {
 	e := noImage(ref, nil)
 	var known *farm.Error
-	if near := s.nearest(ref); errors.As(e, &known) && len(near) > 0 {
+	entries, _ := fs.ReadDir(s.root.FS(), "images")
+	if near := nearest(ref, entries); errors.As(e, &known) && len(near) > 0 {
 		known.Hint = "did you mean " + strings.Join(near, " or ") + "? see `grange image list`"
 	}
 	return e

@@ -3,6 +3,7 @@ package vmimage
 import (
 	"cmp"
 	"io/fs"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -108,7 +109,7 @@ func (s *Store) candidates(inUse func(digest string) bool) ([]Purged, error) {
 		if m, err := s.mark(b.Name()); err != nil || m.Pinned {
 			continue
 		}
-		p := Purged{Names: names[b.Name()], Digest: digest, Size: s.blobSize(b.Name())}
+		p := Purged{Names: names[b.Name()], Digest: digest, Size: blobSize(s.root, b.Name())}
 		if info, err := b.Info(); err == nil {
 			p.LastUsed = info.ModTime()
 		}
@@ -135,9 +136,8 @@ func (s *Store) names() (map[string][]string, error) {
 }
 
 // blobSize is what a blob takes on the disk.
-func (s *Store) blobSize(blob string) (size farm.Bytes) {
-	dir := path.Join("blobs", blob)
-	files, _ := fs.ReadDir(s.root.FS(), dir)
+func blobSize(root *os.Root, blob string) (size farm.Bytes) {
+	files, _ := fs.ReadDir(root.FS(), path.Join("blobs", blob))
 	for _, f := range files {
 		if info, err := f.Info(); err == nil {
 			size += onDisk(info)
