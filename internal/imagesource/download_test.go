@@ -29,7 +29,7 @@ func (f *flaky) Stat(context.Context) (Info, error) {
 	if f.hide {
 		size = -1
 	}
-	return Info{"disk.raw", size, f.version}, nil
+	return Info{Name: "disk.raw", Size: size, Version: f.version}, nil
 }
 
 func (f *flaky) Open(_ context.Context, version string, offset int64) (io.ReadCloser, error) {

@@ -21,11 +21,11 @@ const (
 	CodeImageTooBig farm.Code = "image-too-big"
 )
 
-// Source is one image at the place that publishes it.
+// Source is one image at the place that publishes it. One goroutine at a time calls its methods.
 type Source interface {
 	// Stat returns what the source says of the image now.
 	Stat(ctx context.Context) (Info, error)
-	// Open reads the version that Stat returned, from offset on. ErrChanged: the source has another version by now.
+	// Open reads the version that Stat has returned, from offset on. ErrChanged: the source has another version by now.
 	Open(ctx context.Context, version string, offset int64) (io.ReadCloser, error)
 }
 
@@ -34,6 +34,7 @@ type Info struct {
 	Name    string // of the file, without its directory
 	Size    int64  // -1 where the source does not say
 	Version string // another one when the content is another; "" where the source cannot tell
+	Sum     Sum    // as the source publishes it; "" for most, whose checksums are in a list beside them
 }
 
 // ErrChanged is the error of Open, and of a read, when the source replaced the image since Stat.
@@ -46,6 +47,7 @@ type scheme struct {
 }
 
 var schemes = []scheme{
+	{streamsPrefix, newStreams},
 	{"https://", newWeb},
 	{"http://", newWeb},
 	{"file://", func(ref string) (Source, error) { return newFile(strings.TrimPrefix(ref, "file://")) }},

@@ -26,6 +26,8 @@ func newWeb(ref string) (Source, error) {
 	switch {
 	case err != nil:
 		return nil, badSource(ref, err.Error())
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, badSource(ref, "its scheme is neither https nor http")
 	case u.Host == "":
 		return nil, badSource(ref, "it names no host")
 	case u.User != nil:

@@ -124,6 +124,9 @@ func (f *fetch) download(ctx context.Context) (Image, error) {
 		return Image{}, writeError(s.dir, err)
 	}
 	defer file.Close()
+	if f.sum == "" {
+		f.sum = info.Sum
+	}
 	if f.sum != "" {
 		f.Progress(Progress{Step: "verify"})
 		if err := f.sum.Check(readerWithContext{ctx, file}, info.Name); err != nil {
