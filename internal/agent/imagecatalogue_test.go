@@ -69,7 +69,8 @@ func TestImageCatalogue(t *testing.T) {
 	if _, err := client.MarkImage(ctx, i.Digest, api.ImageMark{Pinned: &pinned}); err != nil {
 		t.Error(err)
 	}
-	if gone, err := client.PurgeImages(ctx, api.ImagePurge{}); err != nil || len(gone) != 1 || gone[0].Digest != i.Digest {
+	gone, err := client.PurgeImages(ctx, api.ImagePurge{})
+	if err != nil || len(gone) != 1 || gone[0].Digest != i.Digest {
 		t.Error(gone, err)
 	}
 	if d, err = client.Image(ctx, "stable"); err != nil || len(d.Versions) != 2 || d.Versions[0].Stored {

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// streamsPrefix is that of references to a simplestreams tree, the form in which Ubuntu and LXD's image servers publish:
+// streamsPrefix is that of references to a simplestreams tree, the form in which Ubuntu and Incus publish:
 // simplestreams+https://HOST/DIRECTORY/#PRODUCT[/FTYPE]. The latest version of the product is taken.
 const streamsPrefix = "simplestreams+"
 
@@ -64,7 +64,8 @@ func (s *streams) Stat(ctx context.Context) (Info, error) {
 		return Info{}, err
 	}
 	if info.Size >= 0 && i.Size > 0 && info.Size != i.Size {
-		return Info{}, sourceError(s.ref, false, fmt.Errorf("the index says %d bytes, the server has %d", i.Size, info.Size))
+		err = fmt.Errorf("the index says %d bytes, the server has %d", i.Size, info.Size)
+		return Info{}, sourceError(s.ref, false, err)
 	}
 	info.Sum = Sum(i.SHA256)
 	return info, nil
