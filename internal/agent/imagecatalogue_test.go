@@ -29,7 +29,7 @@ func TestImageCatalogue(t *testing.T) {
 	i, err := client.MakeImage(ctx, api.ImageRequest{Name: "added", Source: source},
 		func(step string) { steps = append(steps, step) })
 	if err != nil || i.Source != source || !slices.ContainsFunc(steps, func(s string) bool {
-		return strings.HasPrefix(s, "downloaded 100 %")
+		return strings.HasPrefix(s, "download: 100 %")
 	}) {
 		t.Fatalf("%+v, %v, steps %q", i, err, steps)
 	}

@@ -95,14 +95,12 @@ func percent(done string, progress func(string)) func(done, total farm.Bytes) {
 
 // steps reports a fetch: each step, its tenths, and why nothing comes.
 func steps(progress func(string)) func(vmimage.Progress) {
-	verbs := map[string]string{"download": "downloaded", "import": "imported"}
+	texts := map[string]string{"download": "downloading", "verify": "verifying the checksum", "import": "importing"}
 	step, tenths := "", func(n, total farm.Bytes) {}
 	return func(p vmimage.Progress) {
 		if p.Step != step {
-			step = p.Step
-			if tenths = percent(verbs[step], progress); verbs[step] == "" {
-				progress(step)
-			}
+			step, tenths = p.Step, percent(p.Step+":", progress)
+			progress(texts[step])
 		}
 		if p.Note != "" {
 			progress(p.Note)

@@ -147,6 +147,7 @@ func (f *fetch) keep(ctx context.Context, file *os.File) (Image, error) {
 		return Image{}, err
 	}
 	defer d.discard()
+	f.Progress(Progress{Step: "import"})
 	own := path.Join(f.dir, imagesource.DataFile)
 	err = d.importDisk(ctx, input{file, size, own}, func(done, total farm.Bytes) {
 		f.Progress(Progress{Step: "import", Done: done, Total: total})
