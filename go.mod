@@ -3,6 +3,7 @@ module github.com/grange-project/grange
 go 1.26.0
 
 require (
+	github.com/ProtonMail/go-crypto v1.4.1
 	github.com/danielgtaylor/huma/v2 v2.37.2
 	github.com/digitalocean/go-libvirt v0.0.0-20250512231903-57024326652b
 	github.com/google/go-cmp v0.7.0
@@ -22,6 +23,7 @@ require (
 )
 
 require (
+	github.com/cloudflare/circl v1.6.2 // indirect
 	github.com/dustin/go-humanize v1.0.1 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect

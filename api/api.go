@@ -287,24 +287,76 @@ type Applied struct {
 
 // Image is one image of a host.
 type Image struct {
-	Name    string    `json:"name"`
-	Kind    string    `json:"kind"` // kernel or disk
-	Digest  string    `json:"digest"`
-	Size    uint64    `json:"size"`
-	Created time.Time `json:"created"`
-	Note    string    `json:"note,omitempty"`
-	Site    bool      `json:"site,omitempty"` // the site vouches for it: workers may be made of it
+	Name      string    `json:"name"`
+	Kind      string    `json:"kind"` // kernel or disk
+	Digest    string    `json:"digest"`
+	Size      uint64    `json:"size"`
+	Created   time.Time `json:"created"`
+	Note      string    `json:"note,omitempty"`
+	Site      bool      `json:"site,omitempty"`      // the site vouches for it: workers may be made of it
+	Source    string    `json:"source,omitempty"`    // what it was fetched from
+	SignedBy  string    `json:"signed_by,omitempty"` // who signed its checksum
+	State     string    `json:"state,omitempty"`     // "deprecated" or "withdrawn"; "" for one that is active
+	Successor string    `json:"successor,omitempty"` // what to use in its place
+	Reason    string    `json:"reason,omitempty"`    // why it is deprecated or withdrawn
+	Pinned    bool      `json:"pinned,omitempty"`    // a purge leaves it
 }
 
-// ImageRequest builds or imports an image.
+// ImageDetails are an image, what its name has meant, and who uses it.
+type ImageDetails struct {
+	Image
+	Versions []ImageVersion `json:"versions,omitempty"` // of its name, the latest last
+	VMs      []string       `json:"vms,omitempty"`      // that run from it, or are stopped and would
+}
+
+// ImageVersion is an image that a name has meant.
+type ImageVersion struct {
+	Digest string    `json:"digest"`
+	Since  time.Time `json:"since"`
+	Stored bool      `json:"stored"` // it is still on the host
+}
+
+// ImageRequest builds, imports or fetches an image.
 type ImageRequest struct {
-	Name string `json:"name"`
-	Path string `json:"path,omitempty"` // file or directory on the host; empty builds the micro image
+	Name   string `json:"name"`
+	Path   string `json:"path,omitempty"`   // file or directory on the host
+	Source string `json:"source,omitempty"` // URL or path to fetch it from; without both the micro image is built
+	// Sum is the SHA-256 or SHA-512 of the file at the source. Sums is the source of a list of such, and Signature
+	// that of the list's OpenPGP signature; Keyring has the keys that may sign. With a keyring and no signature the
+	// list is clear-signed.
+	Sum       string `json:"sum,omitempty"`
+	Sums      string `json:"sums,omitempty"`
+	Signature string `json:"signature,omitempty"`
+	Keyring   []byte `json:"keyring,omitempty"`
 	// Packages are further Debian packages of a built image.
 	Packages []string `json:"packages,omitempty"`
 	// Site says that the site vouches for the image: its VMs may hold the site's secrets, as the key of its batch
 	// system.
 	Site bool `json:"site,omitempty"`
+}
+
+// ImageMark changes what administrators say of an image. What is nil stays.
+type ImageMark struct {
+	State     *string `json:"state,omitempty"` // "active", "deprecated" or "withdrawn"
+	Successor *string `json:"successor,omitempty"`
+	Reason    *string `json:"reason,omitempty"`
+	Pinned    *bool   `json:"pinned,omitempty"`
+}
+
+// ImagePurge removes images that nobody needs: those that lost their name, and named ones as it says.
+type ImagePurge struct {
+	UnusedSeconds int64  `json:"unused_seconds,omitempty"` // named ones, too, that no VM was started from for so long
+	Free          uint64 `json:"free,omitempty"`           // and those longest unused, until so many bytes are free
+	DryRun        bool   `json:"dry_run,omitempty"`        // removes nothing
+}
+
+// ImagePurged is an image that a purge removed, or would.
+type ImagePurged struct {
+	Names    []string  `json:"names,omitempty"`
+	Digest   string    `json:"digest"`
+	Size     uint64    `json:"size"` // on the disk
+	LastUsed time.Time `json:"last_used"`
+	Reason   string    `json:"reason"`
 }
 
 // ImageEvent is one line of the answer to an ImageRequest.

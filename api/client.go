@@ -233,7 +233,32 @@ func (c *Client) Images(ctx context.Context) ([]Image, error) {
 	return call[[]Image](ctx, c, "GET", "/v1/images", nil)
 }
 
-// MakeImage builds or imports an image; progress is told what is being done.
+// Image returns one image, by name or digest.
+func (c *Client) Image(ctx context.Context, ref string) (ImageDetails, error) {
+	return call[ImageDetails](ctx, c, "GET", "/v1/images/"+url.PathEscape(ref), nil)
+}
+
+// MarkImage changes the state of an image, or pins it. The answer says which VMs use it.
+func (c *Client) MarkImage(ctx context.Context, ref string, m ImageMark) (ImageDetails, error) {
+	return call[ImageDetails](ctx, c, "POST", "/v1/images/"+url.PathEscape(ref)+"/mark", m)
+}
+
+// TagImage gives an image one more name, or the name of another.
+func (c *Client) TagImage(ctx context.Context, ref, name string) (ImageDetails, error) {
+	return call[ImageDetails](ctx, c, "POST", "/v1/images/"+url.PathEscape(ref)+"/tag", Image{Name: name})
+}
+
+// VerifyImage reads an image again and compares it with its digest.
+func (c *Client) VerifyImage(ctx context.Context, ref string) (ImageDetails, error) {
+	return call[ImageDetails](ctx, c, "POST", "/v1/images/"+url.PathEscape(ref)+"/verify", nil)
+}
+
+// PurgeImages removes images that nobody needs.
+func (c *Client) PurgeImages(ctx context.Context, p ImagePurge) ([]ImagePurged, error) {
+	return call[[]ImagePurged](ctx, c, "POST", "/v1/images-purge", p)
+}
+
+// MakeImage builds, imports or fetches an image; progress is told what is being done.
 func (c *Client) MakeImage(ctx context.Context, r ImageRequest, progress func(string)) (Image, error) {
 	response, err := c.do(ctx, "POST", "/v1/images", r)
 	if err != nil {

@@ -265,6 +265,9 @@ func (v *vm) start() error {
 		return err
 	}
 	defer release() // the running VM's record keeps the image from here on
+	if w := image.Warning(); w != "" {
+		v.publish(api.JobEvent{Event: api.EventWarning, Message: w})
+	}
 	now := v.phase("image", began)
 	plan, err := v.grant(image)
 	if err != nil {

@@ -35,6 +35,7 @@ const (
 	root      = "/tmp" // where the file system of a reader is put together, in a mount namespace of its own
 	inputFile = "/input"
 	outputDir = "/tmp"
+	workDir   = "/work" // of a converter
 )
 
 // InputPath returns the path under which the program of StartReader sees its input.
@@ -62,6 +63,30 @@ func StartReader(cmd *exec.Cmd, input *os.File) (release func(), err error) {
 		attr.Chroot = root
 		attr.Cloneflags = unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 		cmd.Dir = "/"
+		return nil
+	})
+}
+
+// StartConverter is StartReader of a program that writes: dir, which becomes its own, is the directory it runs in, and
+// all that it can write to. No file there may have more than most bytes. What it leaves in dir is as untrusted as what
+// it read. When err is nil, release must be called once cmd.Wait has returned.
+func StartConverter(cmd *exec.Cmd, dir *os.File, most int64) (release func(), err error) {
+	cmd.Dir = dir.Name()
+	limits := []string{"--as=4294967296", "--core=0", "--fsize=" + strconv.FormatInt(most, 10), "--nofile=256",
+		"--nproc=128"}
+	return start(cmd, limits, dir, func(attr *syscall.SysProcAttr, m mount) error {
+		if err := dir.Chown(UID(), UID()); err != nil {
+			return err
+		}
+		if err := readerRoot(noMount, workDir); err != nil {
+			return err
+		}
+		if err := m.at(root+workDir, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC); err != nil {
+			return err
+		}
+		attr.Chroot = root
+		attr.Cloneflags = unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+		cmd.Dir = workDir
 		return nil
 	})
 }
@@ -183,9 +208,9 @@ func keepFiles() error {
 	return nil
 }
 
-// readerRoot puts a file system together at root. There is no /proc, no /dev and no socket of the host in it, and a
-// process that is chrooted makes no user namespaces.
-func readerRoot(input mount) error {
+// readerRoot puts a file system together at root, with empty directories for what is mounted later. There is no /proc,
+// no /dev and no socket of the host in it, and a process that is chrooted makes no user namespaces.
+func readerRoot(input mount, dirs ...string) error {
 	const options = "mode=0755,size=64k,nr_inodes=64"
 	if err := unix.Mount("tmpfs", root, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		return fmt.Errorf("mount tmpfs: %w", err)
@@ -212,6 +237,11 @@ func readerRoot(input mount) error {
 			return err
 		}
 		if err := input.at(root+inputFile, readOnly|unix.MS_NOEXEC); err != nil {
+			return err
+		}
+	}
+	for _, dir := range dirs {
+		if err := os.Mkdir(root+dir, 0o755); err != nil {
 			return err
 		}
 	}

@@ -195,6 +195,38 @@ func TestClosedInput(t *testing.T) {
 	}
 }
 
+// TestConverter: a program that writes what it made of a stranger's file has one directory, of a bounded size.
+func TestConverter(t *testing.T) {
+	needRoot(t)
+	path := filepath.Join(t.TempDir(), "out") // below a directory that is closed to others
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(path, "input"), []byte("the content\n"), 0o444); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	script := fmt.Sprintf(`
+cat input
+(exec 3<>/dev/tcp/127.0.0.1/%d) && echo network
+for f in /etc/passwd /proc/self/status /dev/null; do [ -e $f ] && echo sees $f; done
+for f in output /new /tmp/new /usr/new; do (: >>$f) && echo writes $f; done
+head -c 2000 /bin/bash >big
+cp /bin/true run; chmod +x run; ./run && echo executes; true`, listen(t))
+	r := begin(t, script, func(cmd *exec.Cmd) (func(), error) { return StartConverter(cmd, dir, 1000) })
+	r.wantPowerless(t)
+	if got, want := r.end(t), "the content\nwrites output\n"; got != want {
+		t.Errorf("it printed %q, want %q", got, want)
+	}
+	if info, err := os.Stat(filepath.Join(path, "big")); err != nil || info.Size() != 1000 {
+		t.Errorf("%v, %v: wanted 1000 bytes", info, err)
+	}
+}
+
 // TestFetcher: a program that downloads has its directory, the network, and what any account may read.
 func TestFetcher(t *testing.T) {
 	needRoot(t)

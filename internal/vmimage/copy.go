@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"syscall"
 
@@ -136,6 +137,14 @@ func sameDevice(f *os.File, s *syscall.Stat_t) bool {
 	}
 	own, ok := info.Sys().(*syscall.Stat_t)
 	return !ok || own.Dev == s.Dev
+}
+
+// onDisk is what a file takes of its file system.
+func onDisk(info fs.FileInfo) farm.Bytes {
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return farm.Bytes(s.Blocks) * 512
+	}
+	return farm.Bytes(info.Size())
 }
 
 func freeSpace(dir string) (farm.Bytes, error) {

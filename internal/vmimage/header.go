@@ -20,7 +20,8 @@ const (
 		"`qemu-img convert`"
 )
 
-// knownMagic are the formats that people have, and that grange does not take.
+// knownMagic are the formats that people have, and that no VM is given as they are. Some become a disk on their way
+// into the store: see normal.go.
 var knownMagic = []struct {
 	at         int64 // negative: from the end of the file
 	magic      string
@@ -40,9 +41,9 @@ var knownMagic = []struct {
 	{0, "Bochs Virtual HD Image", "a Bochs disk", fmt.Sprintf(convertHint, "bochs")},
 	{0, "LUKS\xba\xbe", "an encrypted disk (LUKS)", "decrypt it first"},
 	{0x8001, "CD001", "a CD image (ISO 9660)", "install from it once and import the disk that was installed"},
-	{0, "\x1f\x8b", "compressed with gzip", "decompress it first: `gunzip FILE`"},
-	{0, "\xfd7zXZ\x00", "compressed with xz", "decompress it first: `unxz FILE`"},
-	{0, "\x28\xb5\x2f\xfd", "compressed with zstd", "decompress it first: `unzstd FILE`"},
+	{0, "\x1f\x8b", "compressed with gzip", twice},
+	{0, "\xfd7zXZ\x00", "compressed with xz", twice},
+	{0, "\x28\xb5\x2f\xfd", "compressed with zstd", twice},
 	{0, "\x04\x22\x4d\x18", "compressed with lz4", "decompress it first: `unlz4 FILE`"},
 	{0, "BZh", "compressed with bzip2", "decompress it first: `bunzip2 FILE`"},
 	{0, "7z\xbc\xaf\x27\x1c", "a 7-Zip archive", "unpack it first"},

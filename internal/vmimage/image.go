@@ -52,6 +52,10 @@ type Image struct {
 	Description string
 	Files       []File
 	Dir         string // absolute
+	Source      string // reference of what it was fetched from; "" of others
+	SourceSum   string // checksum of the file there that was compared; "" of others
+	SignedBy    string // who signed the list that its checksum is in; "" of others
+	Mark        Mark   // what administrators have said of it
 	Site        bool   // the site vouches for its content: VMs of it may hold the site's secrets
 }
 
@@ -91,6 +95,9 @@ type record struct {
 	Created     time.Time    `json:"created"`
 	Cmdline     string       `json:"cmdline,omitempty"`
 	Description string       `json:"description,omitempty"`
+	Source      string       `json:"source,omitempty"`
+	SourceSum   string       `json:"source_sum,omitempty"`
+	SignedBy    string       `json:"signed_by,omitempty"`
 	Files       []fileRecord `json:"files"`
 }
 
@@ -101,7 +108,8 @@ type fileRecord struct {
 }
 
 func (i Image) marshal() ([]byte, error) {
-	r := record{i.Kind, i.Digest, i.Format, i.VirtualSize, i.Created.UTC(), i.Cmdline, i.Description, nil}
+	r := record{i.Kind, i.Digest, i.Format, i.VirtualSize, i.Created.UTC(), i.Cmdline, i.Description,
+		i.Source, i.SourceSum, i.SignedBy, nil}
 	for _, f := range i.Files {
 		r.Files = append(r.Files, fileRecord(f))
 	}
@@ -116,7 +124,8 @@ func unmarshal(text []byte) (Image, error) {
 		return Image{}, err
 	}
 	i := Image{Kind: r.Kind, Digest: r.Digest, Format: r.Format, VirtualSize: r.VirtualSize, Created: r.Created,
-		Cmdline: r.Cmdline, Description: r.Description}
+		Cmdline: r.Cmdline, Description: r.Description, Source: r.Source, SourceSum: r.SourceSum,
+		SignedBy: r.SignedBy}
 	for _, f := range r.Files {
 		if !validName.MatchString(f.Name) {
 			return Image{}, fmt.Errorf("file name %q", f.Name)

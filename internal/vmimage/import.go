@@ -21,7 +21,8 @@ import (
 const maxCmdline = 2047
 
 // Import copies an image into the store and names it. path is a disk (qcow2 or raw), or a directory with a kernel
-// (vmlinux or vmlinuz), its initrd, and if wanted a file cmdline. What the file says of itself is checked before
+// (vmlinux or vmlinuz), its initrd, and if wanted a file cmdline. A disk may be packed by gzip, xz or zstd, and be one
+// of other hypervisors, see normal.go. What the file says of itself is checked before
 // anything else sees it; a disk that refers to other files is refused. progress is told bytes and may be nil. The
 // caller must be allowed to read path: Import runs with the process's own rights. Errors: farm.CodeBadImage,
 // CodeBadImageName, farm.CodeDiskFull, farm.CodeImageStore.
@@ -51,7 +52,7 @@ func (s *Store) Import(ctx context.Context, name, path string, progress func(don
 	case info.IsDir():
 		err = d.importKernel(ctx, path, progress)
 	case info.Mode().IsRegular():
-		err = d.importDisk(ctx, f, info.Size(), progress)
+		err = d.importDisk(ctx, input{File: f, size: info.Size()}, progress)
 	default:
 		err = badImage(path+" is neither a file nor a directory",
 			"give a disk image, or a directory with a kernel and its initrd", nil)
@@ -63,14 +64,17 @@ func (s *Store) Import(ctx context.Context, name, path string, progress func(don
 	return d.commit(name)
 }
 
-func (d *draft) importDisk(ctx context.Context, f *os.File, size int64, progress func(done, total farm.Bytes)) error {
-	h, err := readHeader(f, size)
+func (d *draft) importDisk(ctx context.Context, in input, progress func(done, total farm.Bytes)) error {
+	in, err := d.normal(ctx, in, progress)
+	if err != nil {
+		return err
+	}
+	h, err := readHeader(in, in.size)
 	if err != nil {
 		return err
 	}
 	name := "disk." + h.format
-	if err := d.copyFile(ctx, name, f, size,
-		func(done int64) { progress(farm.Bytes(done), farm.Bytes(size)) }); err != nil {
+	if err := d.take(ctx, name, in, progress); err != nil {
 		return err
 	}
 	// The copy is what VMs get, and the source may have changed since: only what the copy says counts.
@@ -79,7 +83,7 @@ func (d *draft) importDisk(ctx context.Context, f *os.File, size int64, progress
 		return storeError(d.store.dir, err)
 	}
 	defer own.Close()
-	copied, err := readHeader(own, size)
+	copied, err := readHeader(own, in.size)
 	if err != nil {
 		return err
 	}

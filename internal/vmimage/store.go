@@ -28,7 +28,10 @@ import (
 //	images/NAME        a symbolic link to ../blobs/sha256-HEX, replaced by rename
 //	tmp/               what is being built; swept by Open
 //	cache/             downloaded packages; may be deleted at any time
+//	partial/           downloads of images that are under way, or were broken off; swept by Open when they are old
 //	site/sha256-HEX    marks the images that the site vouches for
+//	marks/sha256-HEX   what administrators have said of an image: deprecated, withdrawn, pinned
+//	names/NAME         what a name has meant
 //
 // Several processes may use one store at once. Methods may be called from several goroutines.
 type Store struct {
@@ -54,7 +57,7 @@ func Open(dir string) (*Store, error) {
 		return nil, storeError(dir, err)
 	}
 	s := &Store{dir: dir, root: root, using: map[string]int{}}
-	for _, d := range []string{"blobs", "images", "tmp", "cache", siteDir} {
+	for _, d := range []string{"blobs", "images", "tmp", "cache", siteDir, partialDir, marksDir, namesDir} {
 		// QEMU runs as another user and must get to the files whatever our umask is.
 		err := root.Mkdir(d, 0o755)
 		if err == nil {
@@ -65,7 +68,7 @@ func Open(dir string) (*Store, error) {
 			return nil, storeError(dir, err)
 		}
 	}
-	if err := s.sweep(); err != nil {
+	if err := errors.Join(s.sweep(), s.sweepPartial()); err != nil {
 		root.Close()
 		return nil, storeError(dir, err)
 	}
@@ -110,7 +113,7 @@ func (s *Store) Get(ref string) (Image, error) {
 	}
 	prefix := "sha256:" + strings.TrimPrefix(ref, "sha256:")
 	if !validPrefix.MatchString(prefix) {
-		return Image{}, noImage(ref, nil)
+		return Image{}, s.noImageNamed(ref)
 	}
 	blobs, err := fs.ReadDir(s.root.FS(), "blobs")
 	if err != nil {
@@ -124,7 +127,7 @@ func (s *Store) Get(ref string) (Image, error) {
 	}
 	switch len(found) {
 	case 0:
-		return Image{}, noImage(ref, nil)
+		return Image{}, s.noImageNamed(ref)
 	case 1:
 	default:
 		return Image{}, &farm.Error{Kind: farm.Invalid, Code: CodeManyImages,
@@ -143,8 +146,23 @@ func (s *Store) Get(ref string) (Image, error) {
 	return i, nil
 }
 
-// Acquire is Get, and keeps the image in this process from being removed until release is called.
+// Acquire is Get for a VM that starts: it keeps the image in this process from being removed until release is called.
+// Error: also CodeWithdrawn.
 func (s *Store) Acquire(ref string) (i Image, release func(), err error) {
+	if i, release, err = s.hold(ref); err != nil {
+		return Image{}, nil, err
+	}
+	if err := i.refused(); err != nil {
+		release()
+		return Image{}, nil, err
+	}
+	now := time.Now()
+	s.root.Chtimes(path.Join("blobs", blobName(i.Digest)), now, now) // Purge goes by it
+	return i, release, nil
+}
+
+// hold is Get, and keeps the image from being removed.
+func (s *Store) hold(ref string) (i Image, release func(), err error) {
 	unlock, err := s.lock()
 	if err != nil {
 		return Image{}, nil, err
@@ -191,45 +209,16 @@ func (s *Store) Remove(name string, inUse func(digest string) bool) error {
 	if err := s.root.Remove(path.Join("images", name)); err != nil {
 		return storeError(s.dir, err)
 	}
-	named, err := s.named()
-	if err != nil || named[blob] || !validDigest.MatchString(digest) {
+	names, err := s.names()
+	if err != nil || len(names[blob]) > 0 || !validDigest.MatchString(digest) {
 		return err
 	}
 	return s.removeBlob(blob)
 }
 
-// Purge removes images that have lost their name and that no VM uses, and returns their digests.
-func (s *Store) Purge(inUse func(digest string) bool) ([]string, error) {
-	unlock, err := s.lock()
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	named, err := s.named()
-	if err != nil {
-		return nil, err
-	}
-	blobs, err := fs.ReadDir(s.root.FS(), "blobs")
-	if err != nil {
-		return nil, storeError(s.dir, err)
-	}
-	var gone []string
-	for _, b := range blobs {
-		digest := strings.Replace(b.Name(), "-", ":", 1)
-		if named[b.Name()] || !validDigest.MatchString(digest) || s.used(digest, inUse) {
-			continue
-		}
-		if err := s.removeBlob(b.Name()); err != nil {
-			return gone, err
-		}
-		gone = append(gone, digest)
-	}
-	return gone, nil
-}
-
 // Verify reads every file of the image again and compares with its digests. Error: farm.CodeBadImage when they differ.
 func (s *Store) Verify(ctx context.Context, ref string) error {
-	i, release, err := s.Acquire(ref)
+	i, release, err := s.hold(ref)
 	if err != nil {
 		return err
 	}
@@ -261,23 +250,6 @@ func (s *Store) used(digest string, inUse func(string) bool) bool {
 	held := s.using[digest] > 0
 	s.mu.Unlock()
 	return held || inUse != nil && inUse(digest)
-}
-
-// named is the set of blobs that have a name.
-func (s *Store) named() (map[string]bool, error) {
-	entries, err := fs.ReadDir(s.root.FS(), "images")
-	if err != nil {
-		return nil, storeError(s.dir, err)
-	}
-	named := map[string]bool{}
-	for _, e := range entries {
-		target, err := s.root.Readlink(path.Join("images", e.Name()))
-		if err != nil {
-			return nil, storeError(s.dir, err)
-		}
-		named[path.Base(target)] = true
-	}
-	return named, nil
 }
 
 // removeBlob moves the blob away first: half a blob is never seen, and Open sweeps what a crash leaves.
@@ -322,7 +294,8 @@ func (s *Store) read(blob string) (Image, error) {
 	}
 	i.Dir = filepath.Join(s.dir, "blobs", blob)
 	i.Site = s.vouched(blob)
-	return i, nil
+	i.Mark, err = s.mark(blob)
+	return i, err
 }
 
 // unlink turns "not exist" into another error: a name that leads nowhere is damage, and must not read as "no such
@@ -357,6 +330,7 @@ type draft struct {
 	root   *os.Root
 	name   string // of the directory, below the store
 	image  Image
+	files  []*os.File // to be closed at its end
 	unlock func()
 }
 
@@ -379,6 +353,9 @@ func (s *Store) newDraft() (*draft, error) {
 
 // discard removes what is left of the draft; after a commit that is nothing.
 func (d *draft) discard() {
+	for _, f := range d.files {
+		f.Close()
+	}
 	if d.root != nil {
 		d.root.Close()
 	}
@@ -444,6 +421,24 @@ func (d *draft) commit(name string) (Image, error) {
 			return Image{}, writeError(s.dir, err)
 		}
 	}
+	return s.link(name, blob)
+}
+
+// name gives an image that is there one more name, or takes a name from another image.
+func (s *Store) name(i Image, name string) (Image, error) {
+	unlock, err := s.lock()
+	if err != nil {
+		return Image{}, err
+	}
+	defer unlock()
+	if _, err := s.read(blobName(i.Digest)); err != nil { // it was removed meanwhile
+		return Image{}, storeError(s.dir, err)
+	}
+	return s.link(name, blobName(i.Digest))
+}
+
+// link has name mean a blob. It needs the store's lock.
+func (s *Store) link(name, blob string) (Image, error) {
 	link := path.Join("tmp", "link-"+rand.Text())
 	if err := s.root.Symlink(path.Join("..", "blobs", blob), link); err != nil {
 		return Image{}, writeError(s.dir, err)
@@ -454,6 +449,9 @@ func (d *draft) commit(name string) (Image, error) {
 	}
 	if err := errors.Join(syncDir(s.root, "blobs"), syncDir(s.root, "images")); err != nil {
 		return Image{}, writeError(s.dir, err)
+	}
+	if err := s.remember(name, strings.Replace(blob, "-", ":", 1)); err != nil {
+		return Image{}, err
 	}
 	return s.byName(name)
 }

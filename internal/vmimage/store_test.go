@@ -229,10 +229,11 @@ func TestSameNameAgain(t *testing.T) {
 	if _, err := os.Stat(old.Disk()); err != nil {
 		t.Error("a running VM lost its image:", err)
 	}
-	if gone, err := s.Purge(func(d string) bool { return d == old.Digest }); err != nil || len(gone) != 0 {
+	inUse := func(d string) bool { return d == old.Digest }
+	if gone, err := s.Purge(PurgeOptions{InUse: inUse}); err != nil || len(gone) != 0 {
 		t.Error(gone, err)
 	}
-	if gone, err := s.Purge(nil); err != nil || len(gone) != 1 || gone[0] != old.Digest {
+	if gone, err := s.Purge(PurgeOptions{}); err != nil || len(gone) != 1 || gone[0].Digest != old.Digest {
 		t.Error(gone, err)
 	}
 	if _, err := os.Stat(old.Dir); err == nil {
@@ -341,7 +342,7 @@ func TestManyAtOnce(t *testing.T) {
 			if _, err := s.Import(t.Context(), fmt.Sprintf("i%d", n%3), paths[n%2], nil); err != nil {
 				t.Error(err)
 			}
-			if _, err := s.Purge(nil); err != nil {
+			if _, err := s.Purge(PurgeOptions{}); err != nil {
 				t.Error(err)
 			}
 		})

@@ -65,7 +65,8 @@ func (h *Host) bringImage(ctx context.Context, debs []string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := store.Purge(func(digest string) bool { return digest == image.Digest }); err != nil {
+	inUse := func(digest string) bool { return digest == image.Digest }
+	if _, err := store.Purge(vmimage.PurgeOptions{InUse: inUse}); err != nil {
 		return err
 	}
 	files := exec.CommandContext(ctx, "tar", "-C", h.lab.path("images"), "-cf", "-", "blobs", "images")

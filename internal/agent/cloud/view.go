@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/grange-project/grange/api"
@@ -90,9 +89,15 @@ func (v *VM) Console(ctx context.Context, w io.Writer, flush func(), once bool) 
 	return err
 }
 
-// UsesImage reports whether a VM is made from an image, be it stopped: its disks read through to it.
-func (h *Host) UsesImage(digest string) bool {
-	return slices.ContainsFunc(h.All(), func(v *VM) bool { return v.recordNow().Digest == digest })
+// UsersOfImage are the VMs that are made from an image, those that are stopped, too: their disks read through to it.
+func (h *Host) UsersOfImage(digest string) []string {
+	var names []string
+	for _, v := range h.All() {
+		if r := v.recordNow(); r.Digest == digest {
+			names = append(names, r.Wanted.Name)
+		}
+	}
+	return names
 }
 
 // Network is that of the VM's machine.

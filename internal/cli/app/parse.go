@@ -27,21 +27,31 @@ func ParseExpiry(text string, now time.Time) (*time.Time, error) {
 	if at, err := time.Parse(time.RFC3339, text); err == nil {
 		return &at, nil
 	}
+	d, err := ParseAge(text)
+	if err != nil {
+		return nil, Usage("write 12h, 30d, or 2027-01-31T18:00:00Z", "invalid time %q", text)
+	}
+	at := now.Add(d).UTC().Truncate(time.Second)
+	return &at, nil
+}
+
+// ParseAge is time.ParseDuration of what is above 0, with days.
+func ParseAge(text string) (time.Duration, error) {
+	bad := Usage("write 12h or 30d", "invalid time %q", text)
 	var days time.Duration
 	rest := text
 	if number, after, ok := strings.Cut(text, "d"); ok {
 		var n int
 		if _, err := fmt.Sscanf(number+" ", "%d ", &n); err != nil || n < 0 || n > 36500 {
-			return nil, Usage("write 12h, 30d, or 2027-01-31T18:00:00Z", "invalid time %q", text)
+			return 0, bad
 		}
 		days, rest = time.Duration(n)*24*time.Hour, after+"0s"
 	}
 	d, err := time.ParseDuration(rest)
 	if err != nil || days+d <= 0 {
-		return nil, Usage("write 12h, 30d, or 2027-01-31T18:00:00Z", "invalid time %q", text)
+		return 0, bad
 	}
-	at := now.Add(days + d).UTC().Truncate(time.Second)
-	return &at, nil
+	return days + d, nil
 }
 
 // UnknownWord is the error of a flag whose value is none of the known ones.

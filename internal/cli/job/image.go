@@ -21,8 +21,10 @@ type imageCommands struct{ *app.App }
 
 func (a imageCommands) imageCommand() *cobra.Command {
 	image := &cobra.Command{Use: "image",
-		Short: "Build, import, list and remove images of virtual machines"}
-	image.AddCommand(a.imageList(), a.imageBuild(), a.imageImport(), a.imageRemove())
+		Short: "Add, build, list, tag, withdraw and remove images of virtual machines"}
+	image.AddCommand(a.imageList(), a.imageShow(), a.imageAdd(), a.imageBuild(), a.imageImport(), a.imageTag(),
+		a.imageVerify(), a.imageRemove(), a.imagePurge())
+	image.AddCommand(a.imageStates()...)
 	return image
 }
 
@@ -41,14 +43,14 @@ func (a imageCommands) imageList() *cobra.Command {
 				return a.PrintJSON(images)
 			}
 			t := output.NewColumns(a.Out)
-			fmt.Fprintln(t, "NAME\tKIND\tSIZE\tCREATED\tDIGEST\tSITE")
+			fmt.Fprintln(t, "NAME\tKIND\tSIZE\tCREATED\tDIGEST\tSITE\tSTATE")
 			for _, i := range images {
 				site := "-"
 				if i.Site {
 					site = "yes"
 				}
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.19s\t%s\n", i.Name, i.Kind, mebibytes(i.Size),
-					i.Created.Format(time.DateTime), i.Digest, site)
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.19s\t%s\t%s\n", i.Name, i.Kind, mebibytes(i.Size),
+					i.Created.Format(time.DateTime), i.Digest, site, output.Visible(imageState(i)))
 			}
 			return t.Flush()
 		}}
@@ -137,7 +139,7 @@ func (a imageCommands) makeImage(cmd *cobra.Command, r api.ImageRequest) error {
 
 func (a imageCommands) imageRemove() *cobra.Command {
 	return &cobra.Command{
-		Use: "rm IMAGE", Short: "Remove an image", Args: cobra.ExactArgs(1),
+		Use: "remove IMAGE", Aliases: []string{"rm"}, Short: "Remove an image", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			return a.CompleteImages(cmd, args, "")
 		},
