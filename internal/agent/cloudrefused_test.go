@@ -111,7 +111,7 @@ func TestImageOfStoppedVMStays(t *testing.T) {
 	w.Power = string(farm.PowerOff)
 	f.want(w)
 	f.seesState(w, farm.VMStopped)
-	if err := f.agent.images.Remove("micro", f.agent.imageInUse); !farm.IsCode(err, farm.CodeImageInUse) {
+	if err := f.agent.images.Remove("micro", newImageRoutes(f.agent).InUse); !farm.IsCode(err, farm.CodeImageInUse) {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,127 +1,138 @@
 package agent
 
 import (
-	"context"
-	"fmt"
 	"net/http"
-	"path/filepath"
 	"runtime/debug"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/catalogue"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/vmimage"
 )
 
-func imageView(i vmimage.Image) api.Image {
-	view := api.Image{Name: i.Name, Kind: string(i.Kind), Digest: i.Digest, Size: uint64(i.Size), Created: i.Created,
-		Note: i.Description, Site: i.Site, Source: i.Source, SignedBy: i.SignedBy, Successor: i.Mark.Successor,
-		Reason: i.Mark.Reason, Pinned: i.Mark.Pinned}
-	if i.Mark.State != vmimage.Active {
-		view.State = string(i.Mark.State)
-	}
-	return view
+// imageRoutes are the routes of images: of all users' to read, and of administrators' to change.
+type imageRoutes struct {
+	routes
+	*catalogue.Catalogue
 }
 
-func (a routes) getImages(w http.ResponseWriter, _ *http.Request, _ Caller) error {
-	list, err := a.images.List()
-	if err != nil {
-		return err
-	}
-	out := []api.Image{}
-	for _, i := range list {
-		out = append(out, imageView(i))
-	}
-	return answer(w, out)
+func newImageRoutes(a *Agent) imageRoutes {
+	return imageRoutes{routes{a}, &catalogue.Catalogue{Images: a.images, GuestFile: a.guestFile, Users: a.usersOfImage}}
 }
 
-// postImage builds the micro image, imports a file or directory, or fetches an image from its source. Images are for
-// every user of the host: only administrators change them.
-func (a routes) postImage(w http.ResponseWriter, r *http.Request, c Caller) error {
-	if !c.admin() {
-		return onlyAdmin("change images")
+// actions are those routes. Who uses an image is known when it is known what runs.
+func (a imageRoutes) actions() map[string]action {
+	return map[string]action{
+		"GET /v1/images":               a.list,
+		"POST /v1/images":              onlyAdmins("change images", a.post),
+		"GET /v1/images/{ref}":         a.known(a.show),
+		"POST /v1/images/{ref}/mark":   a.known(onlyAdmins("change images", a.mark)),
+		"POST /v1/images/{ref}/tag":    a.known(onlyAdmins("change images", a.tag)),
+		"POST /v1/images/{ref}/verify": a.known(onlyAdmins("verify images", a.verify)),
+		"POST /v1/images-purge":        a.known(onlyAdmins("remove images", a.purge)),
+		"DELETE /v1/images/{ref}":      a.known(onlyAdmins("remove images", a.remove)),
 	}
+}
+
+// onlyAdmins refuses all but administrators of this host to do what.
+func onlyAdmins(what string, do action) action {
+	return func(w http.ResponseWriter, r *http.Request, c Caller) error {
+		if !c.admin() {
+			return onlyAdmin(what)
+		}
+		return do(w, r, c)
+	}
+}
+
+func (a imageRoutes) list(w http.ResponseWriter, _ *http.Request, _ Caller) error {
+	return answerOr(w)(a.List())
+}
+
+// answerOr answers with a value, unless there is an error.
+func answerOr(w http.ResponseWriter) func(any, error) error {
+	return func(v any, err error) error {
+		if err != nil {
+			return err
+		}
+		return answer(w, v)
+	}
+}
+
+func (a imageRoutes) show(w http.ResponseWriter, r *http.Request, _ Caller) error {
+	return answerOr(w)(a.Show(r.PathValue("ref")))
+}
+
+func (a imageRoutes) post(w http.ResponseWriter, r *http.Request, c Caller) error {
 	var request api.ImageRequest
 	if err := a.decode(w, r, c, &request); err != nil {
 		return err
 	}
-	if err := vmimage.CheckName(request.Name); err != nil {
+	if err := catalogue.Check(request); err != nil {
 		return err
 	}
-	if request.Path != "" && !filepath.IsAbs(request.Path) {
-		return badRequest("path %q is not absolute", request.Path)
-	}
 	send := lines[api.ImageEvent](w)
-	progress := func(message string) { send(api.ImageEvent{Message: message}) }
-	image, err := a.makeImage(r.Context(), request, progress)
-	if err == nil && request.Site {
-		image, err = a.images.Vouch(request.Name)
-	}
+	image, err := a.Make(r.Context(), request, func(message string) { send(api.ImageEvent{Message: message}) })
 	debug.FreeOSMemory() // building held whole packages in memory
 	if err != nil {
 		return send(api.ImageEvent{Problem: problemOf(err)})
 	}
 	a.log.Info("image ready", "image", image.Name, "digest", image.Digest, "site", image.Site, "uid", c.UID)
-	view := imageView(image)
-	return send(api.ImageEvent{Image: &view})
+	return send(api.ImageEvent{Image: &image})
 }
 
-func (a routes) makeImage(ctx context.Context, r api.ImageRequest, progress func(string)) (vmimage.Image, error) {
-	switch {
-	case r.Path != "" && r.Source != "":
-		return vmimage.Image{}, badRequest("an image has a path or a source, not both")
-	case r.Path != "":
-		return a.images.Import(ctx, r.Name, r.Path, percent("copied", progress))
-	case r.Source != "":
-		return a.images.Fetch(ctx, vmimage.FetchOptions{Name: r.Name, Source: r.Source, Sum: r.Sum, Sums: r.Sums,
-			Signature: r.Signature, Keyring: r.Keyring, Progress: steps(progress)})
+func (a imageRoutes) mark(w http.ResponseWriter, r *http.Request, c Caller) error {
+	var request api.ImageMark
+	if err := a.decode(w, r, c, &request); err != nil {
+		return err
 	}
-	return a.images.BuildMicro(ctx, vmimage.BuildOptions{Name: r.Name, GuestBinary: a.guestFile,
-		Packages: r.Packages, Progress: progress})
+	i, err := a.Mark(r.PathValue("ref"), request)
+	if err == nil {
+		a.log.Info("image marked", "image", i.Name, "digest", i.Digest, "state", i.State, "successor", i.Successor,
+			"pinned", i.Pinned, "uid", c.UID)
+	}
+	return answerOr(w)(i, err)
 }
 
-// percent reports a copy at every tenth.
-func percent(done string, progress func(string)) func(done, total farm.Bytes) {
-	told := -1
-	return func(n, total farm.Bytes) {
-		if total == 0 {
-			return
-		}
-		if tenth := int(10 * float64(n) / float64(total)); tenth > told {
-			told = tenth
-			progress(fmt.Sprintf("%s %d %% of %s", done, 10*tenth, total))
-		}
+func (a imageRoutes) tag(w http.ResponseWriter, r *http.Request, c Caller) error {
+	var request api.Image
+	if err := a.decode(w, r, c, &request); err != nil {
+		return err
 	}
+	i, err := a.Tag(r.PathValue("ref"), request.Name)
+	if err == nil {
+		a.log.Info("image tagged", "image", i.Name, "digest", i.Digest, "uid", c.UID)
+	}
+	return answerOr(w)(i, err)
 }
 
-// steps reports a fetch: each step, its tenths, and why nothing comes.
-func steps(progress func(string)) func(vmimage.Progress) {
-	texts := map[string]string{"download": "downloading", "verify": "verifying the checksum", "import": "importing"}
-	step, tenths := "", func(n, total farm.Bytes) {}
-	return func(p vmimage.Progress) {
-		if p.Step != step {
-			step, tenths = p.Step, percent(p.Step+":", progress)
-			progress(texts[step])
-		}
-		if p.Note != "" {
-			progress(p.Note)
-		}
-		tenths(p.Done, p.Total)
+func (a imageRoutes) verify(w http.ResponseWriter, r *http.Request, c Caller) error {
+	if err := a.Images.Verify(r.Context(), r.PathValue("ref")); err != nil {
+		return err
 	}
+	return a.show(w, r, c)
 }
 
-func (a routes) deleteImage(w http.ResponseWriter, r *http.Request, c Caller) error {
-	if !c.admin() {
-		return onlyAdmin("remove images")
+func (a imageRoutes) purge(w http.ResponseWriter, r *http.Request, c Caller) error {
+	var request api.ImagePurge
+	if err := a.decode(w, r, c, &request); err != nil {
+		return err
 	}
-	name := r.PathValue("name")
-	if err := a.images.Remove(name, a.imageInUse); err != nil {
+	purged, err := a.Purge(request)
+	for _, p := range purged {
+		if !request.DryRun {
+			a.log.Info("image purged", "names", p.Names, "digest", p.Digest, "reason", p.Reason, "uid", c.UID)
+		}
+	}
+	return answerOr(w)(purged, err)
+}
+
+func (a imageRoutes) remove(w http.ResponseWriter, r *http.Request, c Caller) error {
+	name := r.PathValue("ref")
+	if err := a.Images.Remove(name, a.InUse); err != nil {
 		return err
 	}
 	a.log.Info("image removed", "image", name, "uid", c.UID)
 	return answer(w, api.Image{Name: name})
 }
-
-func (a *Agent) imageInUse(digest string) bool { return len(a.usersOfImage(digest)) > 0 }
 
 // usersOfImage are the VMs that read from an image.
 func (a *Agent) usersOfImage(digest string) []string {

@@ -26,44 +26,38 @@ type action func(w http.ResponseWriter, r *http.Request, c Caller) error
 
 func (a routes) handler() http.Handler {
 	mux := http.NewServeMux()
-	for pattern, do := range a.actions() {
-		mux.HandleFunc(pattern, a.edge(do))
+	for _, actions := range []map[string]action{a.actions(), newImageRoutes(a.Agent).actions()} {
+		for pattern, do := range actions {
+			mux.HandleFunc(pattern, a.edge(do))
+		}
 	}
 	return mux
 }
 
-// actions are all that the socket serves.
+// actions are what the socket serves, but for images: see imageRoutes.
 func (a routes) actions() map[string]action {
 	return map[string]action{
-		"POST /v1/jobs":                a.postJob,
-		"POST /v1/jobs/{id}/done":      a.postDone,
-		"POST /v1/jobs/{id}/beats":     a.postBeats,
-		"GET /v1/grant":                a.getGrant,
-		"GET /v1/vms":                  a.known(a.getVMs),
-		"GET /v1/vms/{vm}":             a.known(a.getVM),
-		"DELETE /v1/vms/{vm}":          a.known(a.deleteVM),
-		"POST /v1/vms/{vm}/suspend":    a.known(a.postSuspend),
-		"POST /v1/vms/{vm}/resume":     a.known(a.postResume),
-		"GET /v1/vms/{vm}/console":     a.known(a.getConsole),
-		"GET /v1/images":               a.getImages,
-		"POST /v1/images":              a.postImage,
-		"GET /v1/images/{ref}":         a.known(a.getImage),
-		"POST /v1/images/{ref}/mark":   a.known(a.postImageMark),
-		"POST /v1/images/{ref}/tag":    a.known(a.postImageTag),
-		"POST /v1/images/{ref}/verify": a.postImageVerify,
-		"POST /v1/images-purge":        a.known(a.postImagesPurge),
-		"DELETE /v1/images/{name}":     a.known(a.deleteImage),
-		"GET /v1/host":                 a.getHost,
-		"GET /v1/alive":                a.getAlive,
-		"POST /v1/drain":               a.known(a.postDrain),
-		"DELETE /v1/drain":             a.known(a.deleteDrain),
-		"GET /v1/claims":               a.known(a.getClaims),
-		"POST /v1/claims":              a.known(a.postClaim),
-		"DELETE /v1/claims/{key...}":   a.known(a.deleteClaim),
-		"POST /v1/workers":             a.known(a.postWorker),
-		"GET /v1/workers":              a.known(a.getWorkers),
-		"DELETE /v1/workers/{name}":    a.known(a.deleteWorker),
-		"POST /v1/workers/{name}/up":   a.known(a.postWorkerUp),
+		"POST /v1/jobs":              a.postJob,
+		"POST /v1/jobs/{id}/done":    a.postDone,
+		"POST /v1/jobs/{id}/beats":   a.postBeats,
+		"GET /v1/grant":              a.getGrant,
+		"GET /v1/vms":                a.known(a.getVMs),
+		"GET /v1/vms/{vm}":           a.known(a.getVM),
+		"DELETE /v1/vms/{vm}":        a.known(a.deleteVM),
+		"POST /v1/vms/{vm}/suspend":  a.known(a.postSuspend),
+		"POST /v1/vms/{vm}/resume":   a.known(a.postResume),
+		"GET /v1/vms/{vm}/console":   a.known(a.getConsole),
+		"GET /v1/host":               a.getHost,
+		"GET /v1/alive":              a.getAlive,
+		"POST /v1/drain":             a.known(a.postDrain),
+		"DELETE /v1/drain":           a.known(a.deleteDrain),
+		"GET /v1/claims":             a.known(a.getClaims),
+		"POST /v1/claims":            a.known(a.postClaim),
+		"DELETE /v1/claims/{key...}": a.known(a.deleteClaim),
+		"POST /v1/workers":           a.known(a.postWorker),
+		"GET /v1/workers":            a.known(a.getWorkers),
+		"DELETE /v1/workers/{name}":  a.known(a.deleteWorker),
+		"POST /v1/workers/{name}/up": a.known(a.postWorkerUp),
 	}
 }
 
