@@ -86,6 +86,7 @@ func main() {
 	times := flag.Int("times", 1, "run the cases `N` times, to find those that do not always pass; with -write the "+
 		"last time counts")
 	keep := flag.Bool("keep", false, "leave each system running until INT, to look at it")
+	flag.IntVar(&conform.Slow, "slow", 1, "limits are `N` times as long, for machines that are emulated")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

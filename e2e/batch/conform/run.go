@@ -48,6 +48,9 @@ const (
 	nobody    = 65534
 )
 
+// Slow is how many times as long the limits are: for machines that are emulated.
+var Slow = 1
+
 // Run tries all cases whose names match on a system, those that can beside each other, and tells of each as it ends.
 // What is left of a failed case is ended, so that the next one finds the system as it should be. quiet is called when
 // only those are left that want the system for themselves: they wait, mostly, and another system may be busy on the
@@ -110,6 +113,7 @@ func attempt(ctx context.Context, sys System, c Case) Outcome {
 	if limit == 0 {
 		limit = caseLimit
 	}
+	limit *= time.Duration(Slow)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	began := time.Now()
@@ -259,13 +263,13 @@ func (t *try) both(ctx context.Context, j Job) (vm, metal Result, err error) {
 
 // until waits for something that no event tells of.
 func until(ctx context.Context, what string, holds func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout*time.Duration(Slow))
 	defer cancel()
 	for !holds() {
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
-			return fmt.Errorf("waited %v in vain: %s", timeout, what)
+			return fmt.Errorf("waited %v in vain: %s", timeout*time.Duration(Slow), what)
 		}
 	}
 	return nil
