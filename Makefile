@@ -18,7 +18,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-move e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-streams chaos clean install install-grange install-grange-server packages test-packages test-metal metal metal-down test-security completion test-hwloc test-api test-nova-cases bench-numa bench-place
+.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-move e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-streams chaos clean install install-grange install-grange-server packages test-packages test-images test-metal metal metal-down test-security completion test-hwloc test-api test-nova-cases bench-numa bench-place
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -188,6 +188,10 @@ packages: build sbom ## build deb, rpm and the static tarball of the audit into 
 test-packages: packages ## install, upgrade, remove and purge the packages in Debian 12 and 13 roots, rpm in an empty one; JSON on the last line
 	@scripts/install-packages packages
 	$(ROOT) $(GO) run ./e2e/packages $(ARGS)
+
+test-images: ## add images from real web servers to a real agent: every source, hostile ones, kills at each step, many cycles; ARGS="-cycles 500"; JSON on the last line
+	@scripts/install-packages test
+	$(ROOT) $(GO) run ./e2e/images $(ARGS)
 
 test-metal: ## run the packages on whole emulated hosts with KVM, two nodes, systemd, AppArmor and a boot loader; ARGS=-quick or "-run TUNER"; JSON on the last line
 	@scripts/install-packages hosts
