@@ -76,7 +76,7 @@ func (s *Server) Enrol(ctx context.Context, shown []*x509.Certificate, r fleet.E
 			return fleet.EnrolAnswer{}, err
 		}
 	}
-	err = s.commit(ctx, func(t *store.Tx) error {
+	_, err = s.store.Update(ctx, func(t *store.Tx) error {
 		e.Tx = t
 		return e.run()
 	})
@@ -288,7 +288,7 @@ func (s *Server) Renew(ctx context.Context, who farm.Identity, r fleet.RenewRequ
 	}
 	var h farm.Host
 	var issued pki.Issued
-	err = s.commit(ctx, func(t *store.Tx) error {
+	_, err = s.store.Update(ctx, func(t *store.Tx) error {
 		if h, err = t.Host(who.Host); err != nil {
 			return err
 		}

@@ -171,7 +171,7 @@ func (s *Server) renewed(ctx context.Context, l *link) error {
 	if l.before == "" {
 		return nil
 	}
-	err := s.commit(ctx, func(tx *store.Tx) error {
+	_, err := s.store.Update(ctx, func(tx *store.Tx) error {
 		h, err := tx.Host(l.id)
 		if err != nil || h.Serial != l.serial || h.Before == "" {
 			return err

@@ -167,7 +167,8 @@ func (s *Server) takeFacts(ctx context.Context, l *link, v fleet.Facts, now time
 		return err
 	}
 	if !s.sameFacts(ctx, l.id, text) {
-		if err := s.commit(ctx, func(t *store.Tx) error { return t.SetHostFacts(l.id, facts) }); err != nil {
+		_, err := s.store.Update(ctx, func(t *store.Tx) error { return t.SetHostFacts(l.id, facts) })
+		if err != nil {
 			return err
 		}
 	}
@@ -220,13 +221,14 @@ func (s *Server) takeVMs(ctx context.Context, l *link, r fleet.Report) error {
 	if !n.any() {
 		return nil
 	}
-	return s.commit(ctx, func(t *store.Tx) error {
+	_, err = s.store.Update(ctx, func(t *store.Tx) error {
 		n, err := s.newsOf(t, l.id, seen, r)
 		if err != nil {
 			return err
 		}
 		return s.write(t, l, n)
 	})
+	return err
 }
 
 // merged is what is known after a report: a whole one says all, another one only of those that it names.

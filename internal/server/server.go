@@ -62,7 +62,6 @@ type Server struct {
 	refusals    throttle.Buckets // enrolments that leave an entry in the audit log, by join token
 	renewals    throttle.Buckets // hosts that are asked to renew their certificates
 	doubts      throttle.Buckets // of what this server knows of the fleet's authorities
-	queue       queue
 	servers     []string
 	listenerCAs []*x509.Certificate
 	caKeyFile   string
