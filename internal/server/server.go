@@ -65,7 +65,6 @@ type Server struct {
 	unmoved unmoved                       // VMs for which drains found no host
 
 	cursors cursors
-	queue   queue
 	leads   atomic.Bool
 	leasing sdnotify.Loop // lead
 
@@ -82,7 +81,7 @@ func New(o Options) *Server {
 		hub: hub.New(hostlink.KeyOf), streams: newStreams()}
 	s.Links = hostlink.New(hostlink.Options{Store: o.Store, Log: o.Log, Now: o.Now, URL: o.URL, Servers: o.Servers,
 		Silence: o.Silence, ListenerCAs: o.ListenerCAs, CAKeyFile: o.CAKeyFile, Site: o.Site, Hub: s.hub,
-		Commit: s.commit, EndVM: s.endVM})
+		EndVM: s.endVM})
 	s.actions = action.Actions{Store: o.Store, Log: o.Log, Now: o.Now}
 	s.Accounts = accounts.New(s.actions)
 	s.Farm = apply.New(s.actions, append([]string{farm.BrokerGrange}, o.Brokers...))

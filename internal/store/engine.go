@@ -18,9 +18,6 @@ type engine interface {
 	tables() string
 	// statements is the context of a transaction's statements, of the one that its caller gave.
 	statements(ctx context.Context) context.Context
-	// groups reports whether Updates are committed together. It needs no context in the statements: what ends one of a
-	// group must not end the others.
-	groups() bool
 	// snapshot is how a transaction that only reads begins.
 	snapshot() *sql.TxOptions
 	// lock makes migrations of two servers that start together come one after the other.

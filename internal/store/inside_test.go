@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 )
@@ -41,10 +42,20 @@ func nearlyFull(t *testing.T) *Store {
 // writeTogether writes updates that have come together.
 func writeTogether(t *testing.T, s *Store, all ...func(*Tx) error) (group []*update) {
 	for _, do := range all {
-		u := &update{ctx: t.Context(), done: make(chan struct{}), err: errBroken, do: do}
+		u := newUpdate(t.Context(), do)
 		group = append(group, u)
 		s.queue.join(u, false)
 	}
-	s.writeQueue()
+	writeAll(s, group)
 	return group
+}
+
+// writeAll writes what has joined the queue.
+func writeAll(s *Store, all []*update) {
+	var callers sync.WaitGroup
+	for _, u := range all {
+		callers.Go(func() { _, _ = s.queue.wait(u) })
+	}
+	s.writeQueue()
+	callers.Wait()
 }

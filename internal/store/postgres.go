@@ -114,9 +114,6 @@ func (postgresEngine) schema(text string) string {
 
 func (postgresEngine) statements(ctx context.Context) context.Context { return ctx }
 
-// groups: a statement that is broken off ends its session, and would end the others' of its group.
-func (postgresEngine) groups() bool { return false }
-
 // snapshot: every statement of the transaction sees the same commits. A transaction that writes has READ COMMITTED
 // instead, for it must see all that was written before it got the lock of the farm's row; with that lock nobody else
 // writes.

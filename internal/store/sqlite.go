@@ -166,7 +166,6 @@ func (sqliteEngine) statements(ctx context.Context) context.Context {
 	return context.WithoutCancel(ctx)
 }
 
-func (sqliteEngine) groups() bool             { return true }
 func (sqliteEngine) snapshot() *sql.TxOptions { return nil }
 func (sqliteEngine) announce(*Tx) error       { return nil }
 

@@ -124,9 +124,11 @@ func (s *Store) Close() error {
 }
 
 // Update runs one write transaction. Writers run one after the other on both engines, so that what do reads stays true
-// until the commit. do may be run again, when the database asks for that: it must have no effect but on the Tx. The
-// revision is that of all that was written; when do writes nothing, it is that of the last write of anybody. When the
-// answer to the commit is lost the error's code is CodeUnsure.
+// until the commit. What others write at the same time may be committed with it; an error or a panic of do takes nobody
+// else's writes with it. do runs in another goroutine than its caller's, and may be run again, when the database asks
+// for that: it must have no effect but on the Tx, and on variables that it sets anew each time. It does not run any
+// more when Update has returned. The revision is that of all that was written; when do writes nothing, it is that of
+// the last write of anybody. When the answer to the commit is lost the error's code is CodeUnsure.
 func (s *Store) Update(ctx context.Context, do func(*Tx) error) (revision int64, err error) {
 	return s.update(ctx, false, do)
 }
@@ -134,30 +136,6 @@ func (s *Store) Update(ctx context.Context, do func(*Tx) error) (revision int64,
 // UpdateAhead is Update for one whom many wait for: it goes before those Updates of this process that have not begun.
 func (s *Store) UpdateAhead(ctx context.Context, do func(*Tx) error) (revision int64, err error) {
 	return s.update(ctx, true, do)
-}
-
-func (s *Store) update(ctx context.Context, ahead bool, do func(*Tx) error) (revision int64, err error) {
-	if s.engine.groups() {
-		return s.together(ctx, ahead, do)
-	}
-	return s.updateAlone(ctx, do)
-}
-
-// updateAlone is Update with a commit of its own.
-func (s *Store) updateAlone(ctx context.Context, do func(*Tx) error) (revision int64, err error) {
-	pause := firstPause
-	for i := 1; ; i++ {
-		revision, err = s.updateOnce(ctx, do)
-		if err == nil || i == attempts || !s.again(err) {
-			return revision, s.explain(ctx, err)
-		}
-		select {
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case <-time.After(pause):
-			pause *= 2
-		}
-	}
 }
 
 // unsure is an error of the commit itself: whether it was done is not known.
@@ -175,64 +153,6 @@ func (s *Store) again(err error) bool {
 		return s.engine.refused(err)
 	}
 	return s.engine.refused(err) || s.engine.lost(err)
-}
-
-func (s *Store) updateOnce(ctx context.Context, do func(*Tx) error) (revision int64, err error) {
-	s.writing.prepare(ctx, s.write)
-	tx, err := s.beginWrite(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer tx.Rollback() // after a commit it does nothing
-	t := &Tx{ctx: s.engine.statements(ctx), asked: ctx, store: s, tx: tx, kept: &s.writing, shared: &shared{}}
-	defer t.ended(errBroken)
-	if err := s.run(t, do); err != nil {
-		return 0, err
-	}
-	if !t.wrote {
-		return t.written(), nil
-	}
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	if err := writeUsed([]*Tx{t}); err != nil {
-		return 0, err
-	}
-	if err := tx.Commit(); err != nil {
-		t.ended(s.explain(ctx, unsure{err}))
-		return 0, unsure{err}
-	}
-	s.committed(t)
-	return t.written(), nil
-}
-
-// run does all of a writing transaction between begin and commit.
-func (s *Store) run(t *Tx, do func(*Tx) error) error {
-	if err := t.next(); err != nil {
-		return err
-	}
-	if err := do(t); err != nil {
-		return err
-	}
-	if t.err != nil {
-		return t.err // do passed over it, and a transaction that has failed cannot be committed
-	}
-	if !t.wrote {
-		return nil
-	}
-	if err := t.writeFeed(); err != nil {
-		return err
-	}
-	return s.engine.announce(t)
-}
-
-// next takes the next revision. One write for the first of a group, and one for all others at the end, are enough.
-func (t *Tx) next() error {
-	if n := len(t.shared.written); n > 0 {
-		t.revision = t.shared.written[n-1].revision + 1
-		return nil
-	}
-	return t.row("UPDATE farm SET revision = revision + 1 WHERE id = 1 RETURNING revision").Scan(&t.revision)
 }
 
 // written is the revision that an Update returns.

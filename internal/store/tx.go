@@ -36,6 +36,7 @@ type Tx struct {
 // shared is what the Txs of one transaction of the database have in common.
 type shared struct {
 	prepared map[string]*sql.Stmt
+	first    int64 // revision of the first that writes
 	written  []*Tx // in the order of their revisions
 	epoch    int64 // of the lease, which nobody else takes meanwhile; 0: nobody has looked
 }
@@ -44,7 +45,7 @@ type shared struct {
 func (t *Tx) Revision() int64 { return t.revision }
 
 // OnEnd has f called when it is known what has become of an Update's transaction: with nil when it is committed, before
-// the next one begins on SQLite; with an error otherwise, of CodeUnsure when that is not known. f must be quick, and
+// the next one begins; with an error otherwise, of CodeUnsure when that is not known. f must be quick, and
 // begin no transaction.
 func (t *Tx) OnEnd(f func(error)) { t.onEnd = append(t.onEnd, f) }
 
@@ -59,7 +60,7 @@ func (t *Tx) ended(err error) {
 // OnlyVMsSince reports that since a revision surely nothing but VMs was changed of what this Update sees, without
 // asking the database.
 func (t *Tx) OnlyVMsSince(revision int64) bool {
-	base := t.revision - 1 - int64(len(t.shared.written))
+	base := t.shared.first - 1
 	return onlyVMs(t.changes) && !slices.ContainsFunc(t.shared.written,
 		func(o *Tx) bool { return !onlyVMs(o.changes) }) && t.store.recent.onlyVMs(revision, base)
 }

@@ -71,7 +71,7 @@ func (s *Links) Enrol(ctx context.Context, shown []*x509.Certificate, r fleet.En
 			return fleet.EnrolAnswer{}, err
 		}
 	}
-	err = s.Commit(ctx, func(t *store.Tx) error {
+	_, err = s.Store.Update(ctx, func(t *store.Tx) error {
 		e.Tx = t
 		return e.run()
 	})
@@ -284,7 +284,7 @@ func (s *Links) Renew(ctx context.Context, who farm.Identity, r fleet.RenewReque
 	}
 	var h farm.Host
 	var issued pki.Issued
-	err = s.Commit(ctx, func(t *store.Tx) error {
+	_, err = s.Store.Update(ctx, func(t *store.Tx) error {
 		if h, err = t.Host(who.Host); err != nil {
 			return err
 		}

@@ -1,7 +1,6 @@
 package hostlink
 
 import (
-	"context"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -41,11 +40,7 @@ func newLabOn(t *testing.T, url string) *lab {
 }
 
 func newLinks(st *store.Store, now func() time.Time, keys string) *Links {
-	return New(Options{Store: st, Log: slog.New(slog.DiscardHandler), Now: now, CAKeyFile: keys, Hub: hub.New(KeyOf),
-		Commit: func(ctx context.Context, do func(*store.Tx) error) error {
-			_, err := st.Update(ctx, do)
-			return err
-		}})
+	return New(Options{Store: st, Log: slog.New(slog.DiscardHandler), Now: now, CAKeyFile: keys, Hub: hub.New(KeyOf)})
 }
 
 func (l *lab) clock() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }

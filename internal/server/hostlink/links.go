@@ -4,7 +4,6 @@ package hostlink
 
 import (
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"crypto/x509"
 	"log/slog"
@@ -35,8 +34,6 @@ type Options struct {
 	Site        *pki.Site // vouches for hosts too; nil: nobody but the fleet's CA
 
 	Hub *hub.Hub // wakes hosts that wait for their wanted lists
-	// Commit writes what a host said, with what others write.
-	Commit func(ctx context.Context, do func(*store.Tx) error) error
 	// EndVM enters that nothing of a VM is left on any host.
 	EndVM func(t *store.Tx, vm farm.VM, why string) error
 }

@@ -155,7 +155,7 @@ func (s *Links) renewed(ctx context.Context, l *link) error {
 	if l.before == "" {
 		return nil
 	}
-	err := s.Commit(ctx, func(tx *store.Tx) error {
+	_, err := s.Store.Update(ctx, func(tx *store.Tx) error {
 		h, err := tx.Host(l.id)
 		if err != nil || h.Serial != l.serial || h.Before == "" {
 			return err

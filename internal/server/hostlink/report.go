@@ -171,7 +171,8 @@ func (s *Links) takeFacts(ctx context.Context, l *link, v fleet.Facts, now time.
 		return err
 	}
 	if !s.sameFacts(ctx, l.id, text) {
-		if err := s.Commit(ctx, func(t *store.Tx) error { return t.SetHostFacts(l.id, facts) }); err != nil {
+		_, err := s.Store.Update(ctx, func(t *store.Tx) error { return t.SetHostFacts(l.id, facts) })
+		if err != nil {
 			return err
 		}
 	}
@@ -224,13 +225,14 @@ func (s *Links) takeVMs(ctx context.Context, l *link, r fleet.Report) error {
 	if !n.any() {
 		return nil
 	}
-	return s.Commit(ctx, func(t *store.Tx) error {
+	_, err = s.Store.Update(ctx, func(t *store.Tx) error {
 		n, err := s.newsOf(t, l.id, seen, r)
 		if err != nil {
 			return err
 		}
 		return s.write(t, l, n)
 	})
+	return err
 }
 
 // merged is what is known after a report: a whole one says all, another one only of those that it names.

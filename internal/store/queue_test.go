@@ -46,14 +46,16 @@ func TestCommitFailsTogether(t *testing.T) {
 func TestAhead(t *testing.T) {
 	s := inside(t)
 	var order []string
+	var all []*update
 	for _, name := range []string{"a", "b", "c ahead", "d", "e ahead"} {
-		u := &update{ctx: t.Context(), done: make(chan struct{}), do: func(tx *Tx) error {
+		u := newUpdate(t.Context(), func(tx *Tx) error {
 			order = append(order, name)
 			return tx.PutCell(farm.Cell{Name: name[:1]})
-		}}
+		})
+		all = append(all, u)
 		s.queue.join(u, strings.HasSuffix(name, "ahead"))
 	}
-	s.writeQueue()
+	writeAll(s, all)
 	if want := []string{"c ahead", "e ahead", "a", "b", "d"}; !slices.Equal(order, want) {
 		t.Errorf("in the order %q, not %q", order, want)
 	}
