@@ -210,6 +210,13 @@ func slurmPowerLoss(t *testing.T, h *metallab.Host) {
 	if err := h.Boot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	defer func() {
+		if t.Failed() {
+			words, err := h.Run(context.WithoutCancel(t.Context()), "sacct -X -D -o jobid,state,start,end; sinfo -N -l; "+
+				"scontrol show jobs; systemctl --failed; journalctl -b -q --no-pager -n 200 -u 'slurm*' -u mariadb -u munge")
+			t.Log(words, err)
+		}
+	}()
 	await(t, h, "the lost job has ended as NODE_FAIL",
 		`sacct -n -X -D -P -j $(cat /root/job) -o state | grep -q 'NODE_FAIL\|FAILED\|CANCELLED'`)
 	await(t, h, "the node takes jobs", `test "$(sinfo -h -o %T)" = idle`)
