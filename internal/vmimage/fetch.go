@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/grange-project/grange/internal/container"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/imagesource"
 )
@@ -19,7 +20,7 @@ import (
 // FetchOptions say what Fetch fetches, and what it must be.
 type FetchOptions struct {
 	Name   string // of the image
-	Source string // as imagesource.Open reads it
+	Source string // as imagesource.Open reads it, or container.Parse
 
 	// Sum is the checksum of the file at the source; "" when Sums says it, or nobody.
 	Sum string
@@ -36,6 +37,17 @@ type Progress struct {
 	Step        string // what is being done: "download", "verify", "import"
 	Done, Total farm.Bytes
 	Note        string // why nothing comes at the moment
+}
+
+// String says it in a few words, which change at every tenth.
+func (p Progress) String() string {
+	switch {
+	case p.Note != "":
+		return p.Note
+	case p.Total > 0:
+		return fmt.Sprintf("%s, %d %% of %v", p.Step, 10*int(10*float64(p.Done)/float64(p.Total)), p.Total)
+	}
+	return p.Step
 }
 
 const (
@@ -56,9 +68,12 @@ func (s *Store) Fetch(ctx context.Context, o FetchOptions) (Image, error) {
 	if o.Progress == nil {
 		o.Progress = func(Progress) {}
 	}
-	source, err := imagesource.Open(o.Source)
+	source, r, err := openSource(o.Source)
 	if err != nil {
 		return Image{}, err
+	}
+	if source == nil {
+		return s.fetchContainer(ctx, o, r)
 	}
 	sum, by, err := o.sum(ctx, source)
 	if err != nil {
@@ -126,6 +141,9 @@ func (s *Store) download(ctx context.Context, o FetchOptions, source imagesource
 	})
 	if err != nil {
 		return Image{}, err
+	}
+	if container.Is(o.Source) && d.image.Kind != Root {
+		return Image{}, badImage(o.Source+" is no SIF file", "see what it is with `file`", nil)
 	}
 	d.image.Description, d.image.Source, d.image.SignedBy = "fetched from "+o.Source, o.Source, by
 	d.image.SourceSum = string(sum)
