@@ -67,6 +67,9 @@ func (v *fleetVM) build() error {
 		if image, err = v.agent.images.Get(w.Image); err != nil {
 			return noSuchImage(w.Image, err)
 		}
+		if err := image.CheckSystem("a cloud VM"); err != nil {
+			return err
+		}
 	}
 	if !r.Ran {
 		if err := v.agent.refusal(); err != nil {

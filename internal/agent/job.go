@@ -187,6 +187,9 @@ func (j *job) handOver(m *machine) error {
 	if err != nil {
 		return err
 	}
+	if err := checkCommand(len(request.Argv) == 0, j.agent.imageOf(j.vm.recordNow().Digest)); err != nil {
+		return err
+	}
 	if err := j.writeFile(m); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/container"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
@@ -25,6 +26,7 @@ type vm struct {
 	uid   uint32
 	image string // that it is made from
 	asked string // what its first job asked for; the site's policy may have said otherwise
+	bare  bool   // its first job has no command: the image's is run
 	own   bool   // the agent made it for itself, to see whether VMs start here
 
 	power *power // whether its CPUs run
@@ -37,14 +39,15 @@ type vm struct {
 	changed chan struct{}   // closed and made anew at every change
 	request *api.JobRequest // of the job that it was made for; nil when an earlier agent made it
 	record  record
-	machine *machine // nil before the first and after the last
-	defined bool     // machine can be connected to
-	up      bool     // its guest has spoken
-	failed  error    // why it did not come up
-	closed  bool     // nobody enters any more
-	jobs    []*job   // in the order of arrival
-	ports   []*job   // who has which job port
-	home    *job     // whose batch system holds QEMU in its groups
+	machine *machine      // nil before the first and after the last
+	kernel  vmimage.Image // that it starts with; start's alone
+	defined bool          // machine can be connected to
+	up      bool          // its guest has spoken
+	failed  error         // why it did not come up
+	closed  bool          // nobody enters any more
+	jobs    []*job        // in the order of arrival
+	ports   []*job        // who has which job port
+	home    *job          // whose batch system holds QEMU in its groups
 	clean   []api.Phase
 }
 
@@ -67,7 +70,7 @@ func newVM(first *job) *vm {
 	// what the record tells, so that the next agent counts as many
 	v.ports = make([]*job, portsFor(v.key, v.record.Shape.CPUs))
 	if v.request != nil {
-		v.image = first.imageName()
+		v.image, v.bare = first.imageName(), len(first.request.Argv) == 0
 	} else {
 		v.image = v.record.Image
 	}
@@ -215,7 +218,10 @@ func (v *vm) moveHome(leaver *job) {
 // run makes the VM, and ends it when its last job has left.
 func (v *vm) run() {
 	v.agent.jobs.Go(v.followBeats)
-	err := v.guarded()
+	err := fetchImage(v)
+	if err == nil {
+		err = v.guarded()
+	}
 	v.update(func() {
 		v.failed, v.up = err, err == nil
 		v.closed = v.closed || err != nil
@@ -264,12 +270,22 @@ func (v *vm) start() error {
 		return err
 	}
 	defer release() // the running VM's record keeps the image from here on
+	kernel, releaseKernel, err := v.agent.images.Kernel(image)
+	if err != nil {
+		return err
+	}
+	defer releaseKernel() // QEMU has it in memory
+	v.kernel = kernel
 	now := v.phase("image", began)
 	plan, err := v.grant(image)
 	if err != nil {
 		return err
 	}
-	v.update(func() { v.record.Image, v.record.Digest, v.record.Plan = image.Name, image.Digest, plan })
+	named := image.Name
+	if container.Is(v.image) {
+		named = v.image
+	}
+	v.update(func() { v.record.Image, v.record.Digest, v.record.Plan = named, image.Digest, plan })
 	v.phase("grant", now)
 	var away time.Time // when the first of the attempts began that a missing hypervisor ended
 	for attempt := 1; ; {

@@ -20,7 +20,7 @@ var largeTypes = map[string]int{
 	"internal/server.call": 108, "internal/store.Store": 42, "internal/store.Tx": 136,
 }
 
-var largePackages = map[string]int{"internal/agent": 12000, "internal/cli": 13000, "internal/server": 10100,
+var largePackages = map[string]int{"internal/agent": 12130, "internal/cli": 13000, "internal/server": 10100,
 	"internal/tuning": 8500}
 
 // receiver is the type of a method; "" of a function.
