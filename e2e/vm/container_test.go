@@ -118,6 +118,8 @@ echo written > /tmp/x; $b cat /tmp/x; echo bound > /data/made; $b ls /`
 	r.want(t, 0, "12345\n/work\n/opt/bin:/usr/bin:/host/bin\nimage caller\n1\next4\n1777 directory\n644 regular file\n"+
 		"1777 directory\n1\nrefused\nwritten\nbusybox\ndata\ndev\netc\nproc\nrun\nsys\ntmp\nvar\nwork\n")
 	t.Logf("a cached start: %v", phases(t, r.errors))
+	t.Logf("a cached start, without disk, network and bind: %v", phases(t, grange(t, "--json", "--image", ref).errors))
+	t.Logf("a start of micro: %v", phases(t, grange(t, "--json", "--", "true").errors))
 	if text, err := os.ReadFile(filepath.Join(dir, "made")); err != nil || string(text) != "bound\n" {
 		t.Errorf("%q, %v", text, err)
 	}

@@ -135,3 +135,25 @@ func TestContainerJob(t *testing.T) {
 		t.Error("the image is not in use")
 	}
 }
+
+// TestOldGuest: a micro image of an earlier release would run a container's job in itself, and gets none.
+func TestOldGuest(t *testing.T) {
+	f := newFarmhouse(t)
+	f.guests.old = true
+	task, err := f.ask(f.caller(""), api.JobRequest{Image: "dir:" + t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e := range task.events {
+		if e.Event == api.EventReady || e.Event == api.EventRetry {
+			t.Fatal("the job was given to a guest that does not know its image:", e)
+		}
+		if e.Event == api.EventFailed {
+			if e.Problem == nil || !strings.HasSuffix(e.Problem.Type, string(vmimage.CodeRootKernel)) {
+				t.Errorf("%+v", e.Problem)
+			}
+			return
+		}
+	}
+	t.Error("the job did not fail")
+}
