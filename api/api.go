@@ -10,8 +10,11 @@ import (
 
 // JobRequest asks an agent for a fresh VM and one command in it. The caller is whoever the socket says it is.
 type JobRequest struct {
-	ID       string  `json:"id"` // chosen by the caller: a UUID. Asking again with the same ID joins the same job
-	Image    string  `json:"image,omitempty"`
+	ID string `json:"id"` // chosen by the caller: a UUID. Asking again with the same ID joins the same job
+	// Image is its name or digest, or where a container image is: "oci://…".
+	Image string `json:"image,omitempty"`
+	// Pull looks up anew what Image refers to, which otherwise is done once.
+	Pull     bool    `json:"pull,omitempty"`
 	Shape    string  `json:"shape,omitempty"`
 	CPUs     int     `json:"cpus,omitempty"`      // vCPUs; 0: as the shape says
 	Memory   uint64  `json:"memory,omitempty"`    // bytes; 0: as the shape says
@@ -27,16 +30,18 @@ type JobRequest struct {
 	Emulator     string `json:"emulator,omitempty"` // "beside", or "isolate": a CPU of their own for QEMU's threads
 	NUMA         string `json:"numa,omitempty"`     // "auto", "none" or a number of guest cells
 	// page sizes that will do, best first, as "1G,2M,0", or "any"; goes before PageSize
-	Pages    string   `json:"pages,omitempty"`
-	Cache    string   `json:"cache,omitempty"` // cache mode of disks, in libvirt's words, or "default"
-	Argv     []string `json:"argv"`
-	Env      []string `json:"env,omitempty"`
-	Dir      string   `json:"dir"` // working directory in the VM
-	Home     string   `json:"home,omitempty"`
-	Binds    []Bind   `json:"binds,omitempty"`
-	Terminal *Size    `json:"terminal,omitempty"`
-	NoWait   bool     `json:"no_wait,omitempty"` // fail at once when there is no room
-	Keep     bool     `json:"keep,omitempty"`    // leave the VM when the job has ended
+	Pages string   `json:"pages,omitempty"`
+	Cache string   `json:"cache,omitempty"` // cache mode of disks, in libvirt's words, or "default"
+	Argv  []string `json:"argv"`            // empty: what a container image is made to run
+	Env   []string `json:"env,omitempty"`
+	Dir   string   `json:"dir"` // working directory in the VM
+	// DefaultDir says that nobody chose Dir: a container image's own working directory goes before it.
+	DefaultDir bool   `json:"default_dir,omitempty"`
+	Home       string `json:"home,omitempty"`
+	Binds      []Bind `json:"binds,omitempty"`
+	Terminal   *Size  `json:"terminal,omitempty"`
+	NoWait     bool   `json:"no_wait,omitempty"` // fail at once when there is no room
+	Keep       bool   `json:"keep,omitempty"`    // leave the VM when the job has ended
 	// Paused makes the VM and checks its pins, and lets its first instruction wait for POST /v1/vms/{vm}/resume.
 	Paused bool `json:"paused,omitempty"`
 	// Batch is the batch system whose job the caller says it runs in the place of. The agent refuses when it finds

@@ -54,6 +54,9 @@ func (v *vm) attempt(image vmimage.Image, number int) error {
 	if err := v.boot(m); err != nil {
 		return err
 	}
+	if image.Kind == vmimage.Root && !m.Control.TakesRoots() {
+		return vmimage.NoKernel("which is of an earlier release", errNoRoots)
+	}
 	v.phase("boot", began)
 	return nil
 }
@@ -80,8 +83,12 @@ func (v *vm) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Machin
 		return spec, fmt.Errorf("directory for sockets: %w", err)
 	}
 	m.Made = true
-	if image.Kind == vmimage.Kernel {
-		spec.Boot = hyper.Boot{Kernel: image.Kernel(), Initrd: image.Initrd(), Cmdline: image.Cmdline}
+	if image.Kind != vmimage.Disk {
+		k := v.kernel
+		spec.Boot = hyper.Boot{Kernel: k.Kernel(), Initrd: k.Initrd(), Cmdline: k.Cmdline}
+		if image.Kind == vmimage.Root {
+			spec.Disks = []hyper.Disk{{Serial: rootSerial, Path: image.Root(), Format: "raw", ReadOnly: true}}
+		}
 	} else if spec.Disks, err = v.systemDisks(m, image); err != nil {
 		return spec, err
 	}

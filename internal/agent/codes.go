@@ -12,6 +12,9 @@ const (
 	CodeDiskBound    farm.Code = "disk-bound" // a VM's overlay has outgrown what it may take
 )
 
+// CodeNotFetched is of a container image that is not here, and is not the caller's to fetch.
+const CodeNotFetched farm.Code = "image-not-fetched"
+
 // Codes of errors of a host on which no VM starts, and of joining a VM to its batch job.
 const ()
 

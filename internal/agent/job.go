@@ -188,6 +188,9 @@ func (j *job) handOver(m *machine.Machine) error {
 	if err != nil {
 		return err
 	}
+	if err := checkCommand(len(request.Argv) == 0, j.agent.machines.ImageOf(j.vm.recordNow().Digest)); err != nil {
+		return err
+	}
 	if err := j.writeFile(m); err != nil {
 		return err
 	}

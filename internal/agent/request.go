@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -125,7 +126,7 @@ func check(r *api.JobRequest) error {
 	switch {
 	case !farm.IsID(r.ID):
 		return badRequest("job ID %q is not a UUID in lower case", r.ID)
-	case len(r.Argv) == 0 || r.Argv[0] == "":
+	case len(r.Argv) == 0 && (r.Image == "" || r.Batch != ""), len(r.Argv) > 0 && r.Argv[0] == "":
 		return badRequest("no command")
 	case !filepath.IsAbs(r.Dir):
 		return badRequest("working directory %q is not an absolute path", r.Dir)
@@ -213,6 +214,14 @@ func (a *Agent) begin(r *api.JobRequest, c Caller) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := mayFetch(a, c, r, d.Image); err != nil {
+		return nil, err
+	}
+	if image, err := a.images.Get(cmp.Or(d.Image, a.config().DefaultImage)); err == nil {
+		if err := checkCommand(len(r.Argv) == 0, image); err != nil {
+			return nil, err
+		}
+	}
 	r.Image = d.Image
 	j := newJob(a, r.ID, c)
 	j.request = r
@@ -260,6 +269,9 @@ func (c Caller) mayKeep(r *api.JobRequest) error {
 
 // brief is the first words of a command, for lists. Arguments may hold secrets: they stay out.
 func brief(argv []string) string {
+	if len(argv) == 0 {
+		return "the image's own"
+	}
 	return farm.Clean(filepath.Base(argv[0]), 40)
 }
 
@@ -283,6 +295,11 @@ func (a *Agent) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, erro
 		Env: featureVariables(append(append([]string{}, r.Env...), facts.environment()...)),
 		Files: append(a.features(vm, a.jobEnds(j.caller.Batch), time.Now()),
 			guest.File{Path: factsPath, Content: facts.file()})}
+	image, err := a.images.Get(vm.Digest)
+	if err != nil {
+		return nil, err
+	}
+	inContainer(g, r, image)
 	for i, p := range r.Prologs {
 		path := fmt.Sprintf("/var/lib/grange/%s-prolog-%d", j.id, i) // where programs may be run, in all images
 		g.Files, g.Prologs = append(g.Files, guest.File{Path: path, Content: p.Content, Own: true}), append(g.Prologs,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/container"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
@@ -26,6 +27,7 @@ type vm struct {
 	uid   uint32
 	image string // that it is made from
 	asked string // what its first job asked for; the site's policy may have said otherwise
+	bare  bool   // its first job has no command: the image's is run
 	own   bool   // the agent made it for itself, to see whether VMs start here
 
 	power *machine.Power // whether its CPUs run
@@ -39,6 +41,7 @@ type vm struct {
 	request *api.JobRequest // of the job that it was made for; nil when an earlier agent made it
 	record  record
 	machine *machine.Machine // nil before the first and after the last
+	kernel  vmimage.Image    // that it starts with; start's alone
 	defined bool             // machine can be connected to
 	up      bool             // its guest has spoken
 	failed  error            // why it did not come up
@@ -68,7 +71,7 @@ func newVM(first *job) *vm {
 	// what the record tells, so that the next agent counts as many
 	v.ports = make([]*job, portsFor(v.key, v.record.Shape.CPUs))
 	if v.request != nil {
-		v.image = first.imageName()
+		v.image, v.bare = first.imageName(), len(first.request.Argv) == 0
 	} else {
 		v.image = v.record.Image
 	}
@@ -216,7 +219,10 @@ func (v *vm) moveHome(leaver *job) {
 // run makes the VM, and ends it when its last job has left.
 func (v *vm) run() {
 	v.agent.jobs.Go(v.followBeats)
-	err := v.guarded()
+	err := fetchImage(v)
+	if err == nil {
+		err = v.guarded()
+	}
 	v.update(func() {
 		v.failed, v.up = err, err == nil
 		v.closed = v.closed || err != nil
@@ -268,12 +274,22 @@ func (v *vm) start() error {
 	if w := image.Warning(); w != "" {
 		v.publish(api.JobEvent{Event: api.EventWarning, Message: w})
 	}
+	kernel, releaseKernel, err := v.agent.images.Kernel(image)
+	if err != nil {
+		return err
+	}
+	defer releaseKernel() // QEMU has it in memory
+	v.kernel = kernel
 	now := v.phase("image", began)
 	plan, err := v.grant(image)
 	if err != nil {
 		return err
 	}
-	v.update(func() { v.record.Image, v.record.Digest, v.record.Plan = image.Name, image.Digest, plan })
+	named := image.Name
+	if container.Is(v.image) {
+		named = v.image
+	}
+	v.update(func() { v.record.Image, v.record.Digest, v.record.Plan = named, image.Digest, plan })
 	v.phase("grant", now)
 	var away time.Time // when the first of the attempts began that a missing hypervisor ended
 	for attempt := 1; ; {

@@ -86,7 +86,7 @@ func (g *fakeGuests) run(ctx context.Context, m hyper.Machine) {
 			return
 		}
 		closing := context.AfterFunc(ctx, func() { conn.Close() })
-		guest.WriteLine(conn, guest.State{Phase: guest.Ready, Pings: !g.old})
+		guest.WriteLine(conn, guest.State{Phase: guest.Ready, Pings: !g.old, Roots: !g.old})
 		g.look(conn)
 		go func() {
 			defer closing()

@@ -101,6 +101,9 @@ func (a *Agent) checkWorker(r *api.WorkerRequest) (named string, err error) {
 	if err != nil {
 		return "", err
 	}
+	if err := image.CheckSystem("a worker"); err != nil {
+		return "", err
+	}
 	if !image.Site {
 		return "", &farm.Error{Kind: farm.Denied, Code: CodeNotSite,
 			Message: fmt.Sprintf("image %q is not the site's: a worker holds the cluster's key", r.Image),

@@ -22,7 +22,7 @@ var largeTypes = map[string]int{
 	"internal/store.Tx": 136,
 }
 
-var largePackages = map[string]int{"internal/agent": 6300, "internal/tuning": 8500}
+var largePackages = map[string]int{"internal/agent": 6420, "internal/tuning": 8500}
 
 // receiver is the type of a method; "" of a function.
 func receiver(d ast.Decl) string {

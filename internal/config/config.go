@@ -50,6 +50,7 @@ type Agent struct {
 	DefaultShape farm.Shape
 	Shapes       map[string]farm.Shape
 	PrivateVMs   bool              // accounts see their own VMs only; root sees all
+	PullImages   []string          // references of container images that jobs of all users may have fetched
 	Hook         string            // a script of the site, run in each VM as root before the job
 	Facts        map[string]string // what the site knows of this host, as HS06 = "357": given to guests
 
@@ -85,6 +86,7 @@ type file struct {
 	DefaultImage     string               `toml:"default_image"`
 	Default          shapeFile            `toml:"default_shape"`
 	Shapes           map[string]shapeFile `toml:"shapes"`
+	PullImages       []string             `toml:"pull_images"`
 	Hook             string               `toml:"hook"`
 	Facts            map[string]string    `toml:"facts"`
 	PrivateVMs       bool                 `toml:"private_vms"`
@@ -172,7 +174,8 @@ func (f file) agent() (Agent, error) {
 		Libvirt: f.Libvirt, LibvirtLogs: f.LibvirtLogs, GuestFile: f.GuestFile, Accelerator: f.Accelerator,
 		Attempts:   f.Attempts,
 		SlurmNodes: f.SlurmNodes, MemoryOvercommit: f.MemoryOvercommit, DefaultImage: f.DefaultImage, Hook: f.Hook,
-		Facts: f.Facts, PrivateVMs: f.PrivateVMs,
+		PullImages: append([]string{}, f.PullImages...),
+		Facts:      f.Facts, PrivateVMs: f.PrivateVMs,
 		Shapes: map[string]farm.Shape{}, Metadata: Metadata(f.Metadata),
 	}
 	var errs [18]error
@@ -226,7 +229,7 @@ func (f file) check() error {
 	case f.MemoryOvercommit < 0.1 || f.MemoryOvercommit > 10:
 		return fmt.Errorf("memory_overcommit: %v is not between 0.1 and 10", f.MemoryOvercommit)
 	}
-	return nil
+	return checkPull(f.PullImages)
 }
 
 // shape fills what s leaves out from base.

@@ -37,6 +37,7 @@ type State struct {
 	Boot  time.Duration `json:"boot,omitempty"` // from the kernel's first instruction to grange-guest's
 	Exit  *Exit         `json:"exit,omitempty"`
 	Pings bool          `json:"pings,omitempty"` // with a Ready without a job: this grange-guest answers pings
+	Roots bool          `json:"roots,omitempty"` // with a Ready without a job: this grange-guest takes Job.Root
 	Pong  uint64        `json:"pong,omitempty"`  // alone: the ping with this number is answered
 	// View, alone, is what its kernel sees of the machine. An older grange-guest sends none.
 	View *farm.GuestView `json:"view,omitempty"`
@@ -63,6 +64,7 @@ type Job struct {
 	User     User     `json:"user"`
 	Hostname string   `json:"hostname"`
 	Binds    []Bind   `json:"binds,omitempty"`
+	Root     *Root    `json:"root,omitempty"`    // nil: the job runs in what the VM started in
 	Scratch  string   `json:"scratch,omitempty"` // serial of the disk to mount at /tmp
 	Network  bool     `json:"network,omitempty"` // set up the user-mode network
 	Address  *Address `json:"address,omitempty"` // of the first network card, which is on a bridge
@@ -76,6 +78,13 @@ type Job struct {
 	Shared bool `json:"shared,omitempty"`
 	// Steps puts an srun into the job's PATH, behind the image's own, that asks the host's: the job's caller answers.
 	Steps bool `json:"steps,omitempty"`
+}
+
+// Root is a disk with the file system of a container, in which the job runs. It is never written to.
+type Root struct {
+	Serial  string `json:"serial"`
+	Format  string `json:"format"`            // "erofs" or "squashfs"
+	Workdir string `json:"workdir,omitempty"` // the image's own, which is made if it is not there
 }
 
 // User is who the job runs as.

@@ -156,3 +156,24 @@ func TestOpenRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestBounded: a file that answers is read as without.
+func TestBounded(t *testing.T) {
+	d := directory{t.TempDir(), ""}
+	d.url = d.dir
+	source, err := imagesource.Open(d.Publish(t, []byte("text")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	source = imagesource.Bounded(source)
+	info, err := source.Stat(t.Context())
+	if err != nil || info.Size != 4 {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	if b, err := imagesource.ReadSmall(t.Context(), source, 10); err != nil || string(b) != "text" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if imagesource.Bounded(nil) != nil {
+		t.Error("a source of nothing")
+	}
+}

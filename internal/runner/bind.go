@@ -60,18 +60,18 @@ func targets(binds []bind) []api.Bind {
 	return out
 }
 
-// workdir is our own directory as the VM sees it, or /tmp where it does not.
-func workdir(binds []bind) string {
+// workdir is our own directory as the VM sees it, or /tmp where it does not, for want of a better one.
+func workdir(binds []bind) (dir string, byDefault bool) {
 	here, err := os.Getwd()
 	if err != nil {
-		return "/tmp"
+		return "/tmp", true
 	}
 	for _, b := range binds {
 		if rel, err := filepath.Rel(b.Source, here); err == nil && rel != ".." && !strings.HasPrefix(rel, "../") {
-			return filepath.Join(b.Target, rel)
+			return filepath.Join(b.Target, rel), false
 		}
 	}
-	return "/tmp"
+	return "/tmp", true
 }
 
 // openBinds opens what the VM is to see, once and for all: from here on no name on the host counts. A step's task sees

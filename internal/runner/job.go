@@ -114,7 +114,7 @@ func New(request api.JobRequest, o Options) (*Job, error) {
 		return j, j.replace(*o.Batch)
 	}
 	if j.request.Dir == "" {
-		j.request.Dir = workdir(binds)
+		j.request.Dir, j.request.DefaultDir = workdir(binds)
 	}
 	return j, nil
 }

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/grange-project/grange/internal/container"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/imagesource"
 )
@@ -19,7 +20,7 @@ import (
 // FetchOptions say what Fetch fetches, and what it must be.
 type FetchOptions struct {
 	Name   string // of the image
-	Source string // as imagesource.Open reads it
+	Source string // as imagesource.Open reads it, or container.Parse
 
 	// Sum is the checksum of the file at the source; "" when Sums says it, or nobody.
 	Sum string
@@ -36,6 +37,17 @@ type Progress struct {
 	Step        string // what is being done: "download", "verify", "import"
 	Done, Total farm.Bytes
 	Note        string // why nothing comes at the moment
+}
+
+// String says it in a few words, which change at every tenth.
+func (p Progress) String() string {
+	switch {
+	case p.Note != "":
+		return p.Note
+	case p.Total > 0:
+		return fmt.Sprintf("%s, %d %% of %v", p.Step, 10*int(10*float64(p.Done)/float64(p.Total)), p.Total)
+	}
+	return p.Step
 }
 
 const (
@@ -56,29 +68,32 @@ func (s *Store) Fetch(ctx context.Context, o FetchOptions) (Image, error) {
 	if o.Progress == nil {
 		o.Progress = func(Progress) {}
 	}
-	source, err := imagesource.Open(o.Source)
+	source, r, err := openSource(o.Source)
 	if err != nil {
 		return Image{}, err
 	}
-	sum, by, err := o.sum(ctx, source)
-	if err != nil {
+	f := &fetch{FetchOptions: o, store: s, source: source, dir: partialName(o.Source)}
+	if source == nil {
+		return f.run(ctx, func(dir *os.Root) (Image, error) { return f.buildRoot(ctx, r, dir) })
+	}
+	if f.sum, f.signedBy, err = o.sum(ctx, source); err != nil {
 		return Image{}, err
 	}
-	f := &fetch{FetchOptions: o, store: s, source: source, sum: sum, signedBy: by, dir: partialName(o.Source)}
-	return f.run(ctx)
+	return f.run(ctx, func(dir *os.Root) (Image, error) { return f.download(ctx, dir) })
 }
 
 // fetch is one call of Store.Fetch.
 type fetch struct {
 	FetchOptions
 	store    *Store
-	source   imagesource.Source
-	sum      imagesource.Sum // "" if nothing was said
+	source   imagesource.Source // nil: a container image that is not one file
+	sum      imagesource.Sum    // "" if nothing was said
 	signedBy string
 	dir      string // of the download, below the store
 }
 
-func (f *fetch) run(ctx context.Context) (Image, error) {
+// run has bring make the image, in the directory of the download, unless somebody else does.
+func (f *fetch) run(ctx context.Context, bring func(dir *os.Root) (Image, error)) (Image, error) {
 	s, began := f.store, time.Now()
 	unlock, waited, err := f.lock(ctx)
 	if err != nil {
@@ -91,7 +106,12 @@ func (f *fetch) run(ctx context.Context) (Image, error) {
 			return s.name(i, f.Name)
 		}
 	}
-	i, err := f.download(ctx)
+	dir, err := s.root.OpenRoot(f.dir)
+	if err != nil {
+		return Image{}, storeError(s.dir, err)
+	}
+	defer dir.Close()
+	i, err := bring(dir)
 	if err == nil || !resumable(err) {
 		s.root.RemoveAll(f.dir)
 	}
@@ -104,13 +124,8 @@ func resumable(err error) bool {
 	return ended(err) || errors.As(err, &known) && (known.Kind == farm.Unavailable || known.Kind == farm.NoCapacity)
 }
 
-func (f *fetch) download(ctx context.Context) (Image, error) {
+func (f *fetch) download(ctx context.Context, dir *os.Root) (Image, error) {
 	s := f.store
-	dir, err := s.root.OpenRoot(f.dir)
-	if err != nil {
-		return Image{}, storeError(s.dir, err)
-	}
-	defer dir.Close()
 	limit, err := f.limit(dir)
 	if err != nil {
 		return Image{}, err
@@ -154,6 +169,9 @@ func (f *fetch) keep(ctx context.Context, file *os.File) (Image, error) {
 	})
 	if err != nil {
 		return Image{}, err
+	}
+	if container.Is(f.Source) && d.image.Kind != Root {
+		return Image{}, badImage(f.Source+" is no SIF file", "see what it is with `file`", nil)
 	}
 	d.image.Description, d.image.Source = "fetched from "+f.Source, f.Source
 	d.image.SourceSum, d.image.SignedBy = string(f.sum), f.signedBy
@@ -227,7 +245,7 @@ func (f *fetch) lock(ctx context.Context) (unlock func(), waited bool, err error
 		if err := s.root.Mkdir(f.dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, waited, writeError(s.dir, err)
 		}
-		unlock, err = s.lockDir(f.dir)
+		unlock, err = lockDir(s.root, f.dir)
 		if err == nil {
 			break
 		}
@@ -249,12 +267,15 @@ func (f *fetch) lock(ctx context.Context) (unlock func(), waited bool, err error
 	return unlock, waited, nil
 }
 
-// broughtSince finds what somebody else brought from the source meanwhile, if it was compared with the sum, too.
+// broughtSince finds what somebody else brought from the source meanwhile, if it was compared with the sum, too. Its
+// record may be of an earlier time, when the same content came.
 func (f *fetch) broughtSince(began time.Time) (Image, error) {
 	images, err := f.store.List()
 	for _, i := range images {
-		if i.Source == f.Source && !i.Created.Before(began.Truncate(time.Second)) &&
-			(f.sum == "" || i.SourceSum == string(f.sum)) {
+		if i.Source != f.Source || f.sum != "" && i.SourceSum != string(f.sum) {
+			continue
+		}
+		if link, err := f.store.root.Lstat(path.Join("images", i.Name)); err == nil && !link.ModTime().Before(began) {
 			return i, nil
 		}
 	}
@@ -263,8 +284,8 @@ func (f *fetch) broughtSince(began time.Time) (Image, error) {
 
 // lockDir locks a directory of the store. syscall.EWOULDBLOCK: somebody else has. fs.ErrNotExist: it was removed
 // meanwhile, by who had it.
-func (s *Store) lockDir(name string) (unlock func(), err error) {
-	f, err := s.root.Open(name)
+func lockDir(root *os.Root, name string) (unlock func(), err error) {
+	f, err := root.Open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -273,7 +294,7 @@ func (s *Store) lockDir(name string) (unlock func(), err error) {
 		return nil, err
 	}
 	locked, err := f.Stat()
-	there, gone := s.root.Stat(name)
+	there, gone := root.Stat(name)
 	if err = errors.Join(err, gone); err == nil && !os.SameFile(locked, there) {
 		err = fs.ErrNotExist
 	}
@@ -285,8 +306,8 @@ func (s *Store) lockDir(name string) (unlock func(), err error) {
 }
 
 // sweepPartial removes downloads that nobody has continued for long.
-func (s *Store) sweepPartial() error {
-	entries, err := fs.ReadDir(s.root.FS(), partialDir)
+func sweepPartial(root *os.Root) error {
+	entries, err := fs.ReadDir(root.FS(), partialDir)
 	if err != nil {
 		return err
 	}
@@ -295,11 +316,11 @@ func (s *Store) sweepPartial() error {
 		if err != nil || !e.IsDir() || time.Since(info.ModTime()) < partialAge {
 			continue
 		}
-		unlock, err := s.lockDir(path.Join(partialDir, e.Name()))
+		unlock, err := lockDir(root, path.Join(partialDir, e.Name()))
 		if err != nil {
 			continue // somebody is at it
 		}
-		err = s.root.RemoveAll(path.Join(partialDir, e.Name()))
+		err = root.RemoveAll(path.Join(partialDir, e.Name()))
 		unlock()
 		if err != nil {
 			return err

@@ -181,12 +181,12 @@ func TestSweepPartial(t *testing.T) {
 			os.Chtimes(dir, old, old)
 		}
 	}
-	unlock, err := s.lockDir(partialDir + "/locked")
+	unlock, err := lockDir(s.root, partialDir+"/locked")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unlock()
-	if err := s.sweepPartial(); err != nil {
+	if err := sweepPartial(s.root); err != nil {
 		t.Fatal(err)
 	}
 	if left := entries(t, s, partialDir); fmt.Sprint(left) != "[locked new]" {

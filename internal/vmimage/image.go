@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/grange-project/grange/internal/container"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -19,6 +20,8 @@ const (
 	CodeBadImageName farm.Code = "bad-image-name"
 	CodeManyImages   farm.Code = "ambiguous-image" // a digest prefix that fits several images
 	CodeImageBuild   farm.Code = "image-build"
+	CodeRootKernel   farm.Code = "root-kernel" // the micro image is missing, or of an earlier release
+	CodeImageKind    farm.Code = "image-kind"  // an image that cannot be what it is wanted for
 )
 
 // Kind says how a VM starts from an image.
@@ -28,12 +31,14 @@ type Kind string
 const (
 	Kernel Kind = "kernel" // a kernel and an initramfs that the hypervisor loads itself
 	Disk   Kind = "disk"   // one disk with its own boot loader
+	Root   Kind = "root"   // a container's file system, read-only; the kernel is that of the micro image
 )
 
 // Names of the files of an image.
 const (
 	initrdFile = "initrd"
 	recordFile = "image.json"
+	rootFile   = "root." // and its format
 )
 
 // kernelFiles are the names a kernel may have, preferred first. QEMU tells ELF from bzImage by content.
@@ -44,19 +49,20 @@ type Image struct {
 	Name        string // empty for an image that lost its name to a newer one
 	Kind        Kind
 	Digest      string     // "sha256:" and 64 hex digits; for a disk, that of its only file, as sha256sum prints it
-	Format      string     // of a disk: "qcow2" or "raw"
+	Format      string     // of a disk: "qcow2" or "raw"; of a root: "erofs" or "squashfs"
 	VirtualSize farm.Bytes // of a disk: what the guest sees
 	Size        farm.Bytes // of all files, holes included
 	Created     time.Time
 	Cmdline     string // of a kernel: its command line, complete but for what one VM adds
 	Description string
 	Files       []File
-	Dir         string // absolute
-	Source      string // reference of what it was fetched from; "" of others
-	SourceSum   string // checksum of the file there that was compared; "" of others
-	SignedBy    string // who signed the list that its checksum is in; "" of others
-	Mark        Mark   // what administrators have said of it
-	Site        bool   // the site vouches for its content: VMs of it may hold the site's secrets
+	Dir         string            // absolute
+	Source      string            // reference of what it was fetched from; "" of others
+	SourceSum   string            // checksum of the file there that was compared; "" of others
+	SignedBy    string            // who signed the list that its checksum is in; "" of others
+	Config      *container.Config // of a root: how its programs are run; nil of others
+	Mark        Mark              // what administrators have said of it
+	Site        bool              // the site vouches for its content: VMs of it may hold the site's secrets
 }
 
 // File is one file of an image.
@@ -74,6 +80,9 @@ func (i Image) Initrd() string { return i.path(initrdFile) }
 
 // Disk is the absolute path of the disk; empty for a kernel image.
 func (i Image) Disk() string { return i.path("disk.qcow2", "disk.raw") }
+
+// Root is the absolute path of a container's file system; empty for other images.
+func (i Image) Root() string { return i.path(rootFile+"erofs", rootFile+"squashfs") }
 
 func (i Image) path(names ...string) string {
 	for _, f := range i.Files {
@@ -99,6 +108,8 @@ type record struct {
 	SourceSum   string       `json:"source_sum,omitempty"`
 	SignedBy    string       `json:"signed_by,omitempty"`
 	Files       []fileRecord `json:"files"`
+
+	Config *container.Config `json:"config,omitempty"`
 }
 
 type fileRecord struct {
@@ -109,7 +120,7 @@ type fileRecord struct {
 
 func (i Image) marshal() ([]byte, error) {
 	r := record{i.Kind, i.Digest, i.Format, i.VirtualSize, i.Created.UTC(), i.Cmdline, i.Description,
-		i.Source, i.SourceSum, i.SignedBy, nil}
+		i.Source, i.SourceSum, i.SignedBy, nil, i.Config}
 	for _, f := range i.Files {
 		r.Files = append(r.Files, fileRecord(f))
 	}
@@ -125,7 +136,7 @@ func unmarshal(text []byte) (Image, error) {
 	}
 	i := Image{Kind: r.Kind, Digest: r.Digest, Format: r.Format, VirtualSize: r.VirtualSize, Created: r.Created,
 		Cmdline: r.Cmdline, Description: r.Description, Source: r.Source, SourceSum: r.SourceSum,
-		SignedBy: r.SignedBy}
+		SignedBy: r.SignedBy, Config: r.Config}
 	for _, f := range r.Files {
 		if !validName.MatchString(f.Name) {
 			return Image{}, fmt.Errorf("file name %q", f.Name)

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/grange-project/grange/internal/container"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/sandbox"
 )
@@ -21,11 +22,11 @@ import (
 const maxCmdline = 2047
 
 // Import copies an image into the store and names it. path is a disk (qcow2 or raw), or a directory with a kernel
-// (vmlinux or vmlinuz), its initrd, and if wanted a file cmdline. A disk may be packed by gzip, xz or zstd, and be one
-// of other hypervisors, see normal.go. What the file says of itself is checked before
-// anything else sees it; a disk that refers to other files is refused. progress is told bytes and may be nil. The
-// caller must be allowed to read path: Import runs with the process's own rights. Errors: farm.CodeBadImage,
-// CodeBadImageName, farm.CodeDiskFull, farm.CodeImageStore.
+// (vmlinux or vmlinuz), its initrd, and if wanted a file cmdline, or a SIF file. A disk may be packed by gzip, xz or
+// zstd, and be one of other hypervisors, see normal.go. What the file says of itself is checked before anything else
+// sees it; a disk that refers to other files is refused. progress is told bytes and may be nil. The caller must be
+// allowed to read path: Import runs with the process's own rights. Errors: farm.CodeBadImage, CodeBadImageName,
+// farm.CodeDiskFull, farm.CodeImageStore.
 func (s *Store) Import(ctx context.Context, name, path string, progress func(done, total farm.Bytes)) (Image, error) {
 	if err := CheckName(name); err != nil {
 		return Image{}, err
@@ -68,6 +69,9 @@ func (d *draft) importDisk(ctx context.Context, in input, progress func(done, to
 	in, err := d.normal(ctx, in, progress)
 	if err != nil {
 		return err
+	}
+	if in.has(container.SIFMagicAt, container.SIFMagic) {
+		return d.importSIF(ctx, in, progress)
 	}
 	h, err := readHeader(in, in.size)
 	if err != nil {

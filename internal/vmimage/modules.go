@@ -30,6 +30,7 @@ var microModules = []moduleGroup{
 	{"virtiofs", []string{"virtiofs"}},
 	{"iso9660", []string{"isofs"}},
 	{"overlay", []string{"overlay"}},
+	{"root", []string{"erofs", "squashfs", "overlay"}},
 	{"rng", []string{"virtio_rng"}},
 	{"vsock", []string{"vmw_vsock_virtio_transport"}},
 }

@@ -63,7 +63,7 @@ func (s *Store) Purge(o PurgeOptions) ([]Purged, error) {
 			return purged[:n], err
 		}
 	}
-	return purged, s.sweepPartial()
+	return purged, sweepPartial(s.root)
 }
 
 // choose decides which of the candidates go, and why.

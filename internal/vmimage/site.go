@@ -34,7 +34,7 @@ func (s *Store) Vouch(ref string) (Image, error) {
 	return i, nil
 }
 
-func (s *Store) vouched(blob string) bool {
-	_, err := s.root.Lstat(path.Join(siteDir, blob))
+func vouched(root *os.Root, blob string) bool {
+	_, err := root.Lstat(path.Join(siteDir, blob))
 	return err == nil
 }

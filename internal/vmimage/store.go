@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/grange-project/grange/internal/container"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -68,7 +70,7 @@ func Open(dir string) (*Store, error) {
 			return nil, storeError(dir, err)
 		}
 	}
-	if err := errors.Join(s.sweep(), s.sweepPartial()); err != nil {
+	if err := errors.Join(s.sweep(), sweepPartial(s.root)); err != nil {
 		root.Close()
 		return nil, storeError(dir, err)
 	}
@@ -101,10 +103,14 @@ func (s *Store) List() ([]Image, error) {
 	return images, errors.Join(errs...)
 }
 
-// Get finds an image by name, by digest ("sha256:…"), or by the first four or more digits of its digest.
+// Get finds an image by name, by digest ("sha256:…"), by the first four or more digits of its digest, or by the
+// reference of a container image that Fetch has brought: that is not looked up anew.
 // Errors: farm.CodeNoImage, CodeManyImages, farm.CodeImageStore. What it returns may be removed the next moment:
 // use Acquire for an image that a VM is about to start from.
 func (s *Store) Get(ref string) (Image, error) {
+	if container.Is(ref) {
+		return s.byReference(ref)
+	}
 	if validName.MatchString(ref) {
 		i, err := s.byName(ref)
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -293,7 +299,7 @@ func (s *Store) read(blob string) (Image, error) {
 		return Image{}, fmt.Errorf("%s of %s says %s", recordFile, blob, i.Digest)
 	}
 	i.Dir = filepath.Join(s.dir, "blobs", blob)
-	i.Site = s.vouched(blob)
+	i.Site = vouched(s.root, blob)
 	i.Mark, err = s.mark(blob)
 	return i, err
 }
@@ -307,14 +313,18 @@ func unlink(err error) error {
 	return err
 }
 
-// digest is what names the image: of a disk the digest of its file, of a kernel that of a text that lists files and
-// command line.
+// digest is what names the image: of a disk the digest of its file, of others that of a text that lists files, command
+// line and configuration.
 func (i Image) digest() string {
 	if i.Kind == Disk && len(i.Files) == 1 {
 		return "sha256:" + i.Files[0].SHA256
 	}
 	h := sha256.New()
 	fmt.Fprintf(h, "grange image 1\nkind %s\ncmdline %s\n", i.Kind, i.Cmdline)
+	if i.Config != nil {
+		config, _ := json.Marshal(i.Config) // cannot fail: strings, and a map whose keys it sorts
+		fmt.Fprintf(h, "config %s\n", config)
+	}
 	for _, f := range slices.SortedFunc(slices.Values(i.Files),
 		func(a, b File) int { return cmp.Compare(a.Name, b.Name) }) {
 		fmt.Fprintf(h, "file %s %s\n", f.Name, f.SHA256)

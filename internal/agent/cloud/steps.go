@@ -67,6 +67,9 @@ func (v *VM) build() error {
 		if image, err = v.host.images.Get(w.Image); err != nil {
 			return noSuchImage(w.Image, err)
 		}
+		if err := image.CheckSystem("a cloud VM"); err != nil {
+			return err
+		}
 	}
 	if !r.Ran {
 		if err := v.host.Machines.Refusal(); err != nil {

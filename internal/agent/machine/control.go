@@ -32,6 +32,7 @@ type control struct {
 	states  map[string]guest.State // of the jobs that we know, by ID
 	gone    bool
 	pings   bool   // the guest answers pings
+	roots   bool   // the guest takes a container's root
 	pinged  uint64 // number of the newest ping
 	ponged  bool   // it is answered
 }
@@ -39,6 +40,13 @@ type control struct {
 func newControl(path string) *control {
 	return &control{path: path, reading: pace{burst: guestBurst, rate: guestRate}, changed: make(chan struct{}),
 		states: map[string]guest.State{}}
+}
+
+// TakesRoots reports whether the guest that is up can make a container's file system its root.
+func (c *control) TakesRoots() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.roots
 }
 
 // Know makes the guest's word on a job count: of other jobs it may tell what it likes.
@@ -96,7 +104,7 @@ func (c *control) take(s guest.State) {
 		c.pings = false
 		return
 	case s.Job == "" && s.Phase == guest.Ready:
-		c.heard, c.pings = true, s.Pings
+		c.heard, c.pings, c.roots = true, s.Pings, s.Roots
 		c.comes++
 		return
 	}

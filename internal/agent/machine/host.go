@@ -81,7 +81,7 @@ func (h *Host) Holder(name, user, command string) string {
 // DiskNeed is what a VM's disks may take: all of its scratch disk, and of the overlay of a full image as much as the
 // image's size, or what the host lets an overlay have.
 func DiskNeed(image vmimage.Image, scratch, overlay farm.Bytes) farm.Bytes {
-	if image.Kind == vmimage.Kernel {
+	if image.Kind != vmimage.Disk {
 		return scratch
 	}
 	bound := disk.OverlayBound(image.VirtualSize)

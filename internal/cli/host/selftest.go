@@ -238,6 +238,9 @@ func rawGuest(dir, name string) (g rawqemu.Guest, why string, err error) {
 	if err != nil {
 		return g, "", err
 	}
+	if i.Kind == vmimage.Root {
+		return g, "the image is a container's, which has no kernel", nil
+	}
 	if i.Disk() != "" {
 		return g, "the image is a disk, which QEMU alone does not boot to the same point", nil
 	}

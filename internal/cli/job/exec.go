@@ -22,7 +22,7 @@ type execFlags struct {
 	cpus                                                      int
 	binds, env                                                []string
 	limit, waitTimeout                                        time.Duration
-	wait, noWait, tty, keep, verbose, quiet                   bool
+	wait, noWait, tty, keep, verbose, quiet, pull             bool
 	batch                                                     string
 	prologs                                                   []string
 }
@@ -33,7 +33,7 @@ type execCommands struct{ *app.App }
 func (a execCommands) execCommand() *cobra.Command {
 	var f execFlags
 	cmd := &cobra.Command{
-		Use:   "exec [flags] -- COMMAND [ARGUMENT...]",
+		Use:   "exec [flags] -- [COMMAND [ARGUMENT...]]",
 		Short: "Run a command in a fresh virtual machine",
 		Long: `Run a command in a fresh virtual machine on this host, as if the command ran on the host
 itself.
@@ -41,6 +41,10 @@ itself.
 Standard input, output and error are separate streams. The command runs as the calling user,
 with the caller's environment, and has access to the directories given with --bind. Its
 working directory is the caller's if that directory is bound, and /tmp otherwise.
+
+The root of the VM can be any container image: --image oci://REGISTRY/NAME[:TAG][@DIGEST],
+oci-layout:/DIR[:TAG], dir:/DIR, or an Apptainer image, sif:/FILE. A command is run as it is,
+without the image's entrypoint. Without a command, the image's entrypoint and command run.
 
 The exit status is that of the command, or 128 plus the number of the signal that ended it.
 INT, TERM, HUP, USR1, USR2 and WINCH are forwarded to the command. TSTP and CONT stop and
@@ -57,7 +61,7 @@ signal. Exit status 197: no VM was started, and a retry would not help.`,
   echo data | grange exec -- cat
   grange exec --cpus 4 --memory 8G --scratch 20G --bind /data:/data:ro --bind . -- ./analyse /data/run7`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
+			if len(args) == 0 && (f.image == "" || f.batch != "") {
 				return app.Usage("grange exec -- COMMAND", "no command")
 			}
 			return nil
@@ -163,7 +167,11 @@ func (f *execFlags) groups() []flagGroup {
 	size, tuning, files, run, batch := group("Image and size"), group("Tuning"), group("Environment"), group(
 		"Execution"), group("Batch jobs")
 	flags := size.flags
-	flags.StringVar(&f.image, "image", "", "`IMAGE` to boot (default: from the agent's configuration)")
+	flags.StringVar(&f.image, "image", "",
+		"`IMAGE` to boot: its name, or where a container image is, as oci://REGISTRY/NAME:TAG (default: from the "+
+			"agent's configuration)")
+	flags.BoolVar(&f.pull, "pull", false,
+		"look up anew what --image refers to, instead of using what was fetched for it before")
 	flags.StringVar(&f.shape, "shape", "", "`SHAPE` from the agent's configuration")
 	flags.IntVar(&f.cpus, "cpus", 0, "number of CPUs")
 	flags.StringVar(&f.memory, "memory", "", "`SIZE` of the VM's memory, for example 2G")

@@ -16,7 +16,13 @@ import (
 func (f *execFlags) request(args []string) (api.JobRequest, error) {
 	r := api.JobRequest{Image: f.image, Shape: f.shape, CPUs: f.cpus, Network: f.network, Purpose: f.purpose,
 		CPUModel: f.cpuModel, ThreadPolicy: f.threadPolicy, Emulator: f.emulator, NUMA: f.numa, Cache: f.cache,
-		Argv: args, Env: f.env, Dir: f.workdir, NoWait: f.noWait || !f.wait, Keep: f.keep}
+		Argv: args, Env: f.env, Dir: f.workdir, NoWait: f.noWait || !f.wait, Keep: f.keep, Pull: f.pull}
+	if strings.Contains(f.image, "/") && strings.HasSuffix(f.image, ".sif") && !strings.Contains(f.image, ":") {
+		var err error
+		if r.Image, err = filepath.Abs(f.image); err != nil {
+			return r, err
+		}
+	}
 	if f.cpus < 0 {
 		return r, app.Usage("", "%d CPUs", f.cpus)
 	}

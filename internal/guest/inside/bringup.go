@@ -48,7 +48,7 @@ func bringUp() error {
 
 // loadModules loads one group of the micro image's modules. A full image has no list: udev loads what it needs.
 func loadModules(group string) error {
-	list, err := os.Open(modulesFile)
+	list, err := openInitramfs(modulesFile)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -69,7 +69,7 @@ func loadModules(group string) error {
 }
 
 func loadModule(path string) error {
-	f, err := os.Open(path)
+	f, err := openInitramfs(path)
 	if err != nil {
 		return err
 	}

@@ -30,12 +30,15 @@ type Guest struct {
 	port0 *port            // the first job port, until a job takes it
 	off   bool             // the VM is ending: what ends with it is no news
 	view  *farm.GuestView  // nil until it was read
+
+	looked chan struct{} // closed when view was read
 }
 
 // Run serves the host until the VM ends. It returns an error only where the VM is of no use.
 func Run() error {
 	logf("up") // measurements of the boot look for this line
-	g := &Guest{init: os.Getpid() == 1, boot: uptime(), tasks: map[string]*task{}}
+	g := &Guest{init: os.Getpid() == 1, boot: uptime(), tasks: map[string]*task{},
+		looked: make(chan struct{})}
 	if g.init {
 		if err := bringUp(); err != nil {
 			return err
@@ -55,7 +58,7 @@ func Run() error {
 	}
 	// The host answers while we go on. The first use of encoding/json takes an emulated guest 10 ms: this line is
 	// written without.
-	fmt.Fprintf(control, "\n{\"phase\":%q,\"boot\":%d,\"pings\":true}\n", guest.Ready, g.boot)
+	fmt.Fprintf(control, "\n{\"phase\":%q,\"boot\":%d,\"pings\":true,\"roots\":%t}\n", guest.Ready, g.boot, g.init)
 	if g.port0, err = openPort(guest.JobPort(0)); err != nil {
 		return err
 	}
@@ -128,7 +131,7 @@ func (g *Guest) tellAll() {
 	if g.view != nil {
 		g.write(guest.State{View: g.view})
 	}
-	g.write(guest.State{Phase: guest.Ready, Boot: g.boot, Pings: true})
+	g.write(guest.State{Phase: guest.Ready, Boot: g.boot, Pings: true, Roots: g.init})
 }
 
 // uptime is the time since the kernel started.

@@ -42,16 +42,12 @@ func (t *task) openSteps() error {
 	if !t.job.Steps {
 		return nil
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
 	for _, dir := range []string{stepPrograms, stepSockets} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
 	}
-	if err := os.Symlink(self, filepath.Join(stepPrograms, StepName)); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := placeProgram(filepath.Join(stepPrograms, StepName)); err != nil {
 		return err
 	}
 	path := filepath.Join(stepSockets, t.job.ID)
@@ -74,6 +70,33 @@ func (t *task) openSteps() error {
 	go s.serve()
 	t.job.Env = stepEnvironment(t.job.Env, path)
 	return nil
+}
+
+// placeProgram puts grange-guest under another name. In a container's root it has none: there it is copied.
+func placeProgram(name string) error {
+	if initramfs == nil {
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		if err := os.Symlink(self, name); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+		return nil
+	}
+	to, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if errors.Is(err, os.ErrExist) {
+		return nil // an earlier task's
+	} else if err != nil {
+		return err
+	}
+	from, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return errors.Join(err, to.Close())
+	}
+	defer from.Close()
+	_, err = io.Copy(to, from)
+	return errors.Join(err, to.Close())
 }
 
 // stepEnvironment puts our srun behind all others.

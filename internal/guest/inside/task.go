@@ -203,6 +203,15 @@ func (t *task) prepareVM() error {
 	if g.init {
 		unix.Sethostname([]byte(j.Hostname))
 	}
+	if j.Root != nil {
+		if !g.init {
+			return errors.New("the root of a full system cannot be replaced")
+		}
+		<-g.looked // at what will be elsewhere
+		if err := enterRoot(*j.Root, j.Scratch); err != nil {
+			return fmt.Errorf("root file system: %w", err)
+		}
+	}
 	if j.Network && g.init {
 		if err := setUpNetwork(); err != nil {
 			return fmt.Errorf("network: %w", err)
@@ -213,7 +222,7 @@ func (t *task) prepareVM() error {
 			return fmt.Errorf("network: %w", err)
 		}
 	}
-	if j.Scratch != "" {
+	if j.Scratch != "" && j.Root == nil {
 		if err := mountScratch(j.Scratch); err != nil {
 			return fmt.Errorf("scratch: %w", err)
 		}
@@ -299,6 +308,9 @@ func (t *task) runHook() error {
 			&syscall.ProcAttr{Dir: "/", Env: j.Env, Files: []uintptr{null.Fd(), w.Fd(), w.Fd()}})
 	})
 	w.Close()
+	if errors.Is(err, os.ErrNotExist) {
+		return errors.New("site hook: the image has not the program that its first line names")
+	}
 	if err != nil {
 		return fmt.Errorf("site hook: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 // for that: it is done while the host hands the first job over.
 func (g *Guest) look(fsys fs.FS) {
 	view := readView(fsys)
+	close(g.looked)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.view = &view

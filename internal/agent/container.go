@@ -1,0 +1,89 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/container"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/guest"
+	"github.com/grange-project/grange/internal/vmimage"
+)
+
+// rootSerial is of the disk with the root file system of a container.
+const rootSerial = "root"
+
+var errNoRoots = errors.New("its grange-guest knows no other roots")
+
+// mayFetch refuses a job an image that would have to be fetched first, unless its caller may do that: it takes this
+// host's network, and space that is everybody's. What the site chose needs no leave.
+func mayFetch(a *Agent, c Caller, r *api.JobRequest, image string) error {
+	if !container.Is(image) {
+		return nil
+	}
+	if _, err := container.Parse(image); err != nil {
+		return err
+	}
+	if _, err := a.images.Get(image); err == nil && !r.Pull || c.admin() || r.Image == "" && !r.Pull ||
+		a.config().MayPull(image) {
+		return nil
+	}
+	return &farm.Error{Kind: farm.Denied, Code: CodeNotFetched,
+		Message: fmt.Sprintf("image %s is not on this host, or was to be looked up anew, which is not yours to do", image),
+		Hint:    "use an image of `grange image list`, or ask the site: pull_images in the agent's configuration"}
+}
+
+// fetchImage brings the image of a VM to this host if its reference is not known here yet, or is to be looked up anew.
+func fetchImage(v *vm) error {
+	if !container.Is(v.image) {
+		return nil
+	}
+	anew := v.request != nil && v.request.Pull
+	if _, err := v.agent.images.Get(v.image); !anew && !farm.IsCode(err, farm.CodeNoImage) {
+		return err
+	}
+	began, told := time.Now(), ""
+	image, err := v.agent.images.FetchReference(v.ctx, v.image, func(p vmimage.Progress) {
+		if text := p.String(); text != told {
+			told = text
+			v.publishWaiting("image " + v.image + " is fetched: " + text)
+		}
+	})
+	debug.FreeOSMemory() // of a tree of many files
+	if err != nil {
+		return err
+	}
+	v.log().Info("image fetched", "image", v.image, "user", v.recordNow().User)
+	v.phase("fetch", began)
+	return checkCommand(v.bare, image)
+}
+
+// checkCommand refuses a request without a command where the image has none either.
+func checkCommand(bare bool, image vmimage.Image) error {
+	if !bare || image.Config != nil && len(image.Config.Command()) > 0 {
+		return nil
+	}
+	return badRequest("no command, and image %q names none", image.Name)
+}
+
+// inContainer completes a job by what its image's configuration says. It is pure.
+func inContainer(g *guest.Job, r *api.JobRequest, image vmimage.Image) {
+	if image.Kind != vmimage.Root {
+		return
+	}
+	c := container.Config{}
+	if image.Config != nil {
+		c = *image.Config
+	}
+	g.Root = &guest.Root{Serial: rootSerial, Format: image.Format, Workdir: c.Workdir}
+	g.Env = c.Environment(g.Env)
+	if len(g.Argv) == 0 {
+		g.Argv = c.Command()
+	}
+	if r.DefaultDir && c.Workdir != "" {
+		g.Dir = c.Workdir
+	}
+}
