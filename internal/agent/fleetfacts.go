@@ -9,6 +9,7 @@ import (
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/network"
 	"github.com/grange-project/grange/internal/wire"
 )
 
@@ -30,7 +31,7 @@ func (a *Agent) readFacts() fleet.Facts {
 		Reserve: farm.HostReserve{CPUs: reserve.CPUs, Memory: reserve.Memory}, Taken: taken, Short: a.takesNothing(),
 		Kind: hostKind(topology)}
 	var err error
-	facts.Networks, err = bridges()
+	facts.Networks, err = network.Bridges()
 	a.noBridges.log(a.log, "bridges for the server", err)
 	slices.SortFunc(facts.Taken, func(x, y farm.Plan) int { // maps have no order, and the same facts are to be equal
 		return strings.Compare(fmt.Sprint(x), fmt.Sprint(y))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/network"
 	"github.com/grange-project/grange/internal/vmimage"
 	"github.com/grange-project/grange/internal/wire"
 )
@@ -39,7 +39,7 @@ func wantedShape(w fleet.WantedVM) (farm.Shape, error) {
 		return shape, err
 	}
 	shape.Network = farm.NetworkBridge(w.Bridge)
-	return shape, errors.Join(shape.Validate(), hasBridge(w.Bridge))
+	return shape, errors.Join(shape.Validate(), network.Of(shape.Network).Check(shape.Network))
 }
 
 // build gives the VM its claim, and settles what its disks are. A VM that runs is looked at only: if there is no room
@@ -148,20 +148,6 @@ func noSuchImage(name string, err error) error {
 		Hint:    "build or import it here, or have the VM placed elsewhere", Err: nil}
 }
 
-// hasBridge refuses a bridge that is not there before anything is made for it.
-func hasBridge(name string) error {
-	there, err := bridges()
-	if err != nil {
-		return err
-	}
-	if !slices.Contains(there, name) {
-		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoBridge,
-			Message: fmt.Sprintf("this host has no bridge %q", name),
-			Hint:    "make it, or let the network say which hosts carry it"}
-	}
-	return nil
-}
-
 // start makes the VM's machine, with disks if it has none, and lets it run.
 func (v *fleetVM) start() (err error) {
 	v.is(farm.VMStarting, "")
@@ -215,7 +201,7 @@ func (v *fleetVM) launch(ctx context.Context, m *machine) (vmimage.Image, error)
 		return image, err
 	}
 	m.control.know(v.id)
-	err = a.define(ctx, m, spec, v.id, func(applied hyper.Applied) error {
+	err = a.define(ctx, m, spec, r.Shape.Network, v.id, func(applied hyper.Applied) error {
 		m.applied = applied
 		return nil
 	})
@@ -255,7 +241,12 @@ func (v *fleetVM) readyMachine(ctx context.Context, m *machine, image vmimage.Im
 	if m.user, err = v.agent.takeUser(ctx, m.name, 0); err != nil {
 		return spec, err
 	}
-	if spec, err = v.spec(m, v.recordNow(), image); err != nil {
+	r := v.recordNow()
+	if spec, err = v.spec(m, r, image); err != nil {
+		return spec, err
+	}
+	vm := network.VM{Name: m.name, Network: r.Shape.Network, MAC: r.Wanted.MAC}
+	if spec.Card, err = network.Of(vm.Network).Prepare(ctx, vm); err != nil {
 		return spec, err
 	}
 	return spec, v.agent.disks.Give(m.name, m.user.uid, m.user.gid)
@@ -264,9 +255,9 @@ func (v *fleetVM) readyMachine(ctx context.Context, m *machine, image vmimage.Im
 // spec is the machine as the hypervisor is to make it. Its ID is the VM's, so there can never be two of them on one
 // host, and its guest sees the same system UUID at every start.
 func (v *fleetVM) spec(m *machine, r fleetRecord, image vmimage.Image) (hyper.Machine, error) {
-	spec := hyper.Machine{ID: v.id, Name: v.name, Plan: r.Plan, Console: m.path("console"), Network: r.Shape.Network,
-		MAC: r.Wanted.MAC, Reboots: true, Purpose: r.Shape.Purpose, CPUModel: r.Shape.CPUModel, Cache: r.Shape.Cache,
-		UID: m.user.own, Group: m.user.group, Watchdog: hasWatchdog(v.agent.config().Heartbeat, image),
+	spec := hyper.Machine{ID: v.id, Name: v.name, Plan: r.Plan, Console: m.path("console"), Reboots: true,
+		Purpose: r.Shape.Purpose, CPUModel: r.Shape.CPUModel, Cache: r.Shape.Cache, UID: m.user.own,
+		Group: m.user.group, Watchdog: hasWatchdog(v.agent.config().Heartbeat, image),
 		Ports: []hyper.Port{{Name: guest.ControlPort, Path: m.path(guest.ControlPort)},
 			{Name: guest.JobPort(0), Path: m.path(guest.JobPort(0))}}}
 	if spec.Purpose == farm.PurposeService {
@@ -422,6 +413,7 @@ func (v *fleetVM) kill(m *machine) error {
 		return err
 	}
 	m.unwatch()
+	v.agent.releaseNetwork(m.name, v.recordNow().Shape.Network)
 	if err := v.agent.disks.Take(m.name); err != nil {
 		return err
 	}

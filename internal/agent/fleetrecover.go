@@ -108,6 +108,7 @@ func (a *Agent) takeOverFleet(ctx context.Context, f hyper.Found, r record) bool
 func (v *fleetVM) missEnd() {
 	r := v.recordNow()
 	if v.current() == nil {
+		v.agent.releaseNetwork(v.name, r.Shape.Network)
 		if err := v.agent.disks.Take(v.name); err != nil {
 			v.log().Error("disks of a vm keep their user", "error", err)
 		}

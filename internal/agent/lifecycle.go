@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/numa"
 )
@@ -14,7 +15,7 @@ import (
 // define has the hypervisor make a machine, and brings it to where its first instruction is next. Each step keeps the
 // next ones safe: the process is where its owner is charged before it has a network, and nothing connects to a machine
 // that does not lie as planned. started takes notice of what was made; claim is the machine's in the ledger.
-func (a *Agent) define(ctx context.Context, m *machine, spec hyper.Machine, claim string,
+func (a *Agent) define(ctx context.Context, m *machine, spec hyper.Machine, n farm.Network, claim string,
 	started func(hyper.Applied) error) error {
 	applied, err := a.hyper.Start(ctx, spec)
 	if err != nil {
@@ -23,7 +24,7 @@ func (a *Agent) define(ctx context.Context, m *machine, spec hyper.Machine, clai
 	if err := started(applied); err != nil {
 		return err
 	}
-	if err := a.fence(ctx, applied.PID, spec.Network); err != nil {
+	if err := a.fence(ctx, m, n, applied.PID); err != nil {
 		return err
 	}
 	if err := a.proven(ctx, m, spec, claim); err != nil {

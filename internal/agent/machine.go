@@ -17,6 +17,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/network"
 	"github.com/grange-project/grange/internal/numa"
 	"github.com/grange-project/grange/internal/seed"
 	"github.com/grange-project/grange/internal/vmimage"
@@ -159,12 +160,9 @@ func (v *vm) prepareDisks(m *machine, image vmimage.Image) (hyper.Machine, error
 		return hyper.Machine{}, err
 	}
 	spec := hyper.Machine{ID: m.id, Name: m.name, Plan: v.record.Plan, Console: m.path("console"),
-		Network: shape.Network, Purpose: shape.Purpose, CPUModel: shape.CPUModel, Cache: shape.Cache, UID: m.user.own,
+		Purpose: shape.Purpose, CPUModel: shape.CPUModel, Cache: shape.Cache, UID: m.user.own,
 		Group: m.user.group, Watchdog: hasWatchdog(v.agent.config().Heartbeat, image),
 		Ports: []hyper.Port{{Name: guest.ControlPort, Path: m.path(guest.ControlPort)}}}
-	if w := v.record.Worker; w != nil {
-		spec.MAC = w.MAC
-	}
 	for number := range v.ports {
 		name := guest.JobPort(number)
 		spec.Ports = append(spec.Ports, hyper.Port{Name: name, Path: m.path(name)})
@@ -186,6 +184,13 @@ func (v *vm) prepareDisks(m *machine, image vmimage.Image) (hyper.Machine, error
 		spec.Disks = append(spec.Disks, hyper.Disk{Serial: scratchSerial, Path: path, Format: "raw"})
 	}
 	if err := v.agent.disks.Give(m.name, m.user.uid, m.user.gid); err != nil {
+		return spec, err
+	}
+	vm := network.VM{Name: m.name, Network: shape.Network}
+	if w := v.record.Worker; w != nil {
+		vm.MAC = w.MAC
+	}
+	if spec.Card, err = network.Of(vm.Network).Prepare(v.ctx, vm); err != nil {
 		return spec, err
 	}
 	spec.Metadata, err = v.record.encode()
@@ -217,7 +222,7 @@ func (v *vm) define(m *machine, spec hyper.Machine) error {
 		spec.Enter = jobs[0].enters(v.agent.log)
 		spec.Held = func() bool { return frozen(jobs[0].caller.PID) }
 	}
-	err := v.agent.define(v.ctx, m, spec, v.id, func(applied hyper.Applied) error {
+	err := v.agent.define(v.ctx, m, spec, v.record.Shape.Network, v.id, func(applied hyper.Applied) error {
 		v.update(func() { m.applied = applied })
 		return v.adoptFirst(applied)
 	})
@@ -335,6 +340,7 @@ func (v *vm) discard() {
 		}
 	}
 	m.unwatch()
+	v.agent.releaseNetwork(m.name, v.recordNow().Shape.Network)
 	v.agent.removeFiles(m)
 }
 

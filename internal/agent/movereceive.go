@@ -232,6 +232,9 @@ func (v *fleetVM) goThrough(ctx context.Context, m *machine, spec hyper.Machine,
 		return err
 	}
 	m.applied = applied
+	if err := a.fence(ctx, m, v.recordNow().Shape.Network, applied.PID); err != nil {
+		return err
+	}
 	if err := a.proven(ctx, m, spec, v.id); err != nil { // before a byte is copied
 		return err
 	}
