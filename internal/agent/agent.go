@@ -229,7 +229,7 @@ func (a *Agent) housekeep() {
 		case <-a.ctx.Done():
 			return
 		}
-		a.fenceAgain()
+		a.restoreNetworks()
 		a.removeOldLogs(time.Now())
 		a.dropStaleClaims()
 		a.readHost(0)

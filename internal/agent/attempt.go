@@ -14,6 +14,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/network"
 	"github.com/grange-project/grange/internal/seed"
 	"github.com/grange-project/grange/internal/vmimage"
 )
@@ -69,12 +70,9 @@ func (v *vm) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Machin
 		return hyper.Machine{}, err
 	}
 	spec := hyper.Machine{ID: m.ID, Name: m.Name, Plan: v.record.Plan, Console: m.Path("console"),
-		Network: shape.Network, Purpose: shape.Purpose, CPUModel: shape.CPUModel, Cache: shape.Cache, UID: m.User.Own,
+		Purpose: shape.Purpose, CPUModel: shape.CPUModel, Cache: shape.Cache, UID: m.User.Own,
 		Group: m.User.Group, Watchdog: machine.HasWatchdog(v.agent.config().Heartbeat, image),
 		Ports: []hyper.Port{{Name: guest.ControlPort, Path: m.Path(guest.ControlPort)}}}
-	if w := v.record.Worker; w != nil {
-		spec.MAC = w.MAC
-	}
 	for number := range v.ports {
 		name := guest.JobPort(number)
 		spec.Ports = append(spec.Ports, hyper.Port{Name: name, Path: m.Path(name)})
@@ -100,6 +98,13 @@ func (v *vm) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Machin
 		spec.Disks = append(spec.Disks, hyper.Disk{Serial: machine.ScratchSerial, Path: path, Format: "raw"})
 	}
 	if err := v.agent.machines.Disks.Give(m.Name, m.User.UID, m.User.GID); err != nil {
+		return spec, err
+	}
+	vm := network.VM{Name: m.Name, Network: shape.Network}
+	if w := v.record.Worker; w != nil {
+		vm.MAC = w.MAC
+	}
+	if spec.Card, err = network.Of(vm.Network).Prepare(v.ctx, vm); err != nil {
 		return spec, err
 	}
 	spec.Metadata, err = v.record.encode()
@@ -129,7 +134,7 @@ func (v *vm) define(m *machine.Machine, spec hyper.Machine) error {
 		spec.Enter = jobs[0].enters(v.agent.log)
 		spec.Held = func() bool { return machine.Frozen(jobs[0].caller.PID) }
 	}
-	err := v.agent.machines.Define(v.ctx, m, spec, v.id, func(applied hyper.Applied) error {
+	err := v.agent.machines.Define(v.ctx, m, spec, v.record.Shape.Network, v.id, func(applied hyper.Applied) error {
 		v.update(func() { m.Applied = applied })
 		return v.adoptFirst(applied)
 	})
@@ -232,6 +237,7 @@ func (v *vm) discard() {
 		}
 	}
 	m.Unwatch()
+	v.agent.machines.ReleaseNetwork(m.Name, v.recordNow().Shape.Network)
 	v.agent.machines.RemoveFiles(m)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/grange-project/grange/internal/agent/cloud"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/network"
 )
 
 // recover takes over what runs on the host, and cloud VMs that do not. Until the hypervisor has answered nothing
@@ -34,6 +35,7 @@ func (a *Agent) recover(ctx context.Context) error {
 			known[name] = true
 		}
 	}
+	a.restoreNetworks() // before what has ended is released: an older agent may not have said who needs what
 	if err := a.hyper.Sweep(ctx); err != nil {
 		a.log.Warn("sweep after start", "error", err)
 	}
@@ -193,6 +195,9 @@ func (a *Agent) removeStrays(known map[string]bool) {
 		for _, e := range entries {
 			if known[e.Name()] || cloud.Keeps(filepath.Join(dir, e.Name())) {
 				continue
+			}
+			if err := network.Release(a.ctx, e.Name()); err != nil {
+				a.log.Error("the network of a vm is not released", "vm", e.Name(), "error", err)
 			}
 			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
 				a.log.Error("files of a vm stay", "vm", e.Name(), "error", err)

@@ -290,8 +290,9 @@ func (a *Agent) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, erro
 		return nil, err
 	}
 	facts := a.facts(vm)
+	network, _ := vm.Shape.Network.Kind()
 	g := &guest.Job{ID: j.id, Argv: r.Argv, Dir: r.Dir, User: known.guestUser(j.caller, r.Home), Hostname: vm.Name,
-		Hook: hook, Network: vm.Shape.Network == farm.NetworkUser,
+		Hook: hook, Network: network.UserMode,
 		Env: featureVariables(append(append([]string{}, r.Env...), facts.environment()...)),
 		Files: append(a.features(vm, a.jobEnds(j.caller.Batch), time.Now()),
 			guest.File{Path: factsPath, Content: facts.file()})}

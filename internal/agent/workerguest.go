@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
@@ -99,9 +100,10 @@ func (a *Agent) guestWorker(j *job, r record) (*guest.Job, error) {
 
 // workersOnly refuses a job that would be on the host's network: it has no address there, and could take another's.
 func workersOnly(s farm.Shape) error {
-	if s.Network.Bridge() == "" {
+	if kind, ok := s.Network.Kind(); !ok || kind.Jobs {
 		return nil
 	}
 	return &farm.Error{Kind: farm.Denied, Code: CodeWorkersOnly,
-		Message: fmt.Sprintf("network %q is for workers only", s.Network), Hint: "jobs have the networks none and user"}
+		Message: fmt.Sprintf("network %q is for workers only", s.Network),
+		Hint:    "jobs have the networks " + strings.Join(farm.JobNetworks(), " and ")}
 }

@@ -44,8 +44,11 @@ var rules = []struct {
 		"the server knows hosts by their agents only"},
 	{"internal/guest", nil, []string{"internal/agent", "internal/hyper", "internal/gateway", "os/exec"},
 		"the protocol runs in the VM too"},
-	{"internal/hyper", nil, []string{"internal/agent", "internal/vmimage", "internal/guest", "api"},
-		"a hypervisor is handed paths and pins, and knows no jobs"},
+	{"internal/hyper", nil, []string{"internal/agent", "internal/vmimage", "internal/guest", "internal/network", "api"},
+		"a hypervisor is handed paths, pins and a card, and knows no jobs and no kinds of networks"},
+	{"internal/network", nil, []string{"internal/agent", "internal/config", "internal/hyper/libvirt", "internal/guest",
+		"api"}, "a network is made for a machine, whoever's it is, and answers with a card"},
+	{"internal/network/usernet", pure, nil, "rules follow from users and addresses"},
 	{"internal/gateway", nil, []string{"internal/agent", "internal/guest", "internal/hyper"}, "it serves any stream"},
 	{"internal/vmimage", nil, []string{"internal/agent", "internal/hyper", "internal/guest"},
 		"images are built without a hypervisor"},
@@ -117,6 +120,8 @@ var importers = []struct {
 	{"internal/hyper/fake", []string{"internal/cli/daemon"}, "only the list of drivers, and tests, name a driver"},
 	{"internal/agent", []string{"internal/cli/daemon", "e2e"}, "others talk to an agent through api"},
 	{"internal/ledger", []string{"internal/agent"}, "a host has one ledger, its agent's"},
+	{"internal/network", []string{"internal/agent"}, "what acts on a host's network is its agent"},
+	{"internal/network/usernet", []string{"internal/network"}, "only the list of kinds names a kind"},
 	{"internal/placer", []string{"internal/server"}, "a server runs one placer, and all places come from it"},
 	{"internal/config", []string{"internal/cli", "internal/agent"}, "a package takes what it needs as arguments"},
 	{"internal/batch/*/setup", []string{"internal/cli", "e2e"},
@@ -183,7 +188,7 @@ func TestGuestIsSmall(t *testing.T) {
 // deathsig starts those of the others.
 var runners = []string{"internal/disk", "internal/sandbox", "internal/hosttree", "internal/vmimage",
 	"internal/hyper/libvirt", "internal/batch/program", "internal/tuning/apply", "internal/steps",
-	"internal/store/storetest", "internal/usernet", "internal/rawqemu", "internal/selftest", "internal/deathsig",
+	"internal/store/storetest", "internal/network", "internal/rawqemu", "internal/selftest", "internal/deathsig",
 	"e2e"}
 
 func TestProgramsAreStartedInFewPlaces(t *testing.T) {

@@ -15,15 +15,6 @@ const (
 	MinMemory  = 64 * MiB // below this no Debian kernel unpacks its initramfs
 )
 
-// Network is how a VM reaches others.
-type Network string
-
-// Networks.
-const (
-	NetworkNone Network = "none"
-	NetworkUser Network = "user" // QEMU's user-mode network: outgoing connections only
-)
-
 // Shape is the size and tuning of a VM.
 type Shape struct {
 	Name     string
@@ -72,7 +63,7 @@ func (s Shape) Validate() error {
 	case s.Scratch != 0 && s.Scratch < 4*MiB:
 		return badShape("%v of scratch; the least is 4M", s.Scratch)
 	case !s.Network.valid():
-		return badShape("network %q; there are none, user, and bridge:NAME for workers", s.Network)
+		return badShape("network %q; there are %s", s.Network, networkForms())
 	}
 	return s.validateTuning()
 }

@@ -17,8 +17,7 @@ type Machine struct {
 	Boot    Boot
 	Disks   []Disk
 	Ports   []Port
-	Network farm.Network
-	MAC     string // of the network card, as "52:54:0a:66:00:14"; "": the hypervisor chooses
+	Card    Card
 	Purpose farm.Purpose
 	// farm.Shape's: "host-passthrough", "host-model", "maximum" or a model's name; "": as the purpose says
 	CPUModel string
@@ -51,6 +50,23 @@ type Disk struct {
 	ReadOnly bool
 	CDROM    bool // a seed ISO
 }
+
+// Card is a network card, and what is at the other end of its cable. The zero value: the machine has none.
+type Card struct {
+	Type   CardType
+	Bridge string // of BridgeCard: its name on the host
+	MAC    string // as "52:54:0a:66:00:14"; "": the hypervisor chooses
+}
+
+// CardType is what a card is plugged into.
+type CardType string
+
+// Types of cards.
+const (
+	NoCard     CardType = ""
+	UserCard   CardType = "user"   // the user-mode network inside QEMU's process
+	BridgeCard CardType = "bridge" // a bridge of the host, by a tap device that goes with the machine
+)
 
 // Port is a virtio-serial port: the guest sees Name under /dev/virtio-ports, the host has the unix socket Path.
 type Port struct{ Name, Path string }

@@ -23,6 +23,7 @@ const anew = "make a new VM in place of it, and delete this one: `grange vm crea
 // makes them fast, the whole processor of their host and its page cache for their disks, ties them to it.
 func MayLeave(v farm.VM, c farm.Cell, from farm.Host) error {
 	name := v.Project + "/" + v.Name
+	network, _ := v.Shape.Network.Kind()
 	switch {
 	case v.Wanted.Power != farm.PowerOn || v.Observed.State != farm.VMRunning:
 		return refuseMove("start it, and wait until it runs; a VM that is stopped has its disks on its host alone",
@@ -44,7 +45,7 @@ func MayLeave(v farm.VM, c farm.Cell, from farm.Host) error {
 	case v.Shape.CPUModel == "host-passthrough" || v.Shape.CPUModel == "maximum":
 		return refuseMove(anew+", with a shape whose CPU model is host-model, or a name",
 			"VM %s was shown the whole processor of its host (%s)", name, v.Shape.CPUModel)
-	case v.Shape.Network == farm.NetworkUser:
+	case network.Local:
 		return refuseMove(anew+", with a network of the fleet", "the network of VM %s is one of its host alone", name)
 	}
 	return agentMoves(from)

@@ -10,6 +10,7 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/network"
 	"github.com/grange-project/grange/internal/wire"
 )
 
@@ -33,7 +34,7 @@ func (h *Host) ReadFacts() fleet.Facts {
 		Short: h.Machines.TakesNothing(),
 		Kind:  hostKind(topology)}
 	var err error
-	facts.Networks, err = bridges()
+	facts.Networks, err = network.Bridges()
 	h.noBridges.Log(h.log, "bridges for the server", err)
 	slices.SortFunc(facts.Taken, func(x, y farm.Plan) int { // maps have no order, and the same facts are to be equal
 		return strings.Compare(fmt.Sprint(x), fmt.Sprint(y))

@@ -236,6 +236,9 @@ func (v *VM) goThrough(ctx context.Context, m *machine.Machine, spec hyper.Machi
 		return err
 	}
 	m.Applied = applied
+	if err := h.Machines.Fence(ctx, m, v.recordNow().Shape.Network, applied.PID); err != nil {
+		return err
+	}
 	if err := h.Machines.Proven(ctx, m, spec, v.ID); err != nil { // before a byte is copied
 		return err
 	}

@@ -114,6 +114,7 @@ func (h *Host) TakeOver(ctx context.Context, f hyper.Found, r Carried) bool {
 func (v *VM) missEnd() {
 	r := v.recordNow()
 	if v.Current() == nil {
+		v.host.Machines.ReleaseNetwork(v.Name, r.Shape.Network)
 		if err := v.host.Machines.Disks.Take(v.Name); err != nil {
 			v.log().Error("disks of a vm keep their user", "error", err)
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/network"
 	"github.com/grange-project/grange/internal/vmimage"
 	"github.com/grange-project/grange/internal/wire"
 )
@@ -39,7 +39,7 @@ func wantedShape(w fleet.WantedVM) (farm.Shape, error) {
 		return shape, err
 	}
 	shape.Network = farm.NetworkBridge(w.Bridge)
-	return shape, errors.Join(shape.Validate(), hasBridge(w.Bridge))
+	return shape, errors.Join(shape.Validate(), network.Of(shape.Network).Check(shape.Network))
 }
 
 // build gives the VM its claim, and settles what its disks are. A VM that runs is looked at only: if there is no room
@@ -152,20 +152,6 @@ func noSuchImage(name string, err error) error {
 		Hint:    "build or import it here, or have the VM placed elsewhere", Err: nil}
 }
 
-// hasBridge refuses a bridge that is not there before anything is made for it.
-func hasBridge(name string) error {
-	there, err := bridges()
-	if err != nil {
-		return err
-	}
-	if !slices.Contains(there, name) {
-		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoBridge,
-			Message: fmt.Sprintf("this host has no bridge %q", name),
-			Hint:    "make it, or let the network say which hosts carry it"}
-	}
-	return nil
-}
-
 // start makes the VM's machine, with disks if it has none, and lets it run.
 func (v *VM) start() (err error) {
 	v.is(farm.VMStarting, "")
@@ -219,7 +205,7 @@ func (v *VM) launch(ctx context.Context, m *machine.Machine) (vmimage.Image, err
 		return image, err
 	}
 	m.Control.Know(v.ID)
-	err = h.Machines.Define(ctx, m, spec, v.ID, func(applied hyper.Applied) error {
+	err = h.Machines.Define(ctx, m, spec, r.Shape.Network, v.ID, func(applied hyper.Applied) error {
 		m.Applied = applied
 		return nil
 	})
@@ -260,7 +246,12 @@ func (v *VM) readyMachine(ctx context.Context, m *machine.Machine,
 	if m.User, err = v.host.Machines.TakeUser(ctx, m.Name, 0); err != nil {
 		return spec, err
 	}
-	if spec, err = v.spec(m, v.recordNow(), image); err != nil {
+	r := v.recordNow()
+	if spec, err = v.spec(m, r, image); err != nil {
+		return spec, err
+	}
+	vm := network.VM{Name: m.Name, Network: r.Shape.Network, MAC: r.Wanted.MAC}
+	if spec.Card, err = network.Of(vm.Network).Prepare(ctx, vm); err != nil {
 		return spec, err
 	}
 	return spec, v.host.Machines.Disks.Give(m.Name, m.User.UID, m.User.GID)
@@ -269,9 +260,9 @@ func (v *VM) readyMachine(ctx context.Context, m *machine.Machine,
 // spec is the machine as the hypervisor is to make it. Its ID is the VM's, so there can never be two of them on one
 // host, and its guest sees the same system UUID at every start.
 func (v *VM) spec(m *machine.Machine, r record, image vmimage.Image) (hyper.Machine, error) {
-	spec := hyper.Machine{ID: v.ID, Name: v.Name, Plan: r.Plan, Console: m.Path("console"), Network: r.Shape.Network,
-		MAC: r.Wanted.MAC, Reboots: true, Purpose: r.Shape.Purpose, CPUModel: r.Shape.CPUModel, Cache: r.Shape.Cache,
-		UID: m.User.Own, Group: m.User.Group, Watchdog: machine.HasWatchdog(v.host.config().Heartbeat, image),
+	spec := hyper.Machine{ID: v.ID, Name: v.Name, Plan: r.Plan, Console: m.Path("console"), Reboots: true,
+		Purpose: r.Shape.Purpose, CPUModel: r.Shape.CPUModel, Cache: r.Shape.Cache, UID: m.User.Own,
+		Group: m.User.Group, Watchdog: machine.HasWatchdog(v.host.config().Heartbeat, image),
 		Ports: []hyper.Port{{Name: guest.ControlPort, Path: m.Path(guest.ControlPort)},
 			{Name: guest.JobPort(0), Path: m.Path(guest.JobPort(0))}}}
 	if spec.Purpose == farm.PurposeService {
@@ -425,6 +416,7 @@ func (v *VM) kill(m *machine.Machine) error {
 		return err
 	}
 	m.Unwatch()
+	v.host.Machines.ReleaseNetwork(m.Name, v.recordNow().Shape.Network)
 	if err := v.host.Machines.Disks.Take(m.Name); err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/numa"
-	"github.com/grange-project/grange/internal/usernet"
 )
 
 // The life of a machine, of jobs, workers and cloud VMs alike: define, run, end.
@@ -15,7 +14,7 @@ import (
 // Define has the hypervisor make a machine, and brings it to where its first instruction is next. Each step keeps the
 // next ones safe: the process is where its owner is charged before it has a network, and nothing connects to a machine
 // that does not lie as planned. started takes notice of what was made; claim is the machine's in the ledger.
-func (h *Host) Define(ctx context.Context, m *Machine, spec hyper.Machine, claim string,
+func (h *Host) Define(ctx context.Context, m *Machine, spec hyper.Machine, n farm.Network, claim string,
 	started func(hyper.Applied) error) error {
 	applied, err := h.Hyper.Start(ctx, spec)
 	if err != nil {
@@ -24,7 +23,7 @@ func (h *Host) Define(ctx context.Context, m *Machine, spec hyper.Machine, claim
 	if err := started(applied); err != nil {
 		return err
 	}
-	if err := h.Fence(ctx, applied.PID, spec.Network); err != nil {
+	if err := h.Fence(ctx, m, n, applied.PID); err != nil {
 		return err
 	}
 	if err := h.Proven(ctx, m, spec, claim); err != nil {
@@ -72,13 +71,4 @@ func badPins(problems []numa.Problem, holders []string) error {
 	return &farm.Error{Kind: farm.Internal, Code: CodeBadPins,
 		Message: "the VM's pins are not as planned: " + strings.Join(texts, "; "),
 		Hint:    "something else on this host moves QEMU's threads; look for numad or cgroup managers"}
-}
-
-// Fence keeps a machine with the network user from the host's own addresses, before its first instruction. The fake has
-// no process, and no network. Errors: farm.CodeNoUserNetwork.
-func (h *Host) Fence(ctx context.Context, pid int, n farm.Network) error {
-	if n != farm.NetworkUser || pid == 0 {
-		return nil
-	}
-	return usernet.Fence(ctx, pid, h.Config().VMUIDs, h.Config().UserNetwork.Allow)
 }

@@ -83,7 +83,7 @@ signal. Exit status 197: no VM was started, and a retry would not help.`,
 	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
 	cmd.RegisterFlagCompletionFunc("image", a.CompleteImages)
 	for flag, words := range map[string][]string{
-		"network": {"none", "user"}, "purpose": {"compute", "service"},
+		"network": farm.JobNetworks(), "purpose": {"compute", "service"},
 		"cpu-model":     {"host-passthrough", "host-model", "maximum"},
 		"thread-policy": {"prefer", "require", "isolate"}, "emulator": {"beside", "isolate"},
 		"numa":      {"auto", "none", "2"},

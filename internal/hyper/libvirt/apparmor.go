@@ -87,12 +87,7 @@ func (h host) profile(m hyper.Machine, in places) (string, error) {
 			rule("rk", "%s", d.Base)
 		}
 	}
-	if m.Network == farm.NetworkUser {
-		b.WriteString(userNetwork)
-	}
-	if m.Network.Bridge() != "" {
-		b.WriteString("  /dev/net/tun rw,\n  /dev/vhost-net rw,\n")
-	}
+	b.WriteString(cards[m.Card.Type].rules)
 	for _, path := range []string{m.Move.Memory, m.Move.Disks} {
 		if path != "" {
 			rule("rw", "%s", path)
@@ -135,15 +130,6 @@ const everyQEMU = `  # before QEMU runs: libvirt becomes its user
   /sys/kernel/mm/{hugepages,transparent_hugepage}/{,**} r,
   /sys/module/vhost/parameters/max_mem_regions r,
   /sys/devices/**/block/**/queue/* r,
-`
-
-// userNetwork is QEMU's own, which speaks to whom the guest asks for: package usernet keeps it from the host.
-const userNetwork = `  network inet stream,
-  network inet dgram,
-  network inet6 stream,
-  network inet6 dgram,
-  /etc/resolv.conf r,
-  /run/{systemd/resolve,resolvconf,NetworkManager}/*resolv*.conf r,
 `
 
 // quoteAppArmor has a path stand for itself between quotes.

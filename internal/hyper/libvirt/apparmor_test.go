@@ -58,8 +58,8 @@ func TestProfile(t *testing.T) {
 		t.Errorf("rules:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	for rule, change := range map[string]func(*hyper.Machine){
-		"  network inet dgram,": func(m *hyper.Machine) { m.Network = farm.NetworkUser },
-		"  /dev/vhost-net rw,":  func(m *hyper.Machine) { m.Network = farm.Network("bridge:br0") },
+		"  network inet dgram,": func(m *hyper.Machine) { m.Card.Type = hyper.UserCard },
+		"  /dev/vhost-net rw,":  func(m *hyper.Machine) { m.Card = hyper.Card{Type: hyper.BridgeCard, Bridge: "br0"} },
 		`  "/run/g/move/disks" rw,`: func(m *hyper.Machine) {
 			m.Move = hyper.MoveSockets{Memory: "/run/g/move/memory", Disks: "/run/g/move/disks"}
 		},
@@ -85,7 +85,7 @@ func TestProfileCompiles(t *testing.T) {
 		t.Skipf("skip compiling: %v", err)
 	}
 	m := confinedMachine()
-	m.Network, m.Purpose, m.Disks[0].Path = farm.NetworkUser, farm.PurposeService, `/d/a "b" *?[x]{y}^@{HOME}\z`
+	m.Card.Type, m.Purpose, m.Disks[0].Path = hyper.UserCard, farm.PurposeService, `/d/a "b" *?[x]{y}^@{HOME}\z`
 	text, err := host{emulator: "/usr/bin/qemu"}.profile(m, somewhere)
 	if err != nil {
 		t.Fatal(err)

@@ -42,8 +42,8 @@ func combinations(t *testing.T, f func(name string, h host, m hyper.Machine)) {
 							Plan: plan, Purpose: purpose, CPUModel: model, Cache: cache,
 							Disks: []hyper.Disk{{Serial: "root", Path: "/r.qcow2", Format: "qcow2"},
 								{Serial: "seed", Path: "/s.iso", Format: "raw", CDROM: true}}}
-						if m.Network = farm.NetworkNone; i%2 == 0 {
-							m.Network, m.Boot = farm.NetworkUser, hyper.Boot{Kernel: "/k", Initrd: "/i",
+						if m.Card = (hyper.Card{}); i%2 == 0 {
+							m.Card.Type, m.Boot = hyper.UserCard, hyper.Boot{Kernel: "/k", Initrd: "/i",
 								Cmdline: "quiet"}
 						}
 						f(fmt.Sprintf("%s-%s-%s-%s-%s", planned, accel, purpose, model, cache),

@@ -62,6 +62,10 @@ func (h host) domain(m hyper.Machine) (string, hyper.Applied, error) {
 		applied.Warnings = append(applied.Warnings, fmt.Sprintf(format, args...))
 	}
 
+	if _, ok := cards[m.Card.Type]; !ok && m.Card.Type != hyper.NoCard {
+		return "", applied, &farm.Error{Kind: farm.Invalid, Code: hyper.CodeBadMachine,
+			Message: fmt.Sprintf("machine %s: has a card of the type %q", m.Name, m.Card.Type)}
+	}
 	d := libvirtxml.Domain{
 		Name:     m.Name,
 		UUID:     m.ID,
@@ -180,16 +184,8 @@ func devices(m hyper.Machine) *libvirtxml.DomainDeviceList {
 			Type: "virtio-serial", Index: &first, VirtIOSerial: &libvirtxml.DomainControllerVirtIOSerial{Ports: &n},
 		})
 	}
-	if m.Network == farm.NetworkUser {
-		// One queue: QEMU's user-mode network has no more.
-		l.Interfaces = []libvirtxml.DomainInterface{{
-			Source: &libvirtxml.DomainInterfaceSource{User: &libvirtxml.DomainInterfaceSourceUser{}},
-			Model:  &libvirtxml.DomainInterfaceModel{Type: "virtio"},
-			ROM:    &libvirtxml.DomainROM{Enabled: "no"}, // nobody boots from the network; the firmware need not look
-		}}
-	}
-	if bridge := m.Network.Bridge(); bridge != "" {
-		l.Interfaces = []libvirtxml.DomainInterface{bridgeXML(bridge, m)}
+	if m.Card.Type != hyper.NoCard {
+		l.Interfaces = []libvirtxml.DomainInterface{cards[m.Card.Type].device(m)}
 	}
 	for _, port := range m.Ports {
 		l.Channels = append(l.Channels, libvirtxml.DomainChannel{
@@ -209,26 +205,6 @@ func devices(m hyper.Machine) *libvirtxml.DomainDeviceList {
 	placeOnRoot(l)
 	return l
 }
-
-// bridgeXML is a card on a bridge of the host, through a tap device that libvirt makes and that goes with the machine.
-// A queue for each vCPU lets all of them send and receive at once; QEMU wants no queues to be named where there is one.
-func bridgeXML(bridge string, m hyper.Machine) libvirtxml.DomainInterface {
-	x := libvirtxml.DomainInterface{
-		Source: &libvirtxml.DomainInterfaceSource{Bridge: &libvirtxml.DomainInterfaceSourceBridge{Bridge: bridge}},
-		Model:  &libvirtxml.DomainInterfaceModel{Type: "virtio"},
-		ROM:    &libvirtxml.DomainROM{Enabled: "no"},
-	}
-	if m.MAC != "" {
-		x.MAC = &libvirtxml.DomainInterfaceMAC{Address: m.MAC}
-	}
-	if n := min(len(m.Plan.VCPUs), maxTapQueues); n > 1 {
-		x.Driver = &libvirtxml.DomainInterfaceDriver{Queues: uint(n)}
-	}
-	return x
-}
-
-// maxTapQueues is the most that one tap device has: MAX_TAP_QUEUES of the kernel's drivers/net/tun.c.
-const maxTapQueues = 256
 
 // placeOnRoot puts every device on the root bus. By itself libvirt gives each a bridge of its own, for hot-plug, and
 // firmware and guest look behind every bridge. The root bus has slots 1 to 30 to give; what does not fit gets its

@@ -17,8 +17,8 @@ func moved(t *testing.T) (own, seen string) {
 		Plan: farm.Plan{VCPUs: []farm.CPUSet{farm.NewCPUSet(2)}, Emulator: farm.NewCPUSet(3),
 			Guest: farm.GuestTopology{Sockets: 1, Cores: 1, Threads: 1},
 			Cells: []farm.GuestCell{{VCPUs: farm.NewCPUSet(0), Memory: farm.GiB, Node: 1}}},
-		Disks:   []hyper.Disk{{Serial: "root", Path: "/here/root.qcow2", Format: "qcow2"}},
-		Network: farm.NetworkBridge("br-here"), MAC: "52:54:0a:66:00:14",
+		Disks: []hyper.Disk{{Serial: "root", Path: "/here/root.qcow2", Format: "qcow2"}},
+		Card:  hyper.Card{Type: hyper.BridgeCard, Bridge: "br-here", MAC: "52:54:0a:66:00:14"},
 		Ports: []hyper.Port{{Name: "org.grange.control", Path: "/here/control"}}, Console: "/here/console"}
 	text, _, err := host{accel: KVM, kvm: true, numa: true, emulator: "/usr/bin/qemu-here",
 		label: "+64055:+64055"}.domain(m)

@@ -1,17 +1,42 @@
-package cloud
+package network
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hyper"
 )
 
-// bridges are the names of the Linux bridges in this process's network, in order. /sys would tell those of the network
+// bridge is a bridge that the host's administrator has made: VMs are plugged into it, and nothing is made for them.
+type bridge struct{ plain }
+
+func (bridge) Check(n farm.Network) error {
+	there, err := Bridges()
+	if err != nil {
+		return err
+	}
+	if name := n.Bridge(); !slices.Contains(there, name) {
+		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoBridge,
+			Message: fmt.Sprintf("this host has no bridge %q", name),
+			Hint:    "make it, or let the network say which hosts carry it"}
+	}
+	return nil
+}
+
+func (bridge) Prepare(_ context.Context, vm VM) (hyper.Card, error) {
+	return hyper.Card{Type: hyper.BridgeCard, Bridge: vm.Network.Bridge(), MAC: vm.MAC}, nil
+}
+
+// Bridges are the names of the Linux bridges in this process's network, in order. /sys would tell those of the network
 // that it was mounted in.
-func bridges() ([]string, error) {
+func Bridges() ([]string, error) {
 	answer, err := syscall.NetlinkRIB(unix.RTM_GETLINK, unix.AF_UNSPEC)
 	if err != nil {
 		return nil, err

@@ -6,35 +6,6 @@ import (
 	"strings"
 )
 
-// bridgePrefix starts the name of a network that is a bridge of the host.
-const bridgePrefix = "bridge:"
-
-// NetworkBridge is the network of VMs whose card is on a bridge of the host.
-func NetworkBridge(name string) Network { return Network(bridgePrefix + name) }
-
-// Bridge is the name of the host's bridge; "" for other networks.
-func (n Network) Bridge() string {
-	name, _ := strings.CutPrefix(string(n), bridgePrefix)
-	if name == string(n) {
-		return ""
-	}
-	return name
-}
-
-// valid reports whether there is such a network. Names of interfaces have at most 15 characters (IFNAMSIZ of
-// <linux/if.h>).
-func (n Network) valid() bool {
-	if n == NetworkNone || n == NetworkUser {
-		return true
-	}
-	name := n.Bridge()
-	return name != "" && len(name) <= 15 && name != "." && name != ".." &&
-		!strings.ContainsFunc(name, func(c rune) bool {
-			return c != '-' && c != '_' && c != '.' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') &&
-				(c < 'a' || c > 'z')
-		})
-}
-
 // AddressPool is a range of IPv4 addresses in one network.
 type AddressPool struct {
 	First, Last netip.Addr

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,11 +48,12 @@ func PlaceOf(pid int) (Place, error) {
 }
 
 // Fence has the rules where a VM's QEMU is, and proves that they are there. They hold for all users of VMs when QEMU
-// runs as one of them, and for its own alone otherwise. Errors: farm.CodeNoUserNetwork.
-func Fence(ctx context.Context, pid int, vms farm.UIDs, allow []netip.AddrPort) error {
+// runs as one of them, and for its own alone otherwise, until all that are named have been released. Errors:
+// farm.CodeNoUserNetwork.
+func Fence(ctx context.Context, pid int, vms farm.UIDs, allow []netip.AddrPort, names ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
 	defer cancel()
-	if err := fence(ctx, pid, vms, allow); err != nil {
+	if err := fence(ctx, pid, vms, allow, names); err != nil {
 		return &farm.Error{Kind: farm.Denied, Code: farm.CodeNoUserNetwork,
 			Message: "network user is refused: the VM could reach the host's own addresses: " + err.Error(),
 			Hint:    "install nftables on the host, and see that nft works there; or ask for --network none"}
@@ -59,7 +61,7 @@ func Fence(ctx context.Context, pid int, vms farm.UIDs, allow []netip.AddrPort) 
 	return nil
 }
 
-func fence(ctx context.Context, pid int, vms farm.UIDs, allow []netip.AddrPort) error {
+func fence(ctx context.Context, pid int, vms farm.UIDs, allow []netip.AddrPort, names []string) error {
 	place, err := PlaceOf(pid)
 	if err != nil {
 		return err
@@ -75,7 +77,8 @@ func fence(ctx context.Context, pid int, vms farm.UIDs, allow []netip.AddrPort) 
 	if vms.Has(place.UID) {
 		users = vms
 	}
-	if _, err := nft(ctx, pid, Rules(users, Resolvers(string(resolvers)), allow), "-f", "-"); err != nil {
+	if _, err := nft(ctx, pid, Rules(users, Resolvers(string(resolvers)), allow, names...), "-f",
+		"-"); err != nil {
 		return err
 	}
 	found, err := nft(ctx, pid, "", "--numeric", "list", "chain", "inet", Table, chain(users))
@@ -85,17 +88,63 @@ func fence(ctx context.Context, pid int, vms farm.UIDs, allow []netip.AddrPort) 
 	return err
 }
 
+// Release removes the rules that no VM needs any more once this one has ended, from our own network: where QEMU's was
+// another, its rules stay. A VM that was never fenced, or is released already, is no error.
+func Release(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
+	defer cancel()
+	if _, err := lookPath("nft"); err != nil {
+		return nil // there were never any rules
+	}
+	tables, err := nft(ctx, ourselves, "", "list", "tables", "inet")
+	if err != nil || !slices.Contains(strings.Split(string(tables), "\n"), "table inet "+Table) {
+		return err
+	}
+	listed, err := nft(ctx, ourselves, "", "list", "table", "inet", Table)
+	if err != nil {
+		return err
+	}
+	remove := func(chains ...string) error {
+		var b strings.Builder
+		for _, c := range chains {
+			fmt.Fprintf(&b, "flush chain inet %[1]s %[2]s\ndelete chain inet %[1]s %[2]s\n", Table, c)
+		}
+		_, err := nft(ctx, ourselves, b.String(), "-f", "-")
+		return err
+	}
+	chains := chainsOf(string(listed))
+	if slices.Contains(chains, vmPrefix+name) {
+		if err := remove(vmPrefix + name); err != nil {
+			return err
+		}
+	}
+	// All or nothing: what another VM needs stays, and so does what somebody else has removed meanwhile. to_host goes
+	// with the last range.
+	for _, c := range chains {
+		if rules, ok := strings.CutPrefix(c, neededPrefix); ok && remove(c, rules) == nil {
+			remove("to_host")
+		}
+	}
+	return nil
+}
+
+// ourselves stands for our own network in the place of a process.
+const ourselves = 0
+
 // nft runs the program in the network namespace of a process.
 func nft(ctx context.Context, pid int, input string, args ...string) ([]byte, error) {
 	argv := append([]string{"nft"}, args...)
-	theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
-	if err != nil {
-		return nil, err
-	}
-	if ours, err := os.Readlink("/proc/self/ns/net"); err != nil || ours != theirs {
-		argv = append([]string{"nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", pid), "--"}, argv...)
+	if pid != ourselves {
+		theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
+		if err != nil {
+			return nil, err
+		}
+		if ours, err := os.Readlink("/proc/thread-self/ns/net"); err != nil || ours != theirs {
+			argv = append([]string{"nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", pid), "--"}, argv...)
+		}
 	}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	var err error
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
 	if cmd.Path, err = lookPath(argv[0]); err != nil {
 		return nil, err

@@ -5,6 +5,9 @@
 // The rules are nftables', in a table of our own, and hold for the users that QEMU runs as: packets of theirs to any
 // address of the host are refused, but for name servers and what the site allows. Answers of servers that run as such a
 // user, as of QEMU's own VNC, pass.
+//
+// VMs share these rules, also those of two agents, and the kernel counts who needs them: it removes no chain that a
+// rule jumps to. So each VM has a chain, through which no packet goes, with a jump to a chain that goes with the rules.
 package usernet
 
 import (
@@ -20,8 +23,9 @@ import (
 const Table = "grange"
 
 // Rules is what nft is to load for a range of users: all or nothing. Loading it again for another range adds that one.
-// Resolvers are name servers of the host: QEMU asks the first of them for its guest. It is pure.
-func Rules(users farm.UIDs, resolvers []netip.Addr, allow []netip.AddrPort) string {
+// Resolvers are name servers of the host: QEMU asks the first of them for its guest. The VMs need the rules until each
+// is released. It is pure.
+func Rules(users farm.UIDs, resolvers []netip.Addr, allow []netip.AddrPort, vms ...string) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("add table inet %s", Table)
@@ -44,11 +48,34 @@ func Rules(users farm.UIDs, resolvers []netip.Addr, allow []netip.AddrPort) stri
 	rule("to_host", "tcp flags & (fin | syn | rst | ack) != syn accept") // of a connection that others made
 	rule("to_host", "meta l4proto tcp counter reject with tcp reset")
 	rule("to_host", "counter reject")
+	line("add chain inet %s %s", Table, neededPrefix+own)
+	for _, vm := range vms {
+		line("add chain inet %s %s", Table, vmPrefix+vm)
+		line("flush chain inet %s %s", Table, vmPrefix+vm)
+		rule(vmPrefix+vm, "jump "+neededPrefix+own)
+	}
 	return b.String()
 }
 
+// Names of chains that count: needed_users_1_9 for users_1_9, and one for each VM.
+const (
+	neededPrefix = "needed_"
+	vmPrefix     = "vm_"
+)
+
 // chain is that of a range of users: another range does not flush it.
 func chain(users farm.UIDs) string { return fmt.Sprintf("users_%d_%d", users.First, users.Last) }
+
+// chainsOf are the chains of a table as nft lists it.
+func chainsOf(listed string) []string {
+	var names []string
+	for line := range strings.Lines(listed) {
+		if words := strings.Fields(line); len(words) == 3 && words[0] == "chain" {
+			names = append(names, words[1])
+		}
+	}
+	return names
+}
 
 // match is how a rule names them: old releases of nft take no range of one.
 func match(users farm.UIDs) string {

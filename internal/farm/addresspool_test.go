@@ -5,21 +5,6 @@ import (
 	"testing"
 )
 
-func TestNetworkBridge(t *testing.T) {
-	for text, want := range map[string]string{"none": "", "user": "", "bridge:br0": "br0", "bridge:": "", "br0": ""} {
-		if got := Network(text).Bridge(); got != want {
-			t.Errorf("%s: %q, want %q", text, got, want)
-		}
-	}
-	for text, want := range map[string]bool{"none": true, "user": true, "": false, "bridge:br0": true, "bridge:": false,
-		"bridge:..": false, "bridge:0123456789abcdef": false, "bridge:0123456789abcde": true, "bridge:a/b": false,
-		"bridge:a'b": false} {
-		if got := Network(text).valid(); got != want {
-			t.Errorf("%s: valid is %v", text, got)
-		}
-	}
-}
-
 func TestAddressPool(t *testing.T) {
 	for _, bad := range []string{"", "10.0.0.1", "10.0.0.1-10.0.0.9", "10.0.0.9-10.0.0.1/24", "10.0.0.1-10.0.1.1/24",
 		"::1-::9/64", "10.0.0.0-10.255.0.0/8", "x-10.0.0.1/24"} {

@@ -1,4 +1,4 @@
-package cloud
+package network
 
 import (
 	"path/filepath"
@@ -19,7 +19,7 @@ func TestBridges(t *testing.T) {
 		want = append(want, filepath.Base(filepath.Dir(path)))
 	}
 	slices.Sort(want)
-	got, err := bridges()
+	got, err := Bridges()
 	if err != nil {
 		t.Fatal(err)
 	}

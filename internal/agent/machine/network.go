@@ -1,0 +1,44 @@
+package machine
+
+import (
+	"context"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/network"
+)
+
+func (h *Host) networkSettings() network.Settings {
+	c := h.Config()
+	return network.Settings{VMUIDs: c.VMUIDs, Allow: c.UserNetwork.Allow}
+}
+
+// Fence keeps a machine from what its network must not reach, before its first instruction. The fake has no process,
+// and no network. Errors: farm.CodeNoUserNetwork.
+func (h *Host) Fence(ctx context.Context, m *Machine, n farm.Network, pid int) error {
+	if pid == 0 {
+		return nil
+	}
+	return network.Of(n).Fence(ctx, network.VM{Name: m.Name, Network: n, PID: pid}, h.networkSettings())
+}
+
+// RestoreNetworks does so for all machines that run and have a process: of an earlier agent, or of a host whose rules
+// somebody has flushed.
+func (h *Host) RestoreNetworks(ctx context.Context, all []network.VM) {
+	network.Restore(ctx, all, h.networkSettings(), func(vm network.VM, err error) {
+		if ctx.Err() == nil {
+			h.Log.Error("the network of a vm is not restored", "vm", vm.Name, "network", string(vm.Network), "error", err)
+		}
+	})
+}
+
+const releaseLimit = 30 * time.Second
+
+// ReleaseNetwork removes what a machine whose process is gone had of its network. What stays is logged.
+func (h *Host) ReleaseNetwork(name string, n farm.Network) {
+	ctx, cancel := context.WithTimeout(context.Background(), releaseLimit)
+	defer cancel()
+	if err := network.Of(n).Release(ctx, name); err != nil {
+		h.Log.Error("the network of a vm is not released", "vm", name, "network", string(n), "error", err)
+	}
+}
