@@ -52,6 +52,19 @@ func (n *node) Statx(_ context.Context, f fs.FileHandle, flags, mask uint32, out
 	return ask(p.fd)
 }
 
+// Access says what an open would: whoever asks in the guest, files are opened as us.
+func (n *node) Access(_ context.Context, mask uint32) syscall.Errno {
+	if mask&unix.W_OK != 0 && n.dir.ReadOnly {
+		return syscall.EROFS
+	}
+	p, errno := n.itself()
+	if errno != 0 {
+		return errno
+	}
+	defer p.close()
+	return fs.ToErrno(unix.Faccessat(unix.AT_FDCWD, procPath(p.fd), mask&7, 0))
+}
+
 // Setattr changes an open file where the request names one.
 func (n *node) Setattr(ctx context.Context, f fs.FileHandle, in *fuse.SetAttrIn, out *fuse.AttrOut) syscall.Errno {
 	if h, ok := f.(*handle); ok {

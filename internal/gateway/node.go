@@ -34,6 +34,7 @@ var _ interface {
 	fs.NodeCreater
 	fs.NodeTmpfiler
 	fs.NodeOpendirHandler
+	fs.NodeAccesser
 	fs.NodeGetattrer
 	fs.NodeStatxer
 	fs.NodeSetattrer
