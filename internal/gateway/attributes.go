@@ -110,24 +110,24 @@ func (b *bound) setattr(fd int, in *fuse.SetAttrIn) error {
 			return err
 		}
 	}
-	mtime, setMtime := in.GetMTime()
-	atime, setAtime := in.GetATime()
-	if !setMtime && !setAtime {
+	times := []unix.Timespec{newTime(in, fuse.FATTR_ATIME, fuse.FATTR_ATIME_NOW, in.Atime, in.Atimensec),
+		newTime(in, fuse.FATTR_MTIME, fuse.FATTR_MTIME_NOW, in.Mtime, in.Mtimensec)}
+	if times[0].Nsec == unix.UTIME_OMIT && times[1].Nsec == unix.UTIME_OMIT {
 		return nil
 	}
-	times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Nsec: unix.UTIME_OMIT}}
-	var err error
-	if setAtime {
-		if times[0], err = unix.TimeToTimespec(atime); err != nil {
-			return err
-		}
-	}
-	if setMtime {
-		if times[1], err = unix.TimeToTimespec(mtime); err != nil {
-			return err
-		}
-	}
 	return unix.UtimesNanoAt(unix.AT_FDCWD, procPath(fd), times, 0)
+}
+
+// newTime is a time of a request as utimensat takes it: the time of now may be set by all who may write the file, every
+// other by its owner.
+func newTime(in *fuse.SetAttrIn, set, now uint32, sec uint64, nsec uint32) unix.Timespec {
+	switch {
+	case in.Valid&set == 0:
+		return unix.Timespec{Nsec: unix.UTIME_OMIT}
+	case in.Valid&now != 0:
+		return unix.Timespec{Nsec: unix.UTIME_NOW}
+	}
+	return unix.Timespec{Sec: int64(sec), Nsec: int64(nsec)}
 }
 
 // truncate cuts exactly the file that fd is.
