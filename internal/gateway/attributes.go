@@ -14,7 +14,7 @@ func (n *node) Getattr(ctx context.Context, f fs.FileHandle, out *fuse.AttrOut) 
 	if h, ok := f.(*handle); ok {
 		return h.Getattr(ctx, out)
 	}
-	p, errno := n.itself()
+	p, errno := n.inode()
 	if errno != 0 {
 		return errno
 	}
@@ -44,7 +44,7 @@ func (n *node) Statx(_ context.Context, f fs.FileHandle, flags, mask uint32, out
 	if h, ok := f.(*handle); ok {
 		return h.with(ask)
 	}
-	p, errno := n.itself()
+	p, errno := n.inode()
 	if errno != 0 {
 		return errno
 	}
@@ -70,7 +70,11 @@ func (n *node) Setattr(ctx context.Context, f fs.FileHandle, in *fuse.SetAttrIn,
 	if h, ok := f.(*handle); ok {
 		return h.Setattr(ctx, in, out)
 	}
-	p, errno := n.itself()
+	find := n.inode
+	if in.Valid&fuse.FATTR_SIZE != 0 { // truncate(2): that of a descriptor names its file
+		find = n.itself
+	}
+	p, errno := find()
 	if errno != 0 {
 		return errno
 	}
@@ -161,7 +165,7 @@ func regular(fd int) error {
 // xattr does something to a file's extended attributes. Those of a link are its own: procPath leads to the link, and
 // ends there.
 func (n *node) xattr(do func(path string) (int, error)) (uint32, syscall.Errno) {
-	p, errno := n.itself()
+	p, errno := n.inode()
 	if errno != 0 {
 		return 0, errno
 	}
