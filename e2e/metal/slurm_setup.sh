@@ -58,5 +58,11 @@ chown nobody: /srv/slurmlab/home
 printf '[batch]\nbinds = ["/srv/slurmlab/home"]\nrequeues = 2\nwait_timeout = "1m"\n' >>/etc/grange/agent.toml
 systemctl restart libvirtd
 systemctl restart grange-agent
+# After a loss of power slurmctld ends when slurmdbd is not up yet: MariaDB takes a while.
+for unit in slurmdbd slurmctld; do
+	mkdir -p /etc/systemd/system/$unit.service.d
+	printf '[Unit]\nStartLimitIntervalSec=0\n[Service]\nRestart=on-failure\nRestartSec=5\n' >/etc/systemd/system/$unit.service.d/again.conf
+done
+systemctl daemon-reload
 systemctl enable --now slurmctld slurmd
 until sinfo -h -o %T | grep -qx idle; do sleep 1; done

@@ -188,7 +188,8 @@ func TestGuestIsSmall(t *testing.T) {
 // deathsig starts those of the others.
 var runners = []string{"internal/disk", "internal/sandbox", "internal/hosttree", "internal/vmimage",
 	"internal/hyper/libvirt", "internal/batch/program", "internal/tuning/apply", "internal/steps",
-	"internal/store/storetest", "internal/network", "internal/rawqemu", "internal/selftest", "internal/deathsig",
+	"internal/store/storetest", "internal/gateway/gatewaytest", "internal/network", "internal/rawqemu",
+	"internal/selftest", "internal/deathsig",
 	"e2e"}
 
 func TestProgramsAreStartedInFewPlaces(t *testing.T) {

@@ -14,7 +14,7 @@ func (n *node) Getattr(ctx context.Context, f fs.FileHandle, out *fuse.AttrOut) 
 	if h, ok := f.(*handle); ok {
 		return h.Getattr(ctx, out)
 	}
-	p, errno := n.itself()
+	p, errno := n.inode()
 	if errno != 0 {
 		return errno
 	}
@@ -44,7 +44,7 @@ func (n *node) Statx(_ context.Context, f fs.FileHandle, flags, mask uint32, out
 	if h, ok := f.(*handle); ok {
 		return h.with(ask)
 	}
-	p, errno := n.itself()
+	p, errno := n.inode()
 	if errno != 0 {
 		return errno
 	}
@@ -52,12 +52,29 @@ func (n *node) Statx(_ context.Context, f fs.FileHandle, flags, mask uint32, out
 	return ask(p.fd)
 }
 
+// Access says what an open would: whoever asks in the guest, files are opened as us.
+func (n *node) Access(_ context.Context, mask uint32) syscall.Errno {
+	if mask&unix.W_OK != 0 && n.dir.ReadOnly {
+		return syscall.EROFS
+	}
+	p, errno := n.itself()
+	if errno != 0 {
+		return errno
+	}
+	defer p.close()
+	return fs.ToErrno(unix.Faccessat(unix.AT_FDCWD, procPath(p.fd), mask&7, 0))
+}
+
 // Setattr changes an open file where the request names one.
 func (n *node) Setattr(ctx context.Context, f fs.FileHandle, in *fuse.SetAttrIn, out *fuse.AttrOut) syscall.Errno {
 	if h, ok := f.(*handle); ok {
 		return h.Setattr(ctx, in, out)
 	}
-	p, errno := n.itself()
+	find := n.inode
+	if in.Valid&fuse.FATTR_SIZE != 0 { // truncate(2): that of a descriptor names its file
+		find = n.itself
+	}
+	p, errno := find()
 	if errno != 0 {
 		return errno
 	}
@@ -97,24 +114,24 @@ func (b *bound) setattr(fd int, in *fuse.SetAttrIn) error {
 			return err
 		}
 	}
-	mtime, setMtime := in.GetMTime()
-	atime, setAtime := in.GetATime()
-	if !setMtime && !setAtime {
+	times := []unix.Timespec{newTime(in, fuse.FATTR_ATIME, fuse.FATTR_ATIME_NOW, in.Atime, in.Atimensec),
+		newTime(in, fuse.FATTR_MTIME, fuse.FATTR_MTIME_NOW, in.Mtime, in.Mtimensec)}
+	if times[0].Nsec == unix.UTIME_OMIT && times[1].Nsec == unix.UTIME_OMIT {
 		return nil
 	}
-	times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Nsec: unix.UTIME_OMIT}}
-	var err error
-	if setAtime {
-		if times[0], err = unix.TimeToTimespec(atime); err != nil {
-			return err
-		}
-	}
-	if setMtime {
-		if times[1], err = unix.TimeToTimespec(mtime); err != nil {
-			return err
-		}
-	}
 	return unix.UtimesNanoAt(unix.AT_FDCWD, procPath(fd), times, 0)
+}
+
+// newTime is a time of a request as utimensat takes it: the time of now may be set by all who may write the file, every
+// other by its owner.
+func newTime(in *fuse.SetAttrIn, set, now uint32, sec uint64, nsec uint32) unix.Timespec {
+	switch {
+	case in.Valid&set == 0:
+		return unix.Timespec{Nsec: unix.UTIME_OMIT}
+	case in.Valid&now != 0:
+		return unix.Timespec{Nsec: unix.UTIME_NOW}
+	}
+	return unix.Timespec{Sec: int64(sec), Nsec: int64(nsec)}
 }
 
 // truncate cuts exactly the file that fd is.
@@ -148,7 +165,7 @@ func regular(fd int) error {
 // xattr does something to a file's extended attributes. Those of a link are its own: procPath leads to the link, and
 // ends there.
 func (n *node) xattr(do func(path string) (int, error)) (uint32, syscall.Errno) {
-	p, errno := n.itself()
+	p, errno := n.inode()
 	if errno != 0 {
 		return 0, errno
 	}

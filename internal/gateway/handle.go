@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fs"
@@ -17,12 +18,46 @@ import (
 type handle struct {
 	*fs.LoopbackFile
 	file *os.File
-	dir  *bound
+	node *node
 }
 
-func (b *bound) newHandle(fd int) *handle {
+func (n *node) newHandle(fd int) *handle {
 	f := os.NewFile(uintptr(fd), "")
-	return &handle{fs.NewLoopbackFileFromOS(f), f, b}
+	h := &handle{fs.NewLoopbackFileFromOS(f), f, n}
+	if n.is(fd) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.handles = append(n.handles, h)
+	}
+	return h
+}
+
+// is reports whether fd is the file that the guest's kernel takes the node for: another may have come by its name.
+func (n *node) is(fd int) bool {
+	var st unix.Statx_t
+	return stat(fd, &st) == nil && n.fileID(&st) == n.StableAttr().Ino && born(&st) == n.StableAttr().Gen
+}
+
+// again is a descriptor of the node where it is open, and otherwise -1.
+func (n *node) again() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	fd := -1
+	if len(n.handles) > 0 {
+		n.handles[0].with(func(open int) (errno syscall.Errno) {
+			fd, _ = unix.FcntlInt(uintptr(open), unix.F_DUPFD_CLOEXEC, 0)
+			return 0
+		})
+	}
+	return fd
+}
+
+// Release closes the file.
+func (h *handle) Release(ctx context.Context) syscall.Errno {
+	h.node.mu.Lock()
+	h.node.handles = slices.DeleteFunc(h.node.handles, func(other *handle) bool { return other == h })
+	h.node.mu.Unlock()
+	return h.LoopbackFile.Release(ctx)
 }
 
 func (h *handle) with(do func(fd int) syscall.Errno) (errno syscall.Errno) {
@@ -89,7 +124,7 @@ func (n *node) Open(_ context.Context, flags uint32) (fs.FileHandle, uint32, sys
 	if err != nil {
 		return nil, 0, fs.ToErrno(err)
 	}
-	return n.dir.newHandle(fd), 0, 0
+	return n.newHandle(fd), 0, 0
 }
 
 // openFile opens the regular file that fd stands for, O_PATH: a pipe or a device in its place would wait, or do who
@@ -172,7 +207,8 @@ func (n *node) opened(ctx context.Context, fd int, out *fuse.EntryOut) (*fs.Inod
 	if err := orClose(fd, stat(fd, &st)); err != nil {
 		return nil, nil, 0, fs.ToErrno(err)
 	}
-	return n.adopt(ctx, &st, &out.Attr), n.dir.newHandle(fd), 0, 0
+	file := n.adopt(ctx, &st, &out.Attr)
+	return file, file.Operations().(*node).newHandle(fd), 0, 0
 }
 
 func (n *node) OpendirHandle(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {

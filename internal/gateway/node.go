@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"os"
+	"sync"
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fs"
@@ -12,10 +13,13 @@ import (
 
 // node is a file that the guest's kernel knows. It is found again by the names that led to it when a request comes, so
 // that a guest that knows a million files costs no descriptors. Names are followed through directories only; see
-// Directory.open.
+// Directory.open. Attributes of a file that is open are those of what is open; see inode.
 type node struct {
 	fs.Inode
 	dir *bound
+
+	mu      sync.Mutex
+	handles []*handle
 }
 
 // Every operation that a node has, so that one whose form changes with a later go-fuse is not lost without a word.
@@ -34,6 +38,7 @@ var _ interface {
 	fs.NodeCreater
 	fs.NodeTmpfiler
 	fs.NodeOpendirHandler
+	fs.NodeAccesser
 	fs.NodeGetattrer
 	fs.NodeStatxer
 	fs.NodeSetattrer
@@ -56,8 +61,16 @@ func (p place) close() {
 	}
 }
 
-// itself opens the node to ask about it.
+// itself opens the node by its name.
 func (n *node) itself() (place, syscall.Errno) { return n.open(0) }
+
+// inode opens the node to ask about it: what is open of it where it is, whatever has its name by now.
+func (n *node) inode() (place, syscall.Errno) {
+	if fd := n.again(); fd >= 0 {
+		return place{fd, false}, 0
+	}
+	return n.open(0)
+}
 
 // directory opens the node to use names in it. What is mounted on demand is mounted by this, and not by looking at it.
 func (n *node) directory() (place, syscall.Errno) { return n.open(unix.O_DIRECTORY) }

@@ -81,7 +81,7 @@ func (b *bound) privileged(attr string) bool {
 // Setattr changes an open file.
 func (h *handle) Setattr(ctx context.Context, in *fuse.SetAttrIn, out *fuse.AttrOut) syscall.Errno {
 	allowed := *in
-	allowed.Mode = h.dir.mode(in.Mode)
+	allowed.Mode = h.node.dir.mode(in.Mode)
 	return h.LoopbackFile.Setattr(ctx, &allowed, out)
 }
 

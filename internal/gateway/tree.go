@@ -108,7 +108,25 @@ func (b *bound) resolve(at int, path string, flags int) (int, error) {
 	if b.OneFileSystem {
 		scope = unix.RESOLVE_NO_XDEV
 	}
-	return openat2(at, path, flags, scope)
+	head, rest := splitLong(path)
+	if rest == "" {
+		return openat2(at, head, flags, scope)
+	}
+	next, err := openat2(at, head, unix.O_DIRECTORY, scope)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(next)
+	return b.resolve(next, rest, flags)
+}
+
+// splitLong cuts a path of names that no call takes: a guest goes deeper by descriptors.
+func splitLong(path string) (head, rest string) {
+	if len(path) < unix.PathMax {
+		return path, ""
+	}
+	cut := strings.LastIndexByte(path[:unix.PathMax], '/') // a name has at most 255 bytes
+	return path[:max(cut, 0)], path[cut+1:]
 }
 
 // reopen opens the file that fd stands for, O_PATH, whatever has its name by now.

@@ -1,0 +1,240 @@
+package gatewaytest
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Identities of the suite, none of which any host has. Root is root in the VM.
+var (
+	someone = Identity{UID: 640001, GID: 640001, Groups: []uint32{640002}}
+	another = Identity{UID: 640003, GID: 640003}
+	root    = Identity{}
+)
+
+// vm is a VM to try a feature in, and its host: a feature's test starts as root on the host.
+type vm struct {
+	call
+	mu     sync.Mutex
+	report func(string)
+	place
+}
+
+// place is where a test is.
+type place struct {
+	number int // of the VM
+	who    Identity
+	at     string // the directory, as it is named there; "" on the host
+}
+
+// stop is what fatal panics with.
+type stop struct{}
+
+// errorf reports a difference to what the feature promises.
+func (v *vm) errorf(format string, args ...any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.report(fmt.Sprintf(format, args...))
+}
+
+// fatalf is errorf for what leaves nothing to try.
+func (v *vm) fatalf(format string, args ...any) {
+	v.errorf(format, args...)
+	panic(stop{})
+}
+
+func (v *vm) must(what string, err error) {
+	if err != nil {
+		v.fatalf("%s: %v", what, err)
+	}
+}
+
+// want compares how a call ended with one or several ways in which it may; 0 is success.
+func (v *vm) want(what string, err error, errnos ...syscall.Errno) {
+	for _, errno := range errnos {
+		if err == errno || errno == 0 && err == nil {
+			return
+		}
+	}
+	got, _ := err.(syscall.Errno)
+	v.errorf("%s: %v (%s), not %v", what, err, unix.ErrnoName(got), errnos)
+}
+
+// on runs do to its end or its first fatal fault.
+func (v *vm) on(do func()) {
+	defer func() {
+		if r := recover(); r != nil && r != (stop{}) {
+			v.errorf("%v %s", r, debug.Stack())
+		}
+	}()
+	do()
+}
+
+// as runs do in the VM as somebody there: on a thread whose root holds the mounted directory and nothing else. The
+// kernel has identities by thread.
+func (v *vm) as(who Identity, do func()) { v.in(0, who, do) }
+
+// in is as in the VM of this number.
+func (v *vm) in(number int, who Identity, do func()) {
+	defer v.move(v.place)
+	v.place = place{number, who, "/" + filepath.Base(v.VMs[number])}
+	v.together(do)
+}
+
+// onHost runs do as root on the host, from within a VM.
+func (v *vm) onHost(do func()) {
+	defer v.move(v.place)
+	v.place = place{}
+	failed := make(chan any)
+	go func() {
+		defer func() { failed <- recover() }()
+		do()
+	}()
+	if r := <-failed; r != nil {
+		panic(r)
+	}
+}
+
+func (v *vm) move(to place) { v.place = to }
+
+// together runs all of do at the same time, each in the VM as a process of its own: descriptors and locks are its own,
+// beside those that the host's side has open. Files are used by descriptors, for those of an *os.File may be closed by
+// another thread.
+func (v *vm) together(do ...func()) {
+	var wait sync.WaitGroup
+	failed := make(chan any, len(do))
+	for _, do := range do {
+		wait.Go(func() {
+			runtime.LockOSThread() // the thread ends with this goroutine, and its identity with it
+			defer func() {
+				if r := recover(); r == (stop{}) {
+					failed <- r
+				} else if r != nil {
+					failed <- fmt.Sprintf("%v %s", r, debug.Stack())
+				}
+			}()
+			v.become()
+			do()
+		})
+	}
+	wait.Wait()
+	select {
+	case r := <-failed:
+		panic(r)
+	default:
+	}
+}
+
+func (v *vm) become() {
+	v.must("unshare", unix.Unshare(unix.CLONE_FS|unix.CLONE_FILES))
+	unix.Close(connection)
+	v.must("chroot", unix.Chroot(filepath.Dir(v.VMs[v.number])))
+	v.must("chdir", unix.Chdir("/"))
+	unix.Umask(0o022)
+	v.must("become", setIdentity(v.who))
+}
+
+// process makes a program that runs in the VM's files, and beside them sees the host's.
+func (v *vm) process(who Identity, name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(v.VMs[0], name), args...)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: who.UID, Gid: who.GID,
+		Groups: who.Groups}}
+	return cmd
+}
+
+// connection is the descriptor that is closed to have the connection end.
+const connection = 3
+
+// disconnect has the connection between host and VM end, and returns when it has.
+func (v *vm) disconnect() {
+	unix.Close(connection)
+	io.Copy(io.Discard, os.Stdin)
+}
+
+// path is that of a name, where we are: in the VM or on the host.
+func (v *vm) path(name string) string {
+	if v.at == "" {
+		return v.host(name)
+	}
+	return v.at + "/" + name
+}
+
+// host is the path of a name on the host.
+func (v *vm) host(name string) string { return filepath.Join(v.Host, name) }
+
+// open opens or creates a file.
+func (v *vm) open(name string, flags int, mode uint32) int {
+	fd, err := unix.Open(v.path(name), flags|unix.O_CLOEXEC, mode)
+	v.must("open "+name, err)
+	return fd
+}
+
+// write replaces a file's content.
+func (v *vm) write(name, text string) {
+	fd := v.open(name, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC, 0o644)
+	v.pwrite(fd, text, 0)
+	v.must("close", unix.Close(fd))
+}
+
+func (v *vm) pwrite(fd int, text string, off int64) {
+	if n, err := unix.Pwrite(fd, []byte(text), off); err != nil || n != len(text) {
+		v.fatalf("a write of %d bytes at %d: %d, %v", len(text), off, n, err)
+	}
+}
+
+// pread reads up to n bytes.
+func (v *vm) pread(fd, n int, off int64) string {
+	buf := make([]byte, n)
+	n, err := unix.Pread(fd, buf, off)
+	v.must(fmt.Sprintf("a read at %d", off), err)
+	return string(buf[:n])
+}
+
+// holds compares a file's content.
+func (v *vm) holds(name, text string) {
+	fd := v.open(name, unix.O_RDONLY, 0)
+	defer unix.Close(fd)
+	if got := v.pread(fd, len(text)+100, 0); got != text {
+		v.errorf("%s holds %q, not %q", name, got, text)
+	}
+}
+
+// give makes a file on the host that is somebody's.
+func (v *vm) give(name, text string, mode uint32, to Identity) {
+	path := v.host(name)
+	v.must("write", os.WriteFile(path, []byte(text), 0o600))
+	v.must("chown", os.Chown(path, int(to.UID), int(to.GID)))
+	v.must("chmod", unix.Chmod(path, mode))
+}
+
+func (v *vm) mkdir(name string, mode uint32) { v.must("mkdir "+name, unix.Mkdir(v.path(name), mode)) }
+
+// stat is a file's status, as the host knows it now and not as somebody remembers it.
+func (v *vm) stat(name string) unix.Statx_t {
+	var st unix.Statx_t
+	v.must("stat "+name, unix.Statx(unix.AT_FDCWD, v.path(name), unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_FORCE_SYNC,
+		unix.STATX_BASIC_STATS, &st))
+	return st
+}
+
+func (v *vm) fstat(fd int) unix.Statx_t {
+	var st unix.Statx_t
+	v.must("fstat", unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &st))
+	return st
+}
+
+// there reports whether the host has a name.
+func (v *vm) there(name string) bool {
+	_, err := os.Lstat(v.host(name))
+	return err == nil
+}
