@@ -24,7 +24,7 @@ type slurmCommands struct{ *app.App }
 func (a slurmCommands) slurmCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "slurm", Short: "Set up and check Slurm for jobs in virtual machines"}
 	cmd.AddCommand(a.slurmInstall(), a.slurmCompile(), a.slurmUninstall(), a.slurmCheck(), a.slurmCatalogue(),
-		a.slurmProlog(), ociCommands{a.App}.slurmOCI())
+		a.slurmProlog(), ociCommands(a).slurmOCI())
 	return cmd
 }
 

@@ -23,7 +23,7 @@ func (a cellCommands) cellCommand() *cobra.Command {
 		Long: "A cell is a group of hosts with one broker. Cells are created with `grange apply`; these\n" +
 			"commands list, show, open, close and drain them."}
 	cell.AddCommand(a.cellList(), a.cellShow(), a.cellOpen(), a.cellClose(), a.cellDrain(),
-		farmCommands{a.App}.cellImport())
+		farmCommands(a).cellImport())
 	return cell
 }
 

@@ -24,7 +24,7 @@ type hostCommands struct{ *app.App }
 func (a hostCommands) hostCommand() *cobra.Command {
 	host := &cobra.Command{Use: "host", Short: "Show, record and compare hosts; manage the hosts of a fleet"}
 	host.AddCommand(a.hostShowCommand(), a.hostRecordCommand(), a.hostCompareCommand())
-	host.AddCommand(fitCommands{a.App}.hostFitCommand())
+	host.AddCommand(fitCommands(a).hostFitCommand())
 	host.AddCommand(a.fleetHostCommands()...)
 	return host
 }

@@ -13,7 +13,7 @@ type tuneCommands struct{ *app.App }
 func (a tuneCommands) tuneCommand() *cobra.Command {
 	tune := &cobra.Command{Use: "tune", Short: "Audit and change the configuration of this host for VMs"}
 	tune.AddCommand(a.tuneAudit(), a.tuneRules(), a.tuneExplain(), a.tuneProfiles(), a.tuneVerifyCommand())
-	tune.AddCommand(applyCommands{a.App}.tuneApplyCommands()...)
+	tune.AddCommand(applyCommands(a).tuneApplyCommands()...)
 	return tune
 }
 

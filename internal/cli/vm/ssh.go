@@ -42,7 +42,7 @@ created for the VM, it is used automatically.`,
 			if user, vm, ok := strings.Cut(ref, "@"); ok {
 				login, ref = user, vm
 			}
-			_, v, err := vmCommands{a.App}.fleetVM(cmd.Context(), ref, project)
+			_, v, err := vmCommands(a).fleetVM(cmd.Context(), ref, project)
 			if err != nil {
 				return err
 			}
@@ -113,9 +113,9 @@ func (a sshCommands) completeSSH(cmd *cobra.Command, args []string, typed string
 	}
 	user, vm, ok := strings.Cut(typed, "@")
 	if !ok {
-		return vmCommands{a.App}.completeFleetVMs(cmd, args, typed)
+		return vmCommands(a).completeFleetVMs(cmd, args, typed)
 	}
-	names, directive := vmCommands{a.App}.completeFleetVMs(cmd, args, vm)
+	names, directive := vmCommands(a).completeFleetVMs(cmd, args, vm)
 	for i := range names {
 		names[i] = user + "@" + names[i]
 	}

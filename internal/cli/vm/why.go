@@ -19,7 +19,7 @@ func (a whyCommands) whyCommand() *cobra.Command {
 	var each bool
 	cmd := &cobra.Command{
 		Use: "why [VM]", Short: "Explain, host by host, why a virtual machine cannot be placed",
-		Args: cobra.MaximumNArgs(1), ValidArgsFunction: vmCommands{a.App}.completeFleetVMs,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: vmCommands(a).completeFleetVMs,
 		Long: `Explain on which hosts of the fleet a virtual machine could be placed, and which constraint
 excludes each of the others. The VM is an existing one, or one described by flags. Nothing
 is created. The last lines list changes, each of which would be enough to place the VM.`,
@@ -53,7 +53,7 @@ is created. The last lines list changes, each of which would be enough to place 
 	}
 	f.registerSize(cmd)
 	cmd.Flags().BoolVar(&each, "each", false, "print the result for every host")
-	vmCommands{a.App}.completeCatalogue(cmd)
+	vmCommands(a).completeCatalogue(cmd)
 	return cmd
 }
 
