@@ -23,7 +23,6 @@ import (
 func serve(ctx context.Context, s settings, out io.Writer) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go server.PaceGarbage(ctx)
 	b, err := reopen(ctx, s.serve)
 	if err != nil {
 		return err

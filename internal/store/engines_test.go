@@ -4,13 +4,16 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/store/storetest"
 	"github.com/grange-project/grange/internal/store/storetest/postgres"
 )
 
@@ -212,6 +215,40 @@ func TestPostgresEndsSessions(t *testing.T) {
 		t.Error("a database that always ends the session let something be written")
 	} else {
 		wants(t, "always ended", err, store.CodeNoStore)
+	}
+}
+
+// TestPostgresEndsSessionsTogether: whose session is ended again and again fails, and takes nobody else's writes with
+// it, though the session was theirs too.
+func TestPostgresEndsSessionsTogether(t *testing.T) {
+	pg, ctx := startPostgres(t), t.Context()
+	db, err := store.Open(ctx, newDatabase(t, pg, "farm", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var work sync.WaitGroup
+	release := storetest.Hold(t, &work, db, putCell("first"))
+	for n := range 12 {
+		work.Go(func() {
+			ends := map[int]int{3: 1, 7: 1000}[n] // how often its session is ended
+			_, err := db.Update(ctx, func(tx *store.Tx) error {
+				if ends--; ends >= 0 {
+					endSessions(t, pg)
+				}
+				return putCell(fmt.Sprint("c", n))(tx)
+			})
+			if n == 7 {
+				wants(t, "always ended", err, store.CodeNoStore)
+			} else if err != nil {
+				t.Errorf("%d: %v", n, err)
+			}
+		})
+	}
+	release()
+	work.Wait()
+	if revision, err := db.Update(ctx, putCell("last")); err != nil || revision != 1+11+1 {
+		t.Errorf("revision %d after 13 updates, of which one failed: %v", revision, err)
 	}
 }
 

@@ -8,11 +8,13 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/apiserver"
 	"github.com/grange-project/grange/internal/authn"
@@ -92,9 +94,18 @@ func (f *serverFlags) read(cmd *cobra.Command) (config.Server, error) {
 	return c.Reached()
 }
 
+// limitMemory has the server collect its garbage more often where it would take more than half of the machine's memory.
+// GOMEMLIMIT in the environment goes before.
+func limitMemory() {
+	var m unix.Sysinfo_t
+	if os.Getenv("GOMEMLIMIT") == "" && unix.Sysinfo(&m) == nil {
+		debug.SetMemoryLimit(int64(uint64(m.Totalram) * uint64(m.Unit) / 2))
+	}
+}
+
 // runServer works until ctx ends.
 func (a serverCommands) runServer(ctx context.Context, c config.Server) error {
-	go server.PaceGarbage(ctx)
+	limitMemory()
 	log := a.ServiceLog("grange-server")
 	for _, path := range []string{c.Socket, c.Store, c.KeyFile()} {
 		if !filepath.IsAbs(path) {
