@@ -200,9 +200,9 @@ func slurmConforms(t *testing.T, h *metallab.Host, cases []string) {
 	}
 }
 
-// slurmPowerLoss: nothing of a job that was lost with its host is in the way of the next. What Slurm says of the lost one
-// depends on what slurmctld had saved when its power went, too: it starts it again, ends it, or looks for it half an hour
-// later.
+// slurmPowerLoss: nothing of a job that was lost with its host is in the way of the next. What Slurm says of the lost
+// one depends on what slurmctld had saved when its power went, too: it starts it again, ends it, or looks for it half
+// an hour later.
 func slurmPowerLoss(t *testing.T, h *metallab.Host) {
 	run(t, h, slurmHome+"rm -f stop\nrunuser -u nobody -- sbatch --parsable --no-requeue --chdir=/srv/slurmlab/home "+
 		"-o lost.out ./j.sh >/root/job; sync")
@@ -214,13 +214,15 @@ func slurmPowerLoss(t *testing.T, h *metallab.Host) {
 	}
 	defer func() {
 		if t.Failed() {
-			words, err := h.Run(context.WithoutCancel(t.Context()), "sacct -X -D -o jobid,state,start,end; sinfo -N -l; "+
-				"scontrol show jobs; systemctl --failed; journalctl -b -q --no-pager -n 200 -u 'slurm*' -u mariadb -u munge")
+			words, err := h.Run(context.WithoutCancel(t.Context()), "sacct -X -D -o jobid,state,start,end; "+
+				"sinfo -N -l; scontrol show jobs; systemctl --failed; "+
+				"journalctl -b -q --no-pager -n 200 -u 'slurm*' -u mariadb -u munge")
 			t.Log(words, err)
 		}
 	}()
 	await(t, h, "slurmctld answers", "scontrol ping | grep -q UP && sinfo -h -o %T | grep -q 'idle\\|mixed\\|alloc'")
-	t.Log("the lost job: ", run(t, h, "sacct -n -X -D -P -j $(cat /root/job) -o state,start; scancel $(cat /root/job) || true"))
+	t.Log("the lost job: ", run(t, h, "sacct -n -X -D -P -j $(cat /root/job) -o state,start; "+
+		"scancel $(cat /root/job) || true"))
 	await(t, h, "the node takes jobs", `test "$(sinfo -h -o %T)" = idle`)
 	run(t, h,
 		`cd /srv/slurmlab/home; touch stop; runuser -u nobody -- srun --chdir=/srv/slurmlab/home ./j.sh | grep -x up; rm stop`)
