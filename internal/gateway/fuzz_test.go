@@ -140,7 +140,7 @@ func smallFiles(t *testing.T) func() {
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1 << 20, Max: before.Max}); err != nil {
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 64 << 20, Max: before.Max}); err != nil {
 		t.Fatal(err)
 	}
 	return func() { unix.Setrlimit(unix.RLIMIT_FSIZE, &before) }
