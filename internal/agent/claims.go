@@ -62,8 +62,8 @@ func (a routes) postClaim(w http.ResponseWriter, r *http.Request, c Caller) erro
 	defer a.claiming.Unlock()
 	k.Plan, k.Conflicts = a.ledger.ClaimMetal(claim.Key, cpus, claim.Count, farm.Bytes(claim.Memory))
 	if err := a.writeClaim(&k); err != nil {
-		a.ledger.ReleaseMetal(claim.Key)
-		return err
+		// The file may have its name already: one that was refused must not hold CPUs after the agent's next start.
+		return errors.Join(err, a.release(claim.Key))
 	}
 	k.CPUs = k.Plan.Held().String()
 	a.log.With(journal.JobAttrs(claim.Key, "")...).Info("claim on the host", "cpus", k.CPUs, "memory", claim.Memory, "conflicts",
