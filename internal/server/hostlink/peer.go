@@ -185,6 +185,8 @@ func (s *Links) refresh(ctx context.Context, l *link) error {
 		l.name, l.serial, l.before, l.issuer = h.Name, h.Serial, h.Before, unique.Make(h.Issuer)
 		if l.instance == "" { // what another server, or this one before it was started anew, knew
 			l.instance, l.boot, l.heard = h.Facts.Instance, h.Facts.Boot, h.Seen
+			// A poll that was under way then comes here by itself, and no report brings the facts again.
+			l.trusts = trustedBy(h.Facts.Trusts)
 		}
 		return nil
 	})

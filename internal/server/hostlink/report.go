@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-	"unique"
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
@@ -154,9 +153,7 @@ func (s *Links) takeFacts(ctx context.Context, l *link, v fleet.Facts, now time.
 		s.Log.Warn("a host's clock is off", "host", l.name, "ahead", clock.Round(time.Second))
 	}
 	l.clock = clock
-	if l.trusts = (unique.Handle[string]{}); len(v.Trusts) > 0 {
-		l.trusts = trusted(v.Trusts)
-	}
+	l.trusts = trustedBy(v.Trusts)
 	v.Now = time.Time{}
 	text, err := json.Marshal(v)
 	if err != nil {

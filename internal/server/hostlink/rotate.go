@@ -268,6 +268,14 @@ func trusted(fingerprints []string) unique.Handle[string] {
 	return unique.Make(strings.Join(slices.Sorted(slices.Values(fingerprints)), " "))
 }
 
+// trustedBy is trusted of what a host says that it trusts; an agent that knows nothing of rotation says nothing.
+func trustedBy(fingerprints []string) (none unique.Handle[string]) {
+	if len(fingerprints) == 0 {
+		return none
+	}
+	return trusted(fingerprints)
+}
+
 // rotates puts into the answer to a report what the host is to do about the fleet's authorities. The link is locked.
 func (s *Links) rotates(ctx context.Context, l *link, serial string, answer *fleet.ReportAnswer) error {
 	a, err := s.authorities(ctx)
