@@ -36,7 +36,7 @@ func (s *Server) Cell(ctx context.Context, who farm.Identity, name string) (view
 	return view, err
 }
 
-func (c *call) showCell(cell farm.Cell) (CellView, error) {
+func (c *views) showCell(cell farm.Cell) (CellView, error) {
 	views, err := c.showCells([]farm.Cell{cell})
 	if err != nil {
 		return CellView{}, err
@@ -45,7 +45,7 @@ func (c *call) showCell(cell farm.Cell) (CellView, error) {
 }
 
 // showCells reads all VMs of the farm once.
-func (c *call) showCells(cells []farm.Cell) (views []CellView, err error) {
+func (c *views) showCells(cells []farm.Cell) (views []CellView, err error) {
 	used, err := c.UsedCells()
 	if err != nil {
 		return nil, err

@@ -79,7 +79,7 @@ func (c *call) lists(f HostFilter, h farm.Host) (bool, error) {
 
 // showHosts are hosts that were read without their facts as people see them. They are in the state by which they were
 // chosen, unless that is "": it might be another by now.
-func (c *call) showHosts(hosts []farm.Host, state HostState) (views []HostView, err error) {
+func (c *views) showHosts(hosts []farm.Host, state HostState) (views []HostView, err error) {
 	if err := c.seeHosts(hosts); err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (c *call) showHosts(hosts []farm.Host, state HostState) (views []HostView, 
 }
 
 // seeHosts reads what showHost needs of many hosts: their facts, and their orphans.
-func (c *call) seeHosts(hosts []farm.Host) error {
+func (c *views) seeHosts(hosts []farm.Host) error {
 	if err := c.AddFacts(hosts); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (s *Server) Host(ctx context.Context, who farm.Identity, ref string) (view 
 }
 
 // showOne is showHost for a host that was looked up by itself.
-func (c *call) showOne(h farm.Host) (HostView, error) {
+func (c *views) showOne(h farm.Host) (HostView, error) {
 	vms, err := c.Tx.VMs(store.VMFilter{Host: h.ID})
 	if err != nil {
 		return HostView{}, err
@@ -136,7 +136,7 @@ func (c *call) showOne(h farm.Host) (HostView, error) {
 }
 
 // showHost is a host as people see it; used is what cloud VMs hold there.
-func (c *call) showHost(h farm.Host, used farm.Quota) (HostView, error) {
+func (c *views) showHost(h farm.Host, used farm.Quota) (HostView, error) {
 	cell, err := c.in(h.Cell)
 	if err != nil {
 		return HostView{}, err
@@ -190,7 +190,7 @@ func (s *Server) closed(h farm.Host, cell farm.Cell) string {
 	return ""
 }
 
-func (c *call) warnings(h HostView) []string {
+func (c *views) warnings(h HostView) []string {
 	var w []string
 	if refused := c.s.Links.Unheard(h.ID); refused != nil {
 		w = append(w, fmt.Sprintf("its agent is refused: %s; %s [%s]", refused.Message, refused.Hint, refused.Code))

@@ -10,7 +10,7 @@ import (
 )
 
 // orphansOf are those of a host.
-func (c *call) orphansOf(host string) ([]farm.Orphan, error) {
+func (c *views) orphansOf(host string) ([]farm.Orphan, error) {
 	if c.seen.orphans == nil {
 		return c.Orphans(host)
 	}
@@ -18,7 +18,7 @@ func (c *call) orphansOf(host string) ([]farm.Orphan, error) {
 }
 
 // seeOrphans reads those of the hosts of a list at once.
-func (c *call) seeOrphans(hosts []farm.Host) error {
+func (c *views) seeOrphans(hosts []farm.Host) error {
 	all, err := c.OrphansOf(hosts)
 	c.seen.orphans = map[string][]farm.Orphan{}
 	for _, v := range all {

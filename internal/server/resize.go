@@ -21,7 +21,7 @@ func (s *Server) ResizeVM(ctx context.Context, who farm.Identity, ref string, if
 		if err != nil {
 			return "", err
 		}
-		if err := c.keepsSize(*vm); err != nil {
+		if err := keepsSize(*vm); err != nil {
 			return "", err
 		}
 		shape, err := c.resized(p, *vm, r)
@@ -51,7 +51,7 @@ func (c *call) acted(vm *farm.VM) error {
 }
 
 // keepsSize refuses VMs whose capacity a batch system has booked.
-func (c *call) keepsSize(vm farm.VM) error {
+func keepsSize(vm farm.VM) error {
 	if vm.Booking == "" {
 		return nil
 	}

@@ -47,7 +47,7 @@ func (s *Server) Why(ctx context.Context, who farm.Identity, r CreateVM) (placem
 		if err != nil {
 			return err
 		}
-		vm.Shape, err = c.shape(p, r, nil)
+		vm.Shape, err = creation{c, r}.shape(p, nil)
 		return err
 	})
 	if err != nil {
