@@ -12,17 +12,17 @@ import (
 	"github.com/grange-project/grange/internal/server/action"
 )
 
-// CreateVMs makes VMs, all or none: names, addresses and quota are taken in one transaction. On the server that leads
+// Create makes VMs, all or none: names, addresses and quota are taken in one transaction. On the server that leads
 // they have their hosts, too, where some have room (docs/adr/0024-places-with-the-request.md); the others have none
 // yet, and the server that leads finds one.
-func (s *Server) CreateVMs(ctx context.Context, who farm.Identity, r CreateVM) (Created, error) {
+func (vs VMs) Create(ctx context.Context, who farm.Identity, r CreateVM) (Created, error) {
 	if r.Count == 0 {
 		r.Count = 1
 	}
 	key := r.Once
 	r.Once = ""
 	var out Created
-	revision, err := s.change(ctx, who, policy.CreateVM, func(c *call) error {
+	revision, err := vs.server.change(ctx, who, policy.CreateVM, func(c *call) error {
 		out = Created{}
 		if err := c.May(policy.Target{Project: r.Project, Name: r.target()}); err != nil {
 			return err

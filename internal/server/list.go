@@ -26,21 +26,21 @@ func pageSize(limit int) int {
 	return min(limit, mostPage)
 }
 
-// VMs are those that the filter chooses and the caller may see, by project and name.
-func (s *Server) VMs(ctx context.Context, who farm.Identity, f VMFilter) (list VMList, err error) {
+// List returns those that the filter chooses and the caller may see, by project and name.
+func (vs VMs) List(ctx context.Context, who farm.Identity, f VMFilter) (list VMList, err error) {
 	if _, err := path.Match(f.Name, ""); err != nil {
 		return list, badVM("invalid name pattern %.80q", f.Name)
 	}
-	err = s.look(ctx, who, policy.ReadVM, func(c *call) error {
+	err = vs.server.look(ctx, who, policy.ReadVM, func(c *call) error {
 		list = VMList{Revision: c.Revision()}
 		return c.list(f, &list)
 	})
 	return list, err
 }
 
-// CountVMs is how many VMs are in each state of those that the caller may see, and the revision at which that is so.
-func (s *Server) CountVMs(ctx context.Context, who farm.Identity) (n map[farm.VMState]int, revision int64, err error) {
-	err = s.look(ctx, who, policy.ReadVM, func(c *call) error {
+// Count returns how many VMs are in each state of those that the caller may see, and the revision at which that is so.
+func (vs VMs) Count(ctx context.Context, who farm.Identity) (n map[farm.VMState]int, revision int64, err error) {
+	err = vs.server.look(ctx, who, policy.ReadVM, func(c *call) error {
 		n, revision = map[farm.VMState]int{}, c.Revision()
 		projects := seenProjects(c.Who, c.Grants, "")
 		if len(projects) == 0 {
