@@ -183,7 +183,7 @@ func (a *API) bring(w http.ResponseWriter, r *http.Request) {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), fleet.UpgradeStream) {
 		in, err := read[api.Problem](r)
 		if err == nil {
-			err = a.server.RefuseStream(host, id,
+			err = a.server.Streams.Refuse(host, id,
 				&farm.Error{Kind: farm.Kind(in.Title), Code: farm.Code(strings.TrimPrefix(in.Type, "grange:")),
 					Message: in.Detail, Hint: in.Hint})
 		}
@@ -200,7 +200,7 @@ func (a *API) bring(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer conn.Close()
-	if err := a.server.BringStream(host, id, conn); err != nil {
+	if err := a.server.Streams.Bring(host, id, conn); err != nil {
 		a.log.Info("stream of a host that nobody waits for", "host", host, "error", err)
 	}
 }

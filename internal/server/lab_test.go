@@ -185,7 +185,7 @@ func (l *lab) says(id string, state farm.VMState) {
 // create makes VMs that must be made.
 func (l *lab) create(who farm.Identity, r CreateVM) []VMView {
 	l.t.Helper()
-	made, err := l.CreateVMs(l.t.Context(), who, r)
+	made, err := l.VMs.Create(l.t.Context(), who, r)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func (l *lab) running(who farm.Identity, r CreateVM, h farm.Host) VMView {
 
 func (l *lab) get(id string) VMView {
 	l.t.Helper()
-	v, err := l.VM(l.t.Context(), root, id)
+	v, err := l.VMs.Get(l.t.Context(), root, id)
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -53,12 +53,12 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) leading() []loop {
 	return []loop{
 		{"placer", s.place},
-		every("expiry", 10*time.Second, s.expire),
-		every("drains", 5*time.Second, s.drains),
-		every("moves", 5*time.Second, s.moves),
-		every("silence", 10*time.Second, s.silences),
+		every("expiry", 10*time.Second, s.upkeep.expire),
+		every("drains", 5*time.Second, s.upkeep.drains),
+		every("moves", 5*time.Second, s.upkeep.moves),
+		every("silence", 10*time.Second, s.upkeep.silences),
 		s.onChange("brokers", 3*time.Second, 15*time.Second, s.brokers.Pass),
-		every("pruning", time.Hour, s.prune),
+		every("pruning", time.Hour, s.upkeep.prune),
 		every("authorities", time.Hour, s.Links.RetireDue),
 	}
 }

@@ -48,6 +48,11 @@ type Options struct {
 
 // Server is one of the servers of a fleet. All of them answer requests; the one that leads runs the loops.
 type Server struct {
+	VMs      VMs
+	Hosts    Hosts
+	Cells    Cells
+	Groups   Groups
+	Streams  Streams
 	Links    *hostlink.Links // to hosts
 	Accounts *accounts.Accounts
 	Farm     *apply.Farm // as farm files declare it
@@ -68,8 +73,8 @@ type Server struct {
 	leads   atomic.Bool
 	leasing sdnotify.Loop // lead
 
-	brokers     *broker.Brokers // of cells of batch systems
-	silentHosts map[string]bool // when the loop looked last, by ID; the loop's own
+	brokers *broker.Brokers // of cells of batch systems
+	upkeep  *upkeep
 }
 
 // New makes a server; Run makes its loops work.
@@ -79,6 +84,8 @@ func New(o Options) *Server {
 	}
 	s := &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL,
 		hub: hub.New(hostlink.KeyOf), streams: newStreams()}
+	s.VMs, s.Hosts, s.Cells, s.Groups, s.Streams = VMs{s}, Hosts{s}, Cells{s}, Groups{s}, Streams{s}
+	s.upkeep = &upkeep{server: s}
 	s.Links = hostlink.New(hostlink.Options{Store: o.Store, Log: o.Log, Now: o.Now, URL: o.URL, Servers: o.Servers,
 		Silence: o.Silence, ListenerCAs: o.ListenerCAs, CAKeyFile: o.CAKeyFile, Site: o.Site, Hub: s.hub,
 		EndVM: s.endVM})

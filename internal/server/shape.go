@@ -24,7 +24,8 @@ func allowImage(p farm.Project, image string) error {
 
 // shape is what the VMs of a request get: the shape it names, with what the request says instead, within what project
 // and site allow.
-func (c *call) shape(p farm.Project, r CreateVM, cells []farm.Cell) (farm.Shape, error) {
+func (c creation) shape(p farm.Project, cells []farm.Cell) (farm.Shape, error) {
+	r := c.asked
 	named, err := c.named(p, r.Shape)
 	if err != nil {
 		return named, err

@@ -12,9 +12,12 @@ import (
 	"github.com/grange-project/grange/internal/server/action"
 )
 
-// VM is one VM.
-func (s *Server) VM(ctx context.Context, who farm.Identity, ref string) (view VMView, err error) {
-	err = s.look(ctx, who, policy.ReadVM, func(c *call) error {
+// VMs are actions on cloud VMs.
+type VMs struct{ server *Server }
+
+// Get returns one VM.
+func (vs VMs) Get(ctx context.Context, who farm.Identity, ref string) (view VMView, err error) {
+	err = vs.server.look(ctx, who, policy.ReadVM, func(c *call) error {
 		vm, err := c.vm(ref)
 		if err != nil {
 			return err
@@ -25,9 +28,9 @@ func (s *Server) VM(ctx context.Context, who farm.Identity, ref string) (view VM
 	return view, err
 }
 
-// StartVM wants it on. One that failed is tried once more.
-func (s *Server) StartVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64) (VMView, error) {
-	return s.alter(ctx, who, policy.StartVM, ref, ifRevision, func(c *call, vm *farm.VM, v verdict) (string, error) {
+// Start wants a VM on. One that failed is tried once more.
+func (vs VMs) Start(ctx context.Context, who farm.Identity, ref string, ifRevision int64) (VMView, error) {
+	return vs.alter(ctx, who, policy.StartVM, ref, ifRevision, func(c *call, vm *farm.VM, v verdict) (string, error) {
 		if err := c.mayRun(*vm); err != nil {
 			return "", err
 		}
@@ -58,27 +61,27 @@ func (c *call) mayRun(vm farm.VM) error {
 		Hint:    "wait until it is open again, or delete the VM and make it anew"}
 }
 
-// StopVM wants it off. Its disks and its place stay.
-func (s *Server) StopVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64) (VMView, error) {
-	return s.alter(ctx, who, policy.StopVM, ref, ifRevision, func(_ *call, vm *farm.VM, _ verdict) (string, error) {
+// Stop wants a VM off. Its disks and its place stay.
+func (vs VMs) Stop(ctx context.Context, who farm.Identity, ref string, ifRevision int64) (VMView, error) {
+	return vs.alter(ctx, who, policy.StopVM, ref, ifRevision, func(_ *call, vm *farm.VM, _ verdict) (string, error) {
 		vm.Wanted.Power = farm.PowerOff
 		return "", nil
 	})
 }
 
-// RestartVM has it boot once more.
-func (s *Server) RestartVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64) (VMView, error) {
-	return s.alter(ctx, who, policy.RestartVM, ref, ifRevision, func(c *call, vm *farm.VM, _ verdict) (string, error) {
+// Restart has a VM boot once more.
+func (vs VMs) Restart(ctx context.Context, who farm.Identity, ref string, ifRevision int64) (VMView, error) {
+	return vs.alter(ctx, who, policy.RestartVM, ref, ifRevision, func(c *call, vm *farm.VM, _ verdict) (string, error) {
 		vm.WantBoot()
 		return "", c.mayRun(*vm)
 	})
 }
 
-// RebuildVM makes it anew from an image, with fresh disks, under its name and address; "": from the image that it has.
-// One that is lost gets a new place.
-func (s *Server) RebuildVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
+// Rebuild makes a VM anew from an image, with fresh disks, under its name and address; "": from the image that it
+// has. One that is lost gets a new place.
+func (vs VMs) Rebuild(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
 	image string) (VMView, error) {
-	return s.alter(ctx, who, policy.RebuildVM, ref, ifRevision, func(c *call, vm *farm.VM, v verdict) (string, error) {
+	return vs.alter(ctx, who, policy.RebuildVM, ref, ifRevision, func(c *call, vm *farm.VM, v verdict) (string, error) {
 		p, err := c.FindProject(vm.Project)
 		if err != nil {
 			return "", err
@@ -127,18 +130,18 @@ func (c *call) hasImage(vm farm.VM) error {
 		Hint:    "`grange image import` on that host brings it; or delete the VM and make it anew"}
 }
 
-// DeleteVM wants nothing of it to stay. It is gone when its host has said so; without a host it is gone at once.
-func (s *Server) DeleteVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64) (VMView, error) {
-	return s.alter(ctx, who, policy.DeleteVM, ref, ifRevision, func(_ *call, vm *farm.VM, _ verdict) (string, error) {
+// Delete wants nothing of a VM to stay. It is gone when its host has said so; without a host it is gone at once.
+func (vs VMs) Delete(ctx context.Context, who farm.Identity, ref string, ifRevision int64) (VMView, error) {
+	return vs.alter(ctx, who, policy.DeleteVM, ref, ifRevision, func(_ *call, vm *farm.VM, _ verdict) (string, error) {
 		vm.Wanted.Power = farm.PowerDeleted
 		return "", nil
 	})
 }
 
-// UpdateVM changes what needs no host.
-func (s *Server) UpdateVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
+// Update changes of a VM what needs no host.
+func (vs VMs) Update(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
 	u UpdateVM) (VMView, error) {
-	return s.alter(ctx, who, policy.UpdateVM, ref, ifRevision, func(c *call, vm *farm.VM, _ verdict) (string, error) {
+	return vs.alter(ctx, who, policy.UpdateVM, ref, ifRevision, func(c *call, vm *farm.VM, _ verdict) (string, error) {
 		var said []string
 		if u.Tags != nil {
 			if err := checkTags(*u.Tags); err != nil {
@@ -169,10 +172,10 @@ func (s *Server) UpdateVM(ctx context.Context, who farm.Identity, ref string, if
 
 // alter runs an action that changes one VM, where the table of states and the caller's revision let it. do changes the
 // row and says what changed, for the audit log.
-func (s *Server) alter(ctx context.Context, who farm.Identity, a policy.Action, ref string, ifRevision int64,
+func (vs VMs) alter(ctx context.Context, who farm.Identity, a policy.Action, ref string, ifRevision int64,
 	do func(*call, *farm.VM, verdict) (string, error)) (view VMView, err error) {
 	wrote := false
-	revision, err := s.change(ctx, who, a, func(c *call) error {
+	revision, err := vs.server.change(ctx, who, a, func(c *call) error {
 		wrote = false
 		vm, err := c.vm(ref)
 		if err != nil {

@@ -78,7 +78,7 @@ func (s *Server) seenOf(ctx context.Context, who farm.Identity, feed []store.Cha
 			if last[store.Change{Kind: ch.Kind, ID: ch.ID}] != i {
 				continue
 			}
-			w, ok, err := c.watched(ch)
+			w, ok, err := watching{c}.watched(ch)
 			if err != nil {
 				return err
 			}
@@ -91,9 +91,12 @@ func (s *Server) seenOf(ctx context.Context, who farm.Identity, feed []store.Cha
 	return changes, err
 }
 
+// watching shows changes of the feed to those who watch.
+type watching struct{ *call }
+
 // watched is one change as the caller may see it; ok is false when it may not. What has gone is gone for those who may
 // see its project, or the whole farm: whose it was nobody knows any more.
-func (c *call) watched(ch store.Change) (w Watched, ok bool, err error) {
+func (c watching) watched(ch store.Change) (w Watched, ok bool, err error) {
 	w = Watched{Revision: ch.Revision, Kind: string(ch.Kind), ID: ch.ID, Deleted: ch.Deleted}
 	switch ch.Kind {
 	case store.KindVM:
@@ -123,7 +126,7 @@ func (c *call) watched(ch store.Change) (w Watched, ok bool, err error) {
 	return w, false, nil
 }
 
-func (c *call) watchedVM(ch store.Change, w *Watched) error {
+func (c watching) watchedVM(ch store.Change, w *Watched) error {
 	vm, err := c.Tx.VM(ch.ID)
 	if action.Missing(err) {
 		w.Deleted = true
@@ -137,7 +140,7 @@ func (c *call) watchedVM(ch store.Change, w *Watched) error {
 	return err
 }
 
-func (c *call) watchedHost(ch store.Change, w *Watched) error {
+func (c watching) watchedHost(ch store.Change, w *Watched) error {
 	h, err := c.Tx.Host(ch.ID)
 	if action.Missing(err) {
 		w.Deleted = true
@@ -151,7 +154,7 @@ func (c *call) watchedHost(ch store.Change, w *Watched) error {
 	return err
 }
 
-func (c *call) watchedCell(ch store.Change, w *Watched) error {
+func (c watching) watchedCell(ch store.Change, w *Watched) error {
 	cell, err := c.Tx.Cell(ch.ID)
 	if action.Missing(err) {
 		w.Deleted = true

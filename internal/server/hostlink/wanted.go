@@ -262,11 +262,11 @@ func HostSettings(t *store.Tx) (v fleet.Settings, err error) {
 // lost answer.
 
 // pollTime is how long a poll may wait: less than otherBoot, for a host is heard of when it begins one.
-func (s *Links) pollTime() time.Duration { return min(s.Silence/3, otherBoot-10*time.Second) }
+func (s *hosts) pollTime() time.Duration { return min(s.Silence/3, otherBoot-10*time.Second) }
 
 // pace is when a host with nothing new reports again: with many hosts later, so that reports cost a few per cent of a
 // core.
-func (s *Links) pace() time.Duration {
+func (s *hosts) pace() time.Duration {
 	return min(max(30*time.Second, s.hostCount()*time.Second/50), 10*time.Minute)
 }
 
@@ -275,12 +275,12 @@ func (s *Links) pace() time.Duration {
 const shakesPerCore = 125
 
 // spread is over how long hosts come back when all of them lost their connection.
-func (s *Links) spread() time.Duration {
+func (s *hosts) spread() time.Duration {
 	return max(time.Second, s.hostCount()*time.Second/time.Duration(shakesPerCore*runtime.GOMAXPROCS(0)))
 }
 
-func (s *Links) hostCount() time.Duration {
+func (s *hosts) hostCount() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Duration(len(s.hosts))
+	return time.Duration(len(s.byID))
 }
