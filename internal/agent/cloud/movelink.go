@@ -281,7 +281,7 @@ func (h *Host) takeMove(raw net.Conn) {
 		return
 	}
 	v := h.ByID(c.open.VM)
-	if v == nil || !v.expects(host, c.open.Move) {
+	if v == nil || !v.arrival.expects(host, c.open.Move) {
 		c.refuse(&farm.Error{Kind: farm.Denied, Code: farm.CodeMoveFailed,
 			Message: "nothing is expected here from that host", Hint: "the move may have been cancelled"})
 		c.Close()
@@ -289,11 +289,11 @@ func (h *Host) takeMove(raw net.Conn) {
 	}
 	switch c.open.Kind {
 	case moveControl, moveVerdict:
-		v.takeControl(c)
+		v.arrival.takeControl(c)
 	case moveMemory, moveDisks:
-		v.takeBytes(c)
+		v.arrival.takeBytes(c)
 	case moveSeed:
-		v.takeSeed(c)
+		v.arrival.takeSeed(c)
 	default:
 		c.Close()
 	}
