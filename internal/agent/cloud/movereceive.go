@@ -112,7 +112,7 @@ func (v *arrival) takeIn(digest string) (*moveConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	address, stop, err := v.host.listenForMoves()
+	address, stop, err := v.host.moves.listen()
 	if err != nil {
 		return nil, err
 	}
@@ -305,7 +305,7 @@ func (v *arrival) whole(m *machine.Machine, image vmimage.Image, c *moveConn) er
 // awaitVerdict waits for the source's word, by whatever way it comes: c, nil when it has been lost, another connection,
 // or the server.
 func (v *arrival) awaitVerdict(c *moveConn) error {
-	_, stop, err := v.host.listenForMoves()
+	_, stop, err := v.host.moves.listen()
 	if err != nil {
 		return err
 	}
