@@ -82,6 +82,7 @@ const (
 func New(o Options) *Host {
 	h := &Host{Options: o, instance: api.NewID(), recovered: make(chan struct{}), wake: make(chan struct{}, 1),
 		starts: make(chan struct{}, startsAtOnce), vms: map[string]*VM{}, changed: make(chan struct{})}
+	h.moves.host = h
 	if m := o.Machines; m != nil {
 		h.hyper, h.ledger, h.images, h.log, h.config = m.Hyper, m.Ledger, m.Images, m.Log, m.Config
 	}

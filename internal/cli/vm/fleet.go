@@ -96,7 +96,7 @@ func lookUp(ctx context.Context, c *fleet.Client, ref, project string) ([]fleet.
 		if !farm.IsID(ref) {
 			ref = project + "/" + ref
 		}
-		v, err := c.VM(ctx, ref)
+		v, err := c.VMs.Get(ctx, ref)
 		return []fleet.VM{v}, err
 	}
 	if _, err := path.Match(project+ref, ""); err != nil {
@@ -106,7 +106,7 @@ func lookUp(ctx context.Context, c *fleet.Client, ref, project string) ([]fleet.
 	if !strings.ContainsAny(project, "*?[") {
 		filter.Project = project
 	}
-	vms, _, err := c.VMs(ctx, filter)
+	vms, _, err := c.VMs.List(ctx, filter)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func (a vmCommands) completeFleetVMs(cmd *cobra.Command, args []string, typed st
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)
 	defer cancel()
-	vms, _, err := c.VMs(ctx, fleet.VMFilter{})
+	vms, _, err := c.VMs.List(ctx, fleet.VMFilter{})
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -170,7 +170,7 @@ func (a vmCommands) listFleetVMs(ctx context.Context, f listFlags) error {
 		key, value, _ := strings.Cut(tag, "=")
 		f.filter.Tags[key] = value
 	}
-	vms, _, err := c.VMs(ctx, f.filter)
+	vms, _, err := c.VMs.List(ctx, f.filter)
 	if err != nil {
 		return err
 	}

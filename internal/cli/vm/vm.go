@@ -78,7 +78,7 @@ func (a vmCommands) vmStop() *cobra.Command {
 	cmd := a.manyVMs(verb{"stop", "Stop virtual machines; their disks and places stay", "is to stop",
 		"the VMs have stopped", func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM,
 			error) {
-			return c.StopVM(ctx, v.ID)
+			return c.VMs.Stop(ctx, v.ID)
 		}, nil})
 	fleets := cmd.RunE
 	cmd.Short = "Stop VMs of the fleet, or end a VM of this host with its job"
