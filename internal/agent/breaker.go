@@ -42,7 +42,7 @@ const (
 )
 
 // guarded makes the VM, unless its image, its user or this host backs off, and remembers what became of it.
-func (v *vm) guarded() error {
+func (v *making) guarded() error {
 	r := v.recordNow()
 	image, user := v.image, r.User
 	if r.Worker != nil { // they are the site's, whoever's name it asks in
