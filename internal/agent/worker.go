@@ -35,7 +35,7 @@ type workerRecord struct {
 type workers struct {
 	mu        sync.Mutex // held from looking for a name and an address until the job has them
 	followers map[*workerFollower]bool
-	addresses addressBook
+	addresses farm.AddressBook
 }
 
 // workerFollower is one caller that follows workers. One that does not read is cut off: it comes again, and asks for
@@ -220,7 +220,7 @@ func (a *Agent) beginWorker(r *api.WorkerRequest, image string, c Caller) (*job,
 		return nil, err
 	}
 	taken := a.leases()
-	address, ok := a.workers.addresses.lease(conf.Addresses, r.Name, taken)
+	address, ok := a.workers.addresses.Lease(conf.Addresses, r.Name, taken)
 	if !ok {
 		return nil, &farm.Error{Kind: farm.NoCapacity, Code: CodeNoAddress,
 			Message: fmt.Sprintf("all addresses of [worker] are leased (%d)", len(taken)),
