@@ -25,7 +25,6 @@ import (
 	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/names"
 	"github.com/grange-project/grange/internal/numa"
-	"github.com/grange-project/grange/internal/sdnotify"
 	"github.com/grange-project/grange/internal/topology"
 	"github.com/grange-project/grange/internal/vmimage"
 )
@@ -69,10 +68,6 @@ type Agent struct {
 
 	metal metalJobs
 
-	full sync.Mutex // held while a VM ends for want of disk space
-
-	claiming sync.Mutex // held while files of claims and the ledger change together
-
 	reading  sync.Mutex // held while the host is read
 	hostRead time.Time
 
@@ -88,7 +83,20 @@ type Agent struct {
 	Cloud  *cloud.Host // what the server sees of this host
 	noLink error       // what is wrong with the link to the server; nil: nothing
 
-	watching sdnotify.Loop // watchDaemon
+	claims     claims
+	healing    healing
+	recovery   recovery
+	requests   requests
+	settings   settings
+	watch      watch
+	workerDesk workerDesk
+}
+
+// joined returns the agent with its parts.
+func joined(a *Agent) *Agent {
+	a.claims.Agent, a.healing.Agent, a.recovery.Agent, a.requests.Agent = a, a, a, a
+	a.settings.Agent, a.watch.Agent, a.workerDesk.Agent = a, a, a
+	return a
 }
 
 // New makes an agent; Run makes it work.
@@ -106,10 +114,10 @@ func New(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{hyper: o.Hypervisor, images: images, log: o.Log, version: o.Version, runsOn: o.Accelerator,
+	a := joined(&Agent{hyper: o.Hypervisor, images: images, log: o.Log, version: o.Version, runsOn: o.Accelerator,
 		probeAgain: o.ProbeAgain, ready: o.Ready, guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup},
 		names: cmp.Or(o.Names, names.Host()), breakers: newBreakers(o.Gate), cfg: o.Config,
-		topo: t, live: map[string]*job{}, vms: map[string]*vm{}}
+		topo: t, live: map[string]*job{}, vms: map[string]*vm{}})
 	space, err := disk.Open(machine.DisksDir(o.Config))
 	if err != nil {
 		return nil, err
@@ -120,9 +128,9 @@ func New(o Options) (*Agent, error) {
 	a.ledger.SetLimits(o.Config.Limits, o.Config.Minimum.Disk)
 	a.machines = machine.NewHost(machine.Options{Hyper: a.hyper, Images: images, Ledger: a.ledger, Names: a.names,
 		Log: a.log, Config: a.config, Topology: a.topology})
-	a.loadDrain()
+	a.recovery.loadDrain()
 	a.Cloud = cloud.New(cloud.Options{Machines: a.machines, Jobs: &a.jobs, GuestFile: a.guestFile,
-		Version: a.version, Accelerator: a.accelerator, Peers: o.Peers, Settings: a.takeSettings,
+		Version: a.version, Accelerator: a.accelerator, Peers: o.Peers, Settings: a.settings.take,
 		Admit: a.breakers.admit, Started: a.breakers.started, Failed: a.breakers.failed,
 		Confines: func() bool { return allotment.Confines(allotment.Host(), a.ofThisHost) }, HasJob: a.metal.has,
 		Encode: encodeCloud})
@@ -151,18 +159,18 @@ func (a *Agent) Run(ctx context.Context) error {
 	context.AfterFunc(ctx, func() { stopJobs(errShutdown) })
 	defer a.jobs.Wait()
 	defer stopJobs(errShutdown)
-	a.loadSettings()
-	if err := a.loadClaims(); err != nil {
+	a.settings.load()
+	if err := a.claims.load(); err != nil {
 		return err
 	}
 	var broken error // of taking over the host
 	a.jobs.Go(func() {
-		if err := a.takeOverHost(); err != nil && a.ctx.Err() == nil {
+		if err := a.recovery.takeOverHost(); err != nil && a.ctx.Err() == nil {
 			broken = err
 			cancel(err)
 		}
 	})
-	a.jobs.Go(a.watchDaemon)
+	a.jobs.Go(a.watch.watchDaemon)
 	a.jobs.Go(func() { a.machines.CheckUsers(a.ctx) })
 	err = a.listen()
 	stopJobs(errShutdown)
@@ -229,9 +237,9 @@ func (a *Agent) housekeep() {
 		case <-a.ctx.Done():
 			return
 		}
-		a.restoreNetworks()
-		a.removeOldLogs(time.Now())
-		a.dropStaleClaims()
+		a.recovery.restoreNetworks()
+		a.recovery.removeOldLogs(time.Now())
+		a.claims.dropStaleClaims()
 		a.readHost(0)
 	}
 }
@@ -285,7 +293,7 @@ func (a *Agent) admit(r *api.JobRequest, c Caller) (j *job, fresh bool, err erro
 		}
 		v := a.vmOf(c)
 		if v == nil {
-			if j, err = a.begin(r, c); err == nil {
+			if j, err = a.requests.begin(r, c); err == nil {
 				j.record.Judged = judged
 				v = newVM(j)
 				v.asked = asked
@@ -365,14 +373,14 @@ func (a *Agent) beginIn(v *vm, r *api.JobRequest, c Caller) (*job, error) {
 	}
 	// The VM is there, but not the leave to enter it: a task may bind other directories than the first one, or ask for
 	// more.
-	d, err := a.decide(c, r)
+	d, err := a.requests.decide(c, r)
 	if err != nil {
 		return nil, err
 	}
 	if err := checkScript(r, v.recordNow().Shape.Memory); err != nil {
 		return nil, err
 	}
-	known, err := a.namesOf(c)
+	known, err := a.requests.namesOf(c)
 	if err != nil {
 		return nil, err
 	}

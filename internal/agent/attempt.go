@@ -23,8 +23,14 @@ import (
 
 func vmName(job string) string { return machine.NamePrefix + job[:8] }
 
+// making brings a VM up: it claims the room, makes the machine, once more where that helps, and boots the guest.
+type making struct {
+	*vm
+	kernel vmimage.Image // that it starts with; start's alone
+}
+
 // attempt makes the machine and waits for its guest's first word.
-func (v *vm) attempt(image vmimage.Image, number int) error {
+func (v *making) attempt(image vmimage.Image, number int) error {
 	began := time.Now()
 	id, name := api.NewID(), vmName(v.id)
 	if number > 1 {
@@ -63,7 +69,7 @@ func (v *vm) attempt(image vmimage.Image, number int) error {
 }
 
 // prepareDisks makes the VM's directories, disks and seed, and says what machine they belong to.
-func (v *vm) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Machine, error) {
+func (v *making) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Machine, error) {
 	shape := v.record.Shape
 	var err error
 	if m.User, err = v.agent.machines.TakeUser(v.ctx, m.Name, v.record.Caller.Batch.Group); err != nil {
@@ -112,7 +118,7 @@ func (v *vm) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Machin
 }
 
 // systemDisks are a full image's throw-away overlay and the seed that brings grange-guest in.
-func (v *vm) systemDisks(m *machine.Machine, image vmimage.Image) ([]hyper.Disk, error) {
+func (v *making) systemDisks(m *machine.Machine, image vmimage.Image) ([]hyper.Disk, error) {
 	overlay, err := v.agent.machines.Disks.Overlay(v.ctx, m.Name,
 		disk.Base{Path: image.Disk(), Format: image.Format, Size: image.VirtualSize}, 0)
 	if err != nil {
@@ -129,7 +135,7 @@ func (v *vm) systemDisks(m *machine.Machine, image vmimage.Image) ([]hyper.Disk,
 }
 
 // define makes the VM for the jobs that are in it.
-func (v *vm) define(m *machine.Machine, spec hyper.Machine) error {
+func (v *making) define(m *machine.Machine, spec hyper.Machine) error {
 	if jobs := v.inside(); len(jobs) > 0 {
 		spec.Enter = jobs[0].enters(v.agent.log)
 		spec.Held = func() bool { return machine.Frozen(jobs[0].caller.PID) }
@@ -150,7 +156,7 @@ func (v *vm) define(m *machine.Machine, spec hyper.Machine) error {
 }
 
 // adoptFirst puts the VM's process where the first of its jobs is tracked.
-func (v *vm) adoptFirst(applied hyper.Applied) error {
+func (v *making) adoptFirst(applied hyper.Applied) error {
 	jobs := v.inside()
 	if len(jobs) == 0 {
 		return errCallerGone
@@ -160,7 +166,7 @@ func (v *vm) adoptFirst(applied hyper.Applied) error {
 }
 
 // open lets jobs connect to their ports.
-func (v *vm) open() {
+func (v *making) open() {
 	v.update(func() {
 		v.defined = true
 		for _, j := range v.jobs {
@@ -170,7 +176,7 @@ func (v *vm) open() {
 }
 
 // awaitResume waits for somebody to resume a VM that was asked for paused.
-func (v *vm) awaitResume() error {
+func (v *making) awaitResume() error {
 	v.power.Hold()
 	v.publish(api.JobEvent{Event: api.EventPaused})
 	for {
@@ -189,7 +195,7 @@ func (v *vm) awaitResume() error {
 }
 
 // boot lets the VM run and waits for its guest's first word.
-func (v *vm) boot(m *machine.Machine) error {
+func (v *making) boot(m *machine.Machine) error {
 	err := m.Run(func() error { return v.power.Start(v.ctx, m) })
 	if err != nil {
 		return err
@@ -219,7 +225,7 @@ func (v *vm) boot(m *machine.Machine) error {
 var errBootTimeout = errors.New("boot timeout")
 
 // discard ends the machine, if there is one, and removes all it had. What cannot be removed now is swept later.
-func (v *vm) discard() {
+func (v *making) discard() {
 	v.mu.Lock()
 	m := v.machine
 	v.machine, v.defined = nil, false
@@ -241,7 +247,7 @@ func (v *vm) discard() {
 	v.agent.machines.RemoveFiles(m)
 }
 
-func (v *vm) stopped(m *machine.Machine) bool {
+func (v *making) stopped(m *machine.Machine) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	err := v.agent.hyper.Stop(ctx, m.ID)
@@ -252,7 +258,7 @@ func (v *vm) stopped(m *machine.Machine) bool {
 }
 
 // detach leaves the VM to the next agent.
-func (v *vm) detach() {
+func (v *making) detach() {
 	if m := v.machine; m != nil {
 		m.Unwatch()
 	}

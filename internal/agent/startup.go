@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/grange-project/grange/api"
@@ -11,6 +12,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/journal"
+	"github.com/grange-project/grange/internal/sdnotify"
 )
 
 // An agent serves at once, and learns behind that what runs on its host: its hypervisor may hang, refuse, or take
@@ -24,7 +26,7 @@ const (
 
 // takeOverHost learns what runs on the host, as long as that takes, and begins what depends on it. An error ends the
 // agent.
-func (a *Agent) takeOverHost() error {
+func (a recovery) takeOverHost() error {
 	if err := a.recover(a.ctx); err != nil {
 		return err
 	}
@@ -40,17 +42,17 @@ func (a *Agent) takeOverHost() error {
 	}
 	a.jobs.Go(a.housekeep)
 	a.jobs.Go(a.sweep)
-	a.jobs.Go(a.watchDisks)
+	a.jobs.Go(a.watch.watchDisks)
 	a.jobs.Go(a.serveAfterMetal)
-	a.jobs.Go(a.heal)
+	a.jobs.Go(a.healing.heal)
 	a.jobs.Go(a.Cloud.ServeMetadata)
-	a.followEvents()
+	a.watch.followEvents()
 	a.Cloud.Begin()
 	return nil
 }
 
 // persist asks the hypervisor until it answers, or the agent ends. What it refuses for good is returned.
-func (a *Agent) persist(ask func() error) error {
+func (a recovery) persist(ask func() error) error {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		err := ask()
 		if err == nil || !farm.IsCode(err, hyper.CodeAway) && !farm.IsKind(err, farm.Unavailable) {
@@ -149,7 +151,7 @@ func refuse(w http.ResponseWriter, request *api.JobRequest, err error) error {
 }
 
 // sweep ends what a hypervisor that died left half made. It may wait long for the hypervisor, and nobody waits for it.
-func (a *Agent) sweep() {
+func (a recovery) sweep() {
 	var faults journal.Repeated
 	tick := time.NewTicker(housekeepEvery)
 	defer tick.Stop()
@@ -167,8 +169,15 @@ func (a *Agent) sweep() {
 	}
 }
 
+// watch follows libvirt and what becomes of machines.
+type watch struct {
+	*Agent
+	watching sdnotify.Loop // watchDaemon
+	full     sync.Mutex    // held while a VM ends for want of disk space
+}
+
 // watchDaemon logs how the hypervisor's daemon does, each time that changes.
-func (a *Agent) watchDaemon() {
+func (a *watch) watchDaemon() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var last hyper.Daemon
@@ -185,7 +194,7 @@ func (a *Agent) watchDaemon() {
 	}
 }
 
-func (a *Agent) logDaemon(last, now hyper.Daemon) {
+func (a *watch) logDaemon(last, now hyper.Daemon) {
 	switch {
 	case now.Away != "" && last.Away == "":
 		a.log.Warn("the hypervisor does not answer", "error", now.Away)
@@ -231,7 +240,7 @@ func daemonView(d hyper.Daemon) api.Hypervisor {
 }
 
 // followEvents takes what the hypervisor says of machines by itself to those who have them.
-func (a *Agent) followEvents() {
+func (a *watch) followEvents() {
 	events := a.hyper.Events(a.ctx)
 	a.jobs.Go(func() {
 		for e := range events {

@@ -203,11 +203,11 @@ func (f *farmhouse) open() {
 		f.Fatal(err)
 	}
 	f.agent = a
-	if err := a.recover(f.Context()); err != nil {
+	if err := a.recovery.recover(f.Context()); err != nil {
 		f.Fatal(err)
 	}
 	a.jobs.Go(func() { a.machines.CheckUsers(a.ctx) })
-	a.followEvents()
+	a.watch.followEvents()
 	a.Cloud.Begin()
 }
 

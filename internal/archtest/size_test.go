@@ -5,15 +5,11 @@ import (
 	"testing"
 )
 
-// Bounds of a type and of a package. What is larger is listed with its size, which may only fall.
+// Bounds of a type and of a package. A package that is larger is listed with its size, which may only fall.
 const (
 	mostMethods = 40
 	mostLines   = 6000
 )
-
-var largeTypes = map[string]int{
-	"internal/agent.Agent": 100, "internal/agent.vm": 52, "internal/apiserver.API": 43,
-}
 
 var largePackages = map[string]int{"internal/agent": 6420, "internal/tuning": 8500}
 
@@ -62,6 +58,6 @@ func TestSizes(t *testing.T) {
 			}
 		}
 	}
-	check("methods", methods, largeTypes, mostMethods, 30)
+	check("methods", methods, nil, mostMethods, 0)
 	check("lines", lines, largePackages, mostLines, 500)
 }
