@@ -16,6 +16,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/catalogue"
 	"github.com/grange-project/grange/internal/agent/cloud"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/allotment"
@@ -80,8 +81,9 @@ type Agent struct {
 
 	workers workers
 
-	Cloud  *cloud.Host // what the server sees of this host
-	noLink error       // what is wrong with the link to the server; nil: nothing
+	Cloud  *cloud.Host      // what the server sees of this host
+	Images *catalogue.Fleet // the host's copy of the fleet's catalogue; nil: none
+	noLink error            // what is wrong with the link to the server; nil: nothing
 
 	claims     claims
 	healing    healing
@@ -129,8 +131,11 @@ func New(o Options) (*Agent, error) {
 	a.machines = machine.NewHost(machine.Options{Hyper: a.hyper, Images: images, Ledger: a.ledger, Names: a.names,
 		Log: a.log, Config: a.config, Topology: a.topology})
 	a.recovery.loadDrain()
+	a.Images = catalogue.NewFleet(catalogue.Options{Images: vmimage.Exchange{Store: images}, Log: a.log,
+		File: filepath.Join(o.Config.StateDir, "catalogue.json"), Users: a.usersOfImage,
+		Cloud: func(digest string) []string { return a.Cloud.UsersOfImage(digest) }})
 	a.Cloud = cloud.New(cloud.Options{Machines: a.machines, Jobs: &a.jobs, GuestFile: a.guestFile,
-		Version: a.version, Accelerator: a.accelerator, Peers: o.Peers, Settings: a.settings.take,
+		Version: a.version, Accelerator: a.accelerator, Peers: o.Peers, Settings: a.settings.take, Images: a.Images,
 		Admit: a.breakers.admit, Started: a.breakers.started, Failed: a.breakers.failed,
 		Confines: func() bool { return allotment.Confines(allotment.Host(), a.ofThisHost) }, HasJob: a.metal.has,
 		Encode: encodeCloud})

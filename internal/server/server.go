@@ -19,6 +19,7 @@ import (
 	"github.com/grange-project/grange/internal/server/broker"
 	"github.com/grange-project/grange/internal/server/hostlink"
 	"github.com/grange-project/grange/internal/server/hub"
+	"github.com/grange-project/grange/internal/server/images"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -44,6 +45,10 @@ type Options struct {
 	Broker func(farm.Cell) (batch.System, error)
 	// Brokers are what cells can name as their broker besides grange.
 	Brokers []string
+	// ImageDir has the files of the catalogue of images; "": this server keeps none. ImageSpace is the most that they
+	// may take; 0: what is free.
+	ImageDir   string
+	ImageSpace farm.Bytes
 }
 
 // Server is one of the servers of a fleet. All of them answer requests; the one that leads runs the loops.
@@ -56,6 +61,7 @@ type Server struct {
 	Links    *hostlink.Links // to hosts
 	Accounts *accounts.Accounts
 	Farm     *apply.Farm // as farm files declare it
+	Images   *images.Catalogue
 
 	store   *store.Store
 	log     *slog.Logger
@@ -92,6 +98,8 @@ func New(o Options) *Server {
 	s.actions = action.Actions{Store: o.Store, Log: o.Log, Now: o.Now}
 	s.Accounts = accounts.New(s.actions)
 	s.Farm = apply.New(s.actions, append([]string{farm.BrokerGrange}, o.Brokers...))
+	s.Images = images.New(images.Options{Actions: s.actions, Store: o.Store, Log: o.Log, Now: o.Now, URL: o.URL,
+		Dir: o.ImageDir, Limit: o.ImageSpace, Silent: s.Links.Silent})
 	s.brokers = broker.New(broker.Options{Store: o.Store, Log: o.Log, Now: o.Now, System: o.Broker, Closed: s.closed,
 		EndVM: s.endVM})
 	s.mirror = placer.NewMirror(placer.Options{Store: o.Store, Log: o.Log, Now: o.Now, Silent: s.Links.SilentSince,

@@ -182,7 +182,8 @@ func openStore(ctx context.Context, url string, log *slog.Logger) (*store.Store,
 func newServer(c config.Server, db *store.Store, log *slog.Logger) (*server.Server, error) {
 	o := server.Options{Store: db, Log: log, URL: c.URL, Servers: c.Servers, Version: version.String(),
 		Silence: c.SilentAfter, CAKeyFile: c.KeyFile(),
-		Broker: func(cell farm.Cell) (batch.System, error) { return brokerOf(c, cell) }, Brokers: brokerNames(c)}
+		Broker: func(cell farm.Cell) (batch.System, error) { return brokerOf(c, cell) }, Brokers: brokerNames(c),
+		ImageDir: c.Images(), ImageSpace: c.ImageSpace}
 	if c.CA != "" {
 		var err error
 		if o.ListenerCAs, err = pki.ReadCertificates(c.CA); err != nil {
