@@ -44,6 +44,7 @@ func (a *Agent) takeOverHost() error {
 	a.jobs.Go(a.serveAfterMetal)
 	a.jobs.Go(a.heal)
 	a.jobs.Go(a.Cloud.ServeMetadata)
+	a.jobs.Go(func() { a.transfers.Run(a.ctx) })
 	a.followEvents()
 	a.Cloud.Begin()
 	return nil

@@ -77,6 +77,7 @@ func New(o Options) *API {
 	a.accountRoutes()
 	a.serviceRoutes()
 	a.caRoutes()
+	transferRoutes{a}.add()
 	for _, unused := range []string{"ErrorModel", "ErrorDetail"} { // huma's, which plainProblem replaces
 		delete(a.huma.OpenAPI().Components.Schemas.Map(), unused)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/grange-project/grange/internal/server/hostlink"
 	"github.com/grange-project/grange/internal/server/hub"
 	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/transfer"
 )
 
 // Options is what a server is made of.
@@ -44,6 +45,8 @@ type Options struct {
 	Broker func(farm.Cell) (batch.System, error)
 	// Brokers are what cells can name as their broker besides grange.
 	Brokers []string
+	// Transfers gives images to hosts; nil: nobody does.
+	Transfers *transfer.Source
 }
 
 // Server is one of the servers of a fleet. All of them answer requests; the one that leads runs the loops.
@@ -56,6 +59,8 @@ type Server struct {
 	Links    *hostlink.Links // to hosts
 	Accounts *accounts.Accounts
 	Farm     *apply.Farm // as farm files declare it
+	// Transfers gives images to hosts; nil: nobody does.
+	Transfers *transfer.Source
 
 	store   *store.Store
 	log     *slog.Logger
@@ -82,7 +87,7 @@ func New(o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL,
+	s := &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, Transfers: o.Transfers,
 		hub: hub.New(hostlink.KeyOf), streams: newStreams()}
 	s.VMs, s.Hosts, s.Cells, s.Groups, s.Streams = VMs{s}, Hosts{s}, Cells{s}, Groups{s}, Streams{s}
 	s.upkeep = &upkeep{server: s}

@@ -25,7 +25,7 @@ type Requester interface {
 
 // Bounds of one party's answers. All are far above what a good one needs.
 const (
-	answerTime = 10 * time.Second // until an answer begins, and for each chunk of it
+	answerTime = 20 * time.Second // until an answer begins, and for each chunk of it
 	pieceTime  = 2 * time.Minute
 	indexTime  = 5 * time.Minute
 )

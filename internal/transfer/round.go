@@ -218,7 +218,7 @@ func (r *round) tell() {
 		return
 	}
 	r.noted = time.Now()
-	p := Progress{Step: "transfer", Done: farm.Bytes(r.part.done()), Total: farm.Bytes(r.x.Layout.Bytes)}
+	p := Progress{Step: StepTransfer, Done: farm.Bytes(r.part.done()), Total: farm.Bytes(r.x.Layout.Bytes)}
 	if silent := time.Since(time.Unix(0, r.last.Load())); silent > answerTime && r.why != nil {
 		p.Note = fmt.Sprintf("nothing has come for %v: %v", silent.Round(time.Second), r.why)
 	}

@@ -94,6 +94,9 @@ type Peer struct {
 	Address string `json:"address"`
 }
 
+// StepTransfer is the step of a transfer in which bytes come.
+const StepTransfer = "transfer"
+
 // Progress is how far a transfer has come.
 type Progress struct {
 	Step        string // what is being done

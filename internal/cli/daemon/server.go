@@ -183,8 +183,11 @@ func newServer(c config.Server, db *store.Store, log *slog.Logger) (*server.Serv
 	o := server.Options{Store: db, Log: log, URL: c.URL, Servers: c.Servers, Version: version.String(),
 		Silence: c.SilentAfter, CAKeyFile: c.KeyFile(),
 		Broker: func(cell farm.Cell) (batch.System, error) { return brokerOf(c, cell) }, Brokers: brokerNames(c)}
+	var err error
+	if o.Transfers, err = newSource(c, log); err != nil {
+		return nil, err
+	}
 	if c.CA != "" {
-		var err error
 		if o.ListenerCAs, err = pki.ReadCertificates(c.CA); err != nil {
 			return nil, err
 		}

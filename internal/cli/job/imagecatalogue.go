@@ -23,8 +23,9 @@ func (a imageCommands) imageAdd() *cobra.Command {
 		Use: "add NAME SOURCE", Short: "Download an image, verify it, and add it under a name",
 		Args: cobra.ExactArgs(2),
 		Long: `Add an image from a web server (https://, http://), a simplestreams tree
-(simplestreams+https://HOST/DIRECTORY/#PRODUCT) or a path. The disk may be qcow2, raw, vmdk,
-vhdx, vdi or vpc, and packed by gzip, xz or zstd; it becomes a qcow2 or raw disk.
+(simplestreams+https://HOST/DIRECTORY/#PRODUCT), a path, or the fleet (fleet:sha256:DIGEST): what
+other hosts have comes from them. The disk may be qcow2, raw, vmdk, vhdx, vdi or vpc, and packed
+by gzip, xz or zstd; it becomes a qcow2 or raw disk.
 
 An interrupted download continues when the command is repeated. --sha sets the expected
 checksum; --sums names the published list of checksums, --signature its OpenPGP signature, and
