@@ -132,7 +132,7 @@ func New(o Options) (*Agent, error) {
 		Encode: encodeCloud})
 	if o.Server != nil {
 		a.transfers, err = transfers.New(transfers.Options{Dir: filepath.Join(o.Config.StateDir, "transfers"),
-			Images: images, Peers: o.Peers, Server: o.Server, Log: a.log,
+			Files: transfers.FilesOf(images), Peers: o.Peers, Server: o.Server, Log: a.log,
 			Config: func() config.Transfer { return a.config().Transfer }})
 	}
 	return a, err

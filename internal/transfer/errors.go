@@ -36,6 +36,4 @@ func errFull(dir string, err error) error {
 		Hint:    "free space there, remove unused images, or move the store; what came is kept"}
 }
 
-var errNoSpace error = syscall.ENOSPC
-
-func isFull(err error) bool { return errors.Is(err, errNoSpace) || errors.Is(err, syscall.EDQUOT) }
+func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }

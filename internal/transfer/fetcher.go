@@ -88,9 +88,6 @@ func NewFetcher(o Options) (*Fetcher, error) {
 	return f, f.sweep()
 }
 
-// Close gives back the directory. No transfer may be under way.
-func (f *Fetcher) Close() error { return f.dir.Close() }
-
 // Fetch returns a file with a digest, once all of it is here and was verified. Callers that want one file at the same
 // time wait for one transfer, which ends when the last of them leaves; what came then is kept. The file stays until
 // Forget. report may be nil. Errors: CodeStalled, CodeMismatch, farm.CodeDiskFull, those of Locate.

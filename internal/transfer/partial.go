@@ -5,8 +5,11 @@ import (
 	"crypto/sha256"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/chunk"
 	"github.com/grange-project/grange/internal/transfer/swarm"
@@ -42,14 +45,21 @@ func newPartial(l *chunk.Layout, f *os.File) *partial {
 	return &partial{layout: l, file: f, has: make([]bool, len(l.Chunks)), held: swarm.NewBits(len(l.Pieces))}
 }
 
-// look finds the chunks that are in the file.
+// look finds the chunks that are in the file. It reads no holes.
 func (p *partial) look(ctx context.Context, report func(done int64)) error {
-	buffer := make([]byte, chunk.MaxSize)
+	buffer, data := make([]byte, chunk.MaxSize), p.dataFrom(0)
 	for n, piece := range p.layout.Pieces {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		for _, i := range piece {
+			begin := p.layout.Offsets[i]
+			if data < begin {
+				data = p.dataFrom(begin)
+			}
+			if data >= begin+int64(p.layout.Chunks[i].Size) {
+				continue
+			}
 			if p.at(i, buffer) == nil {
 				if err := p.repeat(i, buffer[:p.layout.Chunks[i].Size]); err != nil {
 					return err
@@ -61,6 +71,18 @@ func (p *partial) look(ctx context.Context, report func(done int64)) error {
 		report(p.done())
 	}
 	return nil
+}
+
+// dataFrom returns where the next bytes lie that are no hole, at an offset or behind it.
+func (p *partial) dataFrom(offset int64) int64 {
+	at, err := unix.Seek(int(p.file.Fd()), offset, unix.SEEK_DATA)
+	switch {
+	case errors.Is(err, unix.ENXIO):
+		return math.MaxInt64
+	case err != nil: // a file system without holes
+		return offset
+	}
+	return at
 }
 
 var errNotHere = errors.New("the chunk is not here")

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,17 +52,7 @@ func (r *round) loop() error {
 		}
 		wake.Stop()
 		r.tell()
-		if err := errors.Join(r.fatal, r.ctx.Err(), r.stalled()); err != nil {
-			return cmpErr(r.fatal, r.ctx.Err(), err)
-		}
-	}
-	return nil
-}
-
-// cmpErr is the first error that there is.
-func cmpErr(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
+		if err := cmp.Or(r.fatal, r.ctx.Err(), r.stalled()); err != nil {
 			return err
 		}
 	}

@@ -34,10 +34,9 @@ type transfer struct {
 	indexed  *Indexed // nil: not here yet
 	part     *partial
 
-	location Location
-	peers    map[string]*remotePeer // by host
-	last     atomic.Int64           // when something came, in nanoseconds since 1970
-	why      error                  // nothing comes, as far as is known
+	peers map[string]*remotePeer // by host
+	last  atomic.Int64           // when something came, in nanoseconds since 1970
+	why   error                  // nothing comes, as far as is known
 }
 
 type remotePeer struct {
@@ -220,7 +219,6 @@ func (t *transfer) wait(note string, why error) {
 
 // located takes over where the file is.
 func (t *transfer) located(l Location) {
-	t.location = l
 	for _, p := range l.Peers {
 		if old := t.peers[p.Host]; old != nil && old.address == p.Address {
 			continue

@@ -95,15 +95,21 @@ func (s *Source) Locate(host string, r fleet.TransferReport, now time.Time) (a f
 
 // open returns a file of the server for its chunks.
 func (s *Source) open(digest chunk.Sum) (*Blob, error) {
-	x, err := s.index(digest)
-	if farm.IsKind(err, farm.NotFound) || err == nil && x == nil {
+	s.mu.Lock()
+	x := s.indexes[digest]
+	s.mu.Unlock()
+	var err error
+	if x == nil {
+		x, err = s.index(digest)
+	}
+	var f *os.File
+	if x != nil {
+		f, err = s.Open(digest)
+	}
+	switch {
+	case farm.IsKind(err, farm.NotFound) || err == nil && f == nil:
 		return nil, errUnknown(digest)
-	}
-	if err != nil {
-		return nil, err
-	}
-	f, err := s.Open(digest)
-	if err != nil {
+	case err != nil:
 		return nil, err
 	}
 	return &Blob{x, f, f, x.all()}, nil
@@ -186,6 +192,3 @@ func (s *Source) cut(digest chunk.Sum, f *os.File) {
 		time.Since(began).Round(time.Millisecond))
 	debug.FreeOSMemory()
 }
-
-// Prepare begins to cut a file that hosts will soon want.
-func (s *Source) Prepare(digest chunk.Sum) { s.index(digest) }

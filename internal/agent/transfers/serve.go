@@ -16,7 +16,7 @@ const (
 	givenAtOnce = 4
 	givenToOne  = 2
 	mostConns   = 256
-	mostOfOne   = 8 // connections of one address
+	mostOfOne   = 64 // connections of one address, which may be that of several hosts
 	dialTime    = 5 * time.Second
 	headerTime  = 10 * time.Second
 	requestTime = 20 * time.Second

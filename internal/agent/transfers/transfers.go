@@ -38,8 +38,8 @@ type Server interface {
 
 // Options is what a host's transfers are made of.
 type Options struct {
-	Dir    string // where images on their way are kept
-	Images *vmimage.Store
+	Dir    string                          // where images on their way are kept
+	Files  func() ([]transfer.File, error) // that are here, whole, the newest first
 	Peers  Peers
 	Server Server
 	Config func() config.Transfer // as it is now
@@ -107,6 +107,12 @@ func (t *Transfers) Forget(sums ...string) error {
 			errs = append(errs, t.fetcher.Forget(digest))
 		}
 	}
+	t.Changed()
+	return errors.Join(errs...)
+}
+
+// Changed has it looked up again which files are here, and the server told.
+func (t *Transfers) Changed() {
 	t.mu.Lock()
 	t.filesAt = time.Time{}
 	t.mu.Unlock()
@@ -114,31 +120,46 @@ func (t *Transfers) Forget(sums ...string) error {
 	case t.news <- struct{}{}:
 	default:
 	}
-	return errors.Join(errs...)
 }
 
-// here are the files of all images of the store.
+// Stats are what has come of a file, by its SHA-256 in hex, while it is on its way.
+func (t *Transfers) Stats(sum string) (transfer.Stats, bool) {
+	digest, err := chunk.ParseSum("sha256:" + sum)
+	if err != nil {
+		return transfer.Stats{}, false
+	}
+	return t.fetcher.Stats(digest)
+}
+
+// here are the files that are here, as they were a short time ago.
 func (t *Transfers) here() []transfer.File {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if time.Since(t.filesAt) < filesAge {
 		return t.files
 	}
-	images, err := vmimage.All(t.Images)
+	files, err := t.Files()
 	if err != nil {
 		t.Log.Error("images for other hosts", "error", err)
-		return nil
 	}
-	t.files, t.filesAt = nil, time.Now()
-	for _, i := range images {
-		for _, f := range i.Files {
-			if sum, err := chunk.ParseSum("sha256:" + f.SHA256); err == nil {
-				t.files = append(t.files, transfer.File{Sum: sum, Size: int64(f.Size),
-					Path: filepath.Join(i.Dir, f.Name)})
+	t.files, t.filesAt = files, time.Now()
+	return files
+}
+
+// FilesOf returns the files of all images of a store.
+func FilesOf(images *vmimage.Store) func() ([]transfer.File, error) {
+	return func() (files []transfer.File, err error) {
+		all, err := vmimage.All(images)
+		for _, i := range all {
+			for _, f := range i.Files {
+				if sum, err := chunk.ParseSum("sha256:" + f.SHA256); err == nil {
+					files = append(files, transfer.File{Sum: sum, Size: int64(f.Size),
+						Path: filepath.Join(i.Dir, f.Name)})
+				}
 			}
 		}
+		return files, err
 	}
-	return t.files
 }
 
 // report tells the server what is here and what is wanted.

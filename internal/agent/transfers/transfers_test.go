@@ -98,13 +98,13 @@ func newLab(t *testing.T) *lab {
 func testLog(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
 
 // host starts a host with a certificate.
-func (l *lab) host(m member, id string) *Transfers {
+func (l *lab) host(m member, id string) testHost {
 	images, err := vmimage.Open(l.TempDir())
 	if err != nil {
 		l.Fatal(err)
 	}
 	l.Cleanup(func() { images.Close() })
-	h, err := New(Options{Dir: l.TempDir(), Images: images, Peers: m, Server: source{l.server, l.url, id},
+	h, err := New(Options{Dir: l.TempDir(), Files: FilesOf(images), Peers: m, Server: source{l.server, l.url, id},
 		Config: func() config.Transfer { return config.Transfer{Listen: "127.0.0.1:0"} }, Log: testLog(l.T)})
 	if err != nil {
 		l.Fatal(err)
@@ -116,7 +116,13 @@ func (l *lab) host(m member, id string) *Transfers {
 	for h.at() == "" {
 		time.Sleep(time.Millisecond)
 	}
-	return h
+	return testHost{h, images}
+}
+
+// testHost is a host with its images.
+type testHost struct {
+	*Transfers
+	images *vmimage.Store
 }
 
 func (t *Transfers) at() string {
@@ -126,7 +132,7 @@ func (t *Transfers) at() string {
 }
 
 // fetch fetches the lab's file and imports it, as an agent does.
-func (l *lab) fetch(h *Transfers) {
+func (l *lab) fetch(h testHost) {
 	l.Helper()
 	sum := fmt.Sprintf("%x", sha256.Sum256(l.file))
 	f, err := h.Fetch(l.Context(), sum, func(int64, int64, string) {})
@@ -134,7 +140,7 @@ func (l *lab) fetch(h *Transfers) {
 		l.Fatal(err)
 	}
 	defer f.Close()
-	if _, err := h.Images.Import(l.Context(), "image", f.Name(), nil); err != nil {
+	if _, err := h.images.Import(l.Context(), "image", f.Name(), nil); err != nil {
 		l.Fatal(err)
 	}
 	if err := h.Forget(sum); err != nil {

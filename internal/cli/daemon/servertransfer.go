@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/grange-project/grange/internal/chunk"
 	"github.com/grange-project/grange/internal/config"
@@ -14,24 +15,22 @@ import (
 
 // newSource makes what gives the server's images to hosts.
 func newSource(c config.Server, log *slog.Logger) (*transfer.Source, error) {
-	dir := filepath.Join(filepath.Dir(c.Chunks()), "images")
+	images := sync.OnceValues(func() (*vmimage.Store, error) {
+		return vmimage.Open(filepath.Join(filepath.Dir(c.Chunks()), "images"))
+	})
 	return transfer.NewSource(transfer.SourceOptions{Dir: c.Chunks(), Log: log,
 		Rate: transfer.NewRate(int64(c.ImageRate)),
-		Open: func(digest chunk.Sum) (*os.File, error) { return openImage(dir, digest) }})
+		Open: func(digest chunk.Sum) (*os.File, error) {
+			store, err := images()
+			if err != nil {
+				return nil, err
+			}
+			return openImage(store, digest)
+		}})
 }
 
-// openImage opens a file of an image in a directory of images, by its digest.
-func openImage(dir string, digest chunk.Sum) (*os.File, error) {
-	missing := &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoImage,
-		Message: "this server has no image with the file " + digest.String(), Hint: "see `grange image list`"}
-	if _, err := os.Stat(dir); err != nil {
-		return nil, missing
-	}
-	store, err := vmimage.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer store.Close()
+// openImage opens a file of an image by its digest.
+func openImage(store *vmimage.Store, digest chunk.Sum) (*os.File, error) {
 	images, err := vmimage.All(store)
 	if err != nil {
 		return nil, err
@@ -43,5 +42,6 @@ func openImage(dir string, digest chunk.Sum) (*os.File, error) {
 			}
 		}
 	}
-	return nil, missing
+	return nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoImage,
+		Message: "this server has no image with the file " + digest.String(), Hint: "see `grange image list`"}
 }

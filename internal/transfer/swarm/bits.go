@@ -1,7 +1,5 @@
 package swarm
 
-import "math/bits"
-
 // Bits says which pieces somebody holds.
 type Bits []byte
 
@@ -13,11 +11,3 @@ func (b Bits) Has(i int) bool { return i>>3 < len(b) && b[i>>3]&(1<<(i&7)) != 0 
 
 // Set sets bit i.
 func (b Bits) Set(i int) { b[i>>3] |= 1 << (i & 7) }
-
-// Count returns how many bits are set.
-func (b Bits) Count() (n int) {
-	for _, x := range b {
-		n += bits.OnesCount8(x)
-	}
-	return n
-}
