@@ -132,11 +132,11 @@ func (t *transfer) run(ctx context.Context) error {
 	if err := t.reuse(ctx, part); err != nil {
 		return err
 	}
-	t.stats.Here = farm.Bytes(part.done())
 	if err := t.room(part); err != nil {
 		return err
 	}
 	t.mu.Lock()
+	t.stats.Here = farm.Bytes(part.done())
 	t.indexed, t.part = x, part
 	t.mu.Unlock()
 	if err := t.swarm(ctx, x, part); err != nil {

@@ -1,8 +1,10 @@
 package transfer
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -48,6 +50,7 @@ const (
 	sourceEach  = 2
 	cutAgain    = time.Minute
 	locateEvery = 5.0 // seconds, of a host that fetches
+	mostWanted  = 256 // files, of one host at a time
 )
 
 // NewSource returns a source that keeps its indexes in a directory.
@@ -64,12 +67,14 @@ func NewSource(o SourceOptions) (*Source, error) {
 
 // Locate takes over what a host holds and wants, and returns where what it wants is to be had.
 func (s *Source) Locate(host string, r fleet.TransferReport, now time.Time) (a fleet.TransferAnswer, err error) {
+	if err := checkReport(r); err != nil {
+		return a, badReport(err)
+	}
 	var has []chunk.Sum
 	for _, text := range append(r.Holds, r.Wants...) {
 		digest, err := chunk.ParseSum(text)
 		if err != nil {
-			return a, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest, Message: err.Error(),
-				Hint: "docs/reference/openapi.json says what this route takes"}
+			return a, badReport(err)
 		}
 		has = append(has, digest)
 	}
@@ -91,6 +96,24 @@ func (s *Source) Locate(host string, r fleet.TransferReport, now time.Time) (a f
 		a.Transfers = append(a.Transfers, t)
 	}
 	return a, nil
+}
+
+// checkReport refuses what no host says: others connect to the address.
+func checkReport(r fleet.TransferReport) error {
+	if r.Address != "" {
+		if _, err := netip.ParseAddrPort(r.Address); err != nil {
+			return err
+		}
+	}
+	if len(r.Wants) > mostWanted || len(r.Holds) > mostFiles {
+		return fmt.Errorf("%d wanted and %d held images", len(r.Wants), len(r.Holds))
+	}
+	return nil
+}
+
+func badReport(err error) error {
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest, Message: err.Error(),
+		Hint: "docs/reference/openapi.json says what this route takes"}
 }
 
 // open returns a file of the server for its chunks.

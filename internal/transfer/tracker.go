@@ -38,7 +38,7 @@ func (t *Tracker) Has(host, address string, files []chunk.Sum, now time.Time) {
 		t.hosts = map[string]hostFiles{}
 	}
 	h := hostFiles{address, map[chunk.Sum]bool{}, now.Add(believed)}
-	for _, f := range files[:min(len(files), mostFiles)] {
+	for _, f := range files {
 		h.files[f] = true
 	}
 	if address == "" || len(h.files) == 0 {
