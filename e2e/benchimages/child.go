@@ -15,7 +15,6 @@ import (
 
 	"github.com/grange-project/grange/internal/agent/transfers"
 	"github.com/grange-project/grange/internal/chunk"
-	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/transfer"
 	"github.com/grange-project/grange/internal/uplink"
@@ -88,10 +87,10 @@ func (c *child) host(name string) (*host, error) {
 	if err != nil {
 		return nil, err
 	}
-	settings := config.Transfer{Listen: "127.0.0.1:0", ReceiveRate: farm.Bytes(c.rate), SendRate: farm.Bytes(c.rate)}
+	settings := transfers.Settings{Listen: "127.0.0.1:0", ReceiveRate: farm.Bytes(c.rate), SendRate: farm.Bytes(c.rate)}
 	h.Transfers, err = transfers.New(transfers.Options{Dir: filepath.Join(dir, "transfers"), Files: h.files,
 		Peers: uplink.NewPeers(root), Server: uplink.NewServer(root, nil),
-		Config: func() config.Transfer { return settings },
+		Config: func() transfers.Settings { return settings },
 		Log:    slog.New(slog.NewTextHandler(os.Stderr, nil)).With("host", name)})
 	return h, err
 }

@@ -99,7 +99,8 @@ func (o options) fleet(ctx context.Context, work string, r *result) (err error) 
 	r.Seconds, r.Killed = seconds(time.Since(began)), o.hosts/processes+1
 	source, err := f.fromSource()
 	r.SourceCopies = float64(source) / float64(data)
-	fmt.Printf("%d hosts and %d agents: %.1f s, the server sent %.2f copies\n", o.hosts, o.agents, r.Seconds, r.SourceCopies)
+	fmt.Printf("%d hosts and %d agents: %.1f s, the server sent %.2f copies\n", o.hosts, o.agents, r.Seconds,
+		r.SourceCopies)
 	return err
 }
 

@@ -1,6 +1,6 @@
 // Command benchimages measures how images reach hosts: simulated hosts, which fetch and give as agents do, and real
-// agents fetch one image from a real server at once, while some of them and the server are killed; the bytes of the next
-// versions of an image; the same by plain HTTP; and 400 hosts in simulation. Its last line is JSON.
+// agents fetch one image from a real server at once, while some of them and the server are killed; the bytes of the
+// next versions of an image; the same by plain HTTP; and 400 hosts in simulation. Its last line is JSON.
 package main
 
 import (
@@ -105,7 +105,8 @@ func (o options) run(ctx context.Context) (r result, err error) {
 	for _, part := range []struct {
 		name string
 		do   func() error
-	}{{"simulation", func() error { o.simulate(&r); return nil }}, {"deltas", func() error { return o.deltas(ctx, &r) }},
+	}{{"simulation", func() error { o.simulate(&r); return nil }},
+		{"deltas", func() error { return o.deltas(ctx, &r) }},
 		{"fleet", func() error { return o.fleet(ctx, work, &r) }}, {"http", func() error { return o.http(ctx, &r) }}} {
 		if o.only != "" && !strings.Contains(o.only, part.name) {
 			continue

@@ -133,7 +133,7 @@ func New(o Options) (*Agent, error) {
 	if o.Server != nil {
 		a.transfers, err = transfers.New(transfers.Options{Dir: filepath.Join(o.Config.StateDir, "transfers"),
 			Files: transfers.FilesOf(images), Peers: o.Peers, Server: o.Server, Log: a.log,
-			Config: func() config.Transfer { return a.config().Transfer }})
+			Config: func() transfers.Settings { return transfers.Settings(a.config().Transfer) }})
 	}
 	return a, err
 }

@@ -17,8 +17,8 @@ type transferRoutes struct{ *API }
 
 func (a transferRoutes) add() {
 	tag := "Link to hosts"
-	hostRoute(a.API, route{method: "POST", path: fleet.RouteTransfers, id: "report-transfers", whose: forHosts, tag: tag,
-		summary: "Tell which images a host holds, and learn where those are that it wants"},
+	hostRoute(a.API, route{method: "POST", path: fleet.RouteTransfers, id: "report-transfers", whose: forHosts,
+		tag: tag, summary: "Tell which images a host holds, and learn where those are that it wants"},
 		reflect.TypeFor[fleet.TransferReport](), reflect.TypeFor[fleet.TransferAnswer](), a.transfers)
 	chunks := http.HandlerFunc(a.noChunks)
 	if s := a.server.Transfers; s != nil {

@@ -39,7 +39,8 @@ func parseRate(key, text string) (farm.Bytes, error) {
 		err = fmt.Errorf("less than %v", leastRate)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%s: invalid rate %q, expected bytes a second, such as 100M, or 0 for any: %w", key, text, err)
+		return 0, fmt.Errorf("%s: invalid rate %q, expected bytes a second, such as 100M, or 0 for any: %w", key,
+			text, err)
 	}
 	return rate, nil
 }

@@ -31,7 +31,8 @@ func (t *Transfers) serve(ctx context.Context) {
 		return
 	}
 	server := &http.Server{Handler: t.giver, ReadHeaderTimeout: headerTime, ReadTimeout: requestTime,
-		IdleTimeout: idleTime, MaxHeaderBytes: headerBytes, ErrorLog: slog.NewLogLogger(t.Log.Handler(), slog.LevelDebug)}
+		IdleTimeout: idleTime, MaxHeaderBytes: headerBytes,
+		ErrorLog: slog.NewLogLogger(t.Log.Handler(), slog.LevelDebug)}
 	t.mu.Lock()
 	t.address = l.Addr().String()
 	t.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/chunk"
-	"github.com/grange-project/grange/internal/config"
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/transfer"
 	"github.com/grange-project/grange/internal/vmimage"
 )
@@ -42,8 +42,15 @@ type Options struct {
 	Files  func() ([]transfer.File, error) // that are here, whole, the newest first
 	Peers  Peers
 	Server Server
-	Config func() config.Transfer // as it is now
+	Config func() Settings // as it is now
 	Log    *slog.Logger
+}
+
+// Settings are what the host's administrator says of them.
+type Settings struct {
+	// ADDRESS:PORT at which other hosts get images; without ADDRESS, the one that leads to the server; "": nowhere
+	Listen                string
+	ReceiveRate, SendRate farm.Bytes // a second; 0: any number
 }
 
 // Transfers are those of one host.

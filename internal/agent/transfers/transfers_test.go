@@ -21,7 +21,6 @@ import (
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/chunk"
-	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
 	"github.com/grange-project/grange/internal/transfer"
@@ -105,7 +104,7 @@ func (l *lab) host(m member, id string) testHost {
 	}
 	l.Cleanup(func() { images.Close() })
 	h, err := New(Options{Dir: l.TempDir(), Files: FilesOf(images), Peers: m, Server: source{l.server, l.url, id},
-		Config: func() config.Transfer { return config.Transfer{Listen: "127.0.0.1:0"} }, Log: testLog(l.T)})
+		Config: func() Settings { return Settings{Listen: "127.0.0.1:0"} }, Log: testLog(l.T)})
 	if err != nil {
 		l.Fatal(err)
 	}
