@@ -12,38 +12,41 @@ import (
 	"strconv"
 )
 
-// ImageClient is a client for the catalogue of images.
-type ImageClient struct{ c *Client }
+// ImageClient has the requests about the catalogue of images.
+type ImageClient struct{ client *Client }
 
-// CatalogueOf is the catalogue of the server that a client talks to.
-func CatalogueOf(c *Client) ImageClient { return ImageClient{c} }
+// List lists the images of the catalogue, and those that hosts have of their own.
+func (i ImageClient) List(ctx context.Context) ([]Image, error) {
+	images, _, err := all[Image](ctx, i.client, "/v1/images", nil)
+	return images, err
+}
 
 func imagePath(ref string) string { return "/v1/images/" + url.PathEscape(ref) }
 
-// Image looks one up, by name, digest, or the first digits of a digest.
-func (i ImageClient) Image(ctx context.Context, ref string) (ImageDetails, error) {
-	return call[ImageDetails](ctx, i.c, request{method: "GET", path: imagePath(ref)})
+// Get looks one up, by name, digest, or the first digits of a digest.
+func (i ImageClient) Get(ctx context.Context, ref string) (ImageDetails, error) {
+	return call[ImageDetails](ctx, i.client, request{method: "GET", path: imagePath(ref)})
 }
 
 // Mark deprecates, withdraws or activates an image.
 func (i ImageClient) Mark(ctx context.Context, ref string, m ImageMark) (ImageDetails, error) {
-	return call[ImageDetails](ctx, i.c, request{method: "POST", path: imagePath(ref) + "/mark", body: m})
+	return call[ImageDetails](ctx, i.client, request{method: "POST", path: imagePath(ref) + "/mark", body: m})
 }
 
 // Tag gives an image a name, which another one may have had.
 func (i ImageClient) Tag(ctx context.Context, ref, name string) (ImageDetails, error) {
-	return call[ImageDetails](ctx, i.c, request{method: "POST", path: imagePath(ref) + "/tag", body: ImageTag{name}})
+	return call[ImageDetails](ctx, i.client, request{method: "POST", path: imagePath(ref) + "/tag", body: ImageTag{name}})
 }
 
 // Remove takes a name away, and with the last one the image.
 func (i ImageClient) Remove(ctx context.Context, ref string) error {
-	_, err := call[ImageDetails](ctx, i.c, request{method: "DELETE", path: imagePath(ref)})
+	_, err := call[ImageDetails](ctx, i.client, request{method: "DELETE", path: imagePath(ref)})
 	return err
 }
 
 // Add adds an image, and tells progress each step. It may take hours; the same request goes on where one broke off.
 func (i ImageClient) Add(ctx context.Context, r ImageRequest, progress func(message string)) (ImageDetails, error) {
-	response, err := i.c.do(ctx, request{method: "POST", path: "/v1/images", body: r})
+	response, err := i.client.do(ctx, request{method: "POST", path: "/v1/images", body: r})
 	if err != nil {
 		return ImageDetails{}, err
 	}
@@ -72,7 +75,7 @@ func (i ImageClient) Add(ctx context.Context, r ImageRequest, progress func(mess
 func (i ImageClient) Upload(ctx context.Context, f io.ReaderAt, sum string, size int64,
 	progress func(done int64)) error {
 	path := "/v1/image-uploads/" + sum
-	at, err := call[Upload](ctx, i.c, request{method: "GET", path: path})
+	at, err := call[Upload](ctx, i.client, request{method: "GET", path: path})
 	if err != nil {
 		return err
 	}
@@ -101,13 +104,13 @@ func (i ImageClient) Upload(ctx context.Context, f io.ReaderAt, sum string, size
 
 func (i ImageClient) put(ctx context.Context, path string, at, size int64, piece []byte) (up Upload, err error) {
 	query := url.Values{"offset": {strconv.FormatInt(at, 10)}, "size": {strconv.FormatInt(size, 10)}}
-	r, err := http.NewRequestWithContext(ctx, "PUT", i.c.base+path+"?"+query.Encode(), bytes.NewReader(piece))
+	r, err := http.NewRequestWithContext(ctx, "PUT", i.client.base+path+"?"+query.Encode(), bytes.NewReader(piece))
 	if err != nil {
 		return up, err
 	}
 	request{}.headers(r.Header)
 	r.Header.Set("Content-Type", "application/octet-stream")
-	response, err := i.c.Do(r)
+	response, err := i.client.Do(r)
 	if err != nil {
 		return up, err
 	}
@@ -117,15 +120,15 @@ func (i ImageClient) put(ctx context.Context, path string, at, size int64, piece
 
 // Prestage has hosts fetch an image before anything starts from it.
 func (i ImageClient) Prestage(ctx context.Context, r ImageRollout) (Rollout, error) {
-	return call[Rollout](ctx, i.c, request{method: "POST", path: "/v1/images:prestage", body: r})
+	return call[Rollout](ctx, i.client, request{method: "POST", path: "/v1/images:prestage", body: r})
 }
 
 // Invalidate has hosts remove all versions of images.
 func (i ImageClient) Invalidate(ctx context.Context, r ImageRollout) (Rollout, error) {
-	return call[Rollout](ctx, i.c, request{method: "POST", path: "/v1/images:invalidate", body: r})
+	return call[Rollout](ctx, i.client, request{method: "POST", path: "/v1/images:invalidate", body: r})
 }
 
 // Rollout is how far hosts are.
 func (i ImageClient) Rollout(ctx context.Context, id string) (Rollout, error) {
-	return call[Rollout](ctx, i.c, request{method: "GET", path: "/v1/image-rollouts/" + url.PathEscape(id)})
+	return call[Rollout](ctx, i.client, request{method: "GET", path: "/v1/image-rollouts/" + url.PathEscape(id)})
 }

@@ -56,7 +56,7 @@ func (b *breaking) ReadAt(p []byte, at int64) (int, error) {
 
 func TestUpload(t *testing.T) {
 	l := newLab(t)
-	c, content := fleet.CatalogueOf(l.root()), disk(1)
+	c, content := l.root().Images, disk(1)
 	sum, size := sumOf(content), int64(len(disk(1)))
 	var from []int64
 	progress := func(n int64) { from = append(from, n) }
@@ -81,7 +81,7 @@ func TestUpload(t *testing.T) {
 	if n, err := l.server.Images.Received(t.Context(), root, sum); n != 0 || err != nil {
 		t.Errorf("the upload stays: %v %v", n, err)
 	}
-	list, err := l.root().Images(t.Context())
+	list, err := l.root().Images.List(t.Context())
 	if err != nil || len(list) != 1 || list[0].Name != "debian" || list[0].OS != "Debian 12" || !list[0].Catalogue {
 		t.Errorf("%+v %v", list, err)
 	}
@@ -92,7 +92,7 @@ var root = farm.Identity{Root: true, Means: "socket", Source: "0"}
 // What does not fit together is refused, with a reason, and leaves nothing.
 func TestUploadRefused(t *testing.T) {
 	l := newLab(t)
-	c, content := fleet.CatalogueOf(l.root()), disk(1)
+	c, content := l.root().Images, disk(1)
 	size := int64(len(content))
 	wrong := sumOf([]byte("other"))
 	err := c.Upload(t.Context(), bytes.NewReader(content), wrong, size, func(int64) {})
@@ -114,7 +114,7 @@ func TestUploadRefused(t *testing.T) {
 	if !farm.IsCode(err, images.CodeCatalogueFull) {
 		t.Errorf("more than there is room for: %v", err)
 	}
-	if err := fleet.CatalogueOf(l.ann()).Upload(t.Context(), bytes.NewReader(content), sumOf(content), size,
+	if err := l.ann().Images.Upload(t.Context(), bytes.NewReader(content), sumOf(content), size,
 		func(int64) {}); problemCode(err) != farm.CodeNotYours && problemCode(err) != "no-role" {
 		t.Errorf("a member: %v", err)
 	}
@@ -145,7 +145,7 @@ func TestUploadRefused(t *testing.T) {
 			t.Errorf("%s: %s, not %s", what, code, r.code)
 		}
 	}
-	list, err := l.root().Images(t.Context())
+	list, err := l.root().Images.List(t.Context())
 	if err != nil || len(list) != 0 {
 		t.Errorf("%+v %v", list, err)
 	}
@@ -163,7 +163,7 @@ func TestAddFromURL(t *testing.T) {
 		w.Write(content)
 	}))
 	defer web.Close()
-	c := fleet.CatalogueOf(l.root())
+	c := l.root().Images
 	d, err := c.Add(t.Context(), fleet.ImageRequest{Name: "web", Source: web.URL + "/disk", Sum: sumOf(content)},
 		func(string) {})
 	if err != nil || d.Digest != "sha256:"+sumOf(content) || !strings.HasPrefix(d.Verdict, "checksum ") {
@@ -191,7 +191,7 @@ func TestAddFromURL(t *testing.T) {
 
 func TestImageVerbs(t *testing.T) {
 	l := newLab(t)
-	c := fleet.CatalogueOf(l.root())
+	c := l.root().Images
 	for seed := range byte(2) {
 		content := disk(seed)
 		if err := c.Upload(t.Context(), bytes.NewReader(content), sumOf(content), int64(len(content)),
@@ -208,12 +208,12 @@ func TestImageVerbs(t *testing.T) {
 	if err != nil || !slices.Equal(d.Names, []string{"old"}) {
 		t.Fatalf("%+v %v", d, err)
 	}
-	d, err = c.Image(t.Context(), "debian")
+	d, err = c.Get(t.Context(), "debian")
 	if err != nil || d.Digest != second || len(d.Versions) != 2 || d.Versions[0].Digest != first ||
 		!d.Versions[0].Stored {
 		t.Fatalf("%+v %v", d, err)
 	}
-	_, err = c.Image(t.Context(), "debain")
+	_, err = c.Get(t.Context(), "debain")
 	if p := new(api.Problem); !errors.As(err, &p) || !strings.HasPrefix(p.Hint, "did you mean debian?") {
 		t.Errorf("a name that is not there: %v", err)
 	}
@@ -225,7 +225,7 @@ func TestImageVerbs(t *testing.T) {
 	if err := c.Remove(t.Context(), "old"); err != nil {
 		t.Fatal(err)
 	}
-	if d, err = c.Image(t.Context(), first); err != nil || !d.Removed || d.State != state {
+	if d, err = c.Get(t.Context(), first); err != nil || !d.Removed || d.State != state {
 		t.Errorf("what was withdrawn is forgotten: %+v %v", d, err)
 	}
 	if _, err := c.Tag(t.Context(), first, "again"); problemCode(err) != farm.CodeNoImage {
@@ -251,7 +251,7 @@ func TestImageVerbs(t *testing.T) {
 	if left, err := files.Digests(); err != nil || len(left) != 0 {
 		t.Errorf("files stay: %v %v", left, err)
 	}
-	if _, err := fleet.CatalogueOf(l.ann()).Mark(t.Context(), second, fleet.ImageMark{State: &state}); err == nil {
+	if _, err := l.ann().Images.Mark(t.Context(), second, fleet.ImageMark{State: &state}); err == nil {
 		t.Error("a member withdraws an image")
 	}
 }

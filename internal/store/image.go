@@ -110,7 +110,9 @@ func (i Images) Order(id string) (farm.ImageOrder, error) { return imageOrders()
 func (i Images) Orders() ([]farm.ImageOrder, error) { return imageOrders().list(i.t.sqlTx, "") }
 
 // OpenOrders are those that hosts are at.
-func (i Images) OpenOrders() ([]farm.ImageOrder, error) { return imageOrders().list(i.t.sqlTx, openOrder) }
+func (i Images) OpenOrders() ([]farm.ImageOrder, error) {
+	return imageOrders().list(i.t.sqlTx, openOrder)
+}
 
 // PutOrder writes an order, new or not.
 func (i Images) PutOrder(o farm.ImageOrder) error { return imageOrders().put(i.t.sqlTx, o) }

@@ -162,7 +162,7 @@ their copies until they need the space or ` + "`grange image invalidate`" + ` re
 			}
 			return done(args[0])
 		}, func(ctx context.Context, c *fleet.Client, args []string) error {
-			if err := fleet.CatalogueOf(c).Remove(ctx, args[0]); err != nil {
+			if err := c.Images.Remove(ctx, args[0]); err != nil {
 				return err
 			}
 			return done(args[0])

@@ -106,7 +106,7 @@ func (a imageCommands) imageShow() *cobra.Command {
 		RunE: a.either(func(cmd *cobra.Command, args []string) error {
 			return a.print(a.Client().Image(cmd.Context(), args[0]))
 		}, func(ctx context.Context, c *fleet.Client, args []string) error {
-			return a.printFleet(fleet.CatalogueOf(c).Image(ctx, args[0]))
+			return a.printFleet(c.Images.Get(ctx, args[0]))
 		})})
 }
 
@@ -192,7 +192,7 @@ func (a imageCommands) imageTag() *cobra.Command {
 		RunE: a.either(func(cmd *cobra.Command, args []string) error {
 			return a.print(a.Client().TagImage(cmd.Context(), args[0], args[1]))
 		}, func(ctx context.Context, c *fleet.Client, args []string) error {
-			return a.printFleet(fleet.CatalogueOf(c).Tag(ctx, args[0], args[1]))
+			return a.printFleet(c.Images.Tag(ctx, args[0], args[1]))
 		})})
 }
 
@@ -206,7 +206,7 @@ func (a imageCommands) imageStates() []*cobra.Command {
 				return a.markImage(cmd.Context(), args[0],
 					api.ImageMark{State: &state, Successor: &successor, Reason: &reason})
 			}, func(ctx context.Context, c *fleet.Client, args []string) error {
-				return a.printFleet(fleet.CatalogueOf(c).Mark(ctx, args[0],
+				return a.printFleet(c.Images.Mark(ctx, args[0],
 					fleet.ImageMark{State: &state, Successor: &successor, Reason: &reason}))
 			})})
 		if reasons {

@@ -38,7 +38,7 @@ func (a imageCommands) either(here func(cmd *cobra.Command, args []string) error
 
 // fleetImages lists the catalogue, and what hosts have of their own.
 func (a imageCommands) fleetImages(ctx context.Context, c *fleet.Client, _ []string) error {
-	images, err := c.Images(ctx)
+	images, err := c.Images.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -171,12 +171,12 @@ func (a imageCommands) addFleetImage(ctx context.Context, c *fleet.Client, r fle
 				"checksums are for what the server fetches")
 		}
 		var err error
-		if r.Files, err = a.upload(ctx, fleet.CatalogueOf(c), r.Source, say); err != nil {
+		if r.Files, err = a.upload(ctx, c.Images, r.Source, say); err != nil {
 			return err
 		}
 		r.Source = ""
 	}
-	image, err := fleet.CatalogueOf(c).Add(ctx, r, say)
+	image, err := c.Images.Add(ctx, r, say)
 	if err != nil {
 		return err
 	}
@@ -287,7 +287,7 @@ all have ended; hosts that are silent fetch when they are back, within a day.`,
 		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			return a.rollOut(ctx, c, f, func(r fleet.ImageRollout) (fleet.Rollout, error) {
 				r.Image = args[0]
-				return fleet.CatalogueOf(c).Prestage(ctx, r)
+				return c.Images.Prestage(ctx, r)
 			})
 		})}
 	f.register(a.App, cmd, 20)
@@ -305,7 +305,7 @@ uses stay, and the host is listed as failed. Hosts fetch an image again when the
 		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			return a.rollOut(ctx, c, f, func(r fleet.ImageRollout) (fleet.Rollout, error) {
 				r.Image = args[0]
-				return fleet.CatalogueOf(c).Invalidate(ctx, r)
+				return c.Images.Invalidate(ctx, r)
 			})
 		})}
 	f.register(a.App, cmd, 5)
@@ -354,7 +354,7 @@ func (a imageCommands) follow(ctx context.Context, c *fleet.Client, r fleet.Roll
 				Message: "not all hosts have ended: " + rolloutText(r), Err: context.Cause(ctx),
 				Hint: "they go on; `grange image show` lists the hosts that have an image"}
 		}
-		now, err := fleet.CatalogueOf(c).Rollout(ctx, r.ID)
+		now, err := c.Images.Rollout(ctx, r.ID)
 		if err == nil {
 			r = now
 		} else if ctx.Err() == nil {
@@ -402,7 +402,7 @@ func (a imageCommands) imageHosts() *cobra.Command {
 	return &cobra.Command{Use: "hosts IMAGE", Short: "List the hosts of the fleet that have an image",
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeImages,
 		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
-			i, err := fleet.CatalogueOf(c).Image(ctx, args[0])
+			i, err := c.Images.Get(ctx, args[0])
 			if err != nil {
 				return err
 			}
@@ -418,7 +418,7 @@ func (a imageCommands) completeImages(cmd *cobra.Command, args []string,
 		return a.CompleteImages(cmd, args, typed)
 	}
 	return a.CompleteNames(cmd, args, typed, func(ctx context.Context, c *fleet.Client) ([]string, error) {
-		images, err := c.Images(ctx)
+		images, err := c.Images.List(ctx)
 		return app.NamesOf(images, func(i fleet.Image) string { return i.Name }), err
 	})
 }
