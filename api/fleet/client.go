@@ -40,6 +40,7 @@ type Client struct {
 	Tokens     TokenClient
 	JoinTokens JoinTokenClient
 	CA         CAClient
+	Images     ImageClient
 
 	http  *http.Client
 	base  string
@@ -82,7 +83,7 @@ func NewClient(c Config) (*Client, error) {
 	out := &Client{http: &http.Client{Transport: transport, CheckRedirect: noRedirect}, base: base, token: c.Token}
 	out.VMs, out.Hosts, out.Cells, out.Groups = VMClient{out}, HostClient{out}, CellClient{out}, GroupClient{out}
 	out.Users, out.Grants, out.Tokens = UserClient{out}, GrantClient{out}, TokenClient{out}
-	out.JoinTokens, out.CA = JoinTokenClient{out}, CAClient{out}
+	out.JoinTokens, out.CA, out.Images = JoinTokenClient{out}, CAClient{out}, ImageClient{out}
 	return out, nil
 }
 

@@ -173,12 +173,6 @@ func groupPath(project, name string) string {
 	return "/v1/groups/" + url.PathEscape(project) + "/" + url.PathEscape(name)
 }
 
-// Images lists the images that hosts have.
-func (c *Client) Images(ctx context.Context) ([]Image, error) {
-	images, _, err := all[Image](ctx, c, "/v1/images", nil)
-	return images, err
-}
-
 // Apply brings the fleet as data.
 func (c *Client) Apply(ctx context.Context, r ApplyRequest) (Applied, error) {
 	return call[Applied](ctx, c, request{method: "POST", path: "/v1/apply", body: r})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/catalogue"
 	"github.com/grange-project/grange/internal/agent/cloud"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/transfers"
@@ -87,8 +88,9 @@ type Agent struct {
 
 	workers workers
 
-	Cloud  *cloud.Host // what the server sees of this host
-	noLink error       // what is wrong with the link to the server; nil: nothing
+	Cloud  *cloud.Host      // what the server sees of this host
+	Images *catalogue.Fleet // the host's copy of the fleet's catalogue; nil: none
+	noLink error            // what is wrong with the link to the server; nil: nothing
 
 	transfers *transfers.Transfers // of images within the fleet; nil: there is none
 
@@ -125,8 +127,11 @@ func New(o Options) (*Agent, error) {
 	a.machines = machine.NewHost(machine.Options{Hyper: a.hyper, Images: images, Ledger: a.ledger, Names: a.names,
 		Log: a.log, Config: a.config, Topology: a.topology})
 	a.loadDrain()
+	a.Images = catalogue.NewFleet(catalogue.Options{Images: vmimage.Exchange{Store: images}, Log: a.log,
+		File: filepath.Join(o.Config.StateDir, "catalogue.json"), Users: a.usersOfImage,
+		Cloud: func(digest string) []string { return a.Cloud.UsersOfImage(digest) }})
 	a.Cloud = cloud.New(cloud.Options{Machines: a.machines, Jobs: &a.jobs, GuestFile: a.guestFile,
-		Version: a.version, Accelerator: a.accelerator, Peers: o.Peers, Settings: a.takeSettings,
+		Version: a.version, Accelerator: a.accelerator, Peers: o.Peers, Settings: a.takeSettings, Images: a.Images,
 		Admit: a.breakers.admit, Started: a.breakers.started, Failed: a.breakers.failed,
 		Confines: func() bool { return allotment.Confines(allotment.Host(), a.ofThisHost) }, HasJob: a.metal.has,
 		Encode: encodeCloud})
@@ -134,6 +139,7 @@ func New(o Options) (*Agent, error) {
 		a.transfers, err = transfers.New(transfers.Options{Dir: filepath.Join(o.Config.StateDir, "transfers"),
 			Files: transfers.FilesOf(images), Peers: o.Peers, Server: o.Server, Log: a.log,
 			Config: func() transfers.Settings { return transfers.Settings(a.config().Transfer) }})
+		a.Images.Transfers = a.transfers
 	}
 	return a, err
 }

@@ -45,6 +45,7 @@ func (a *Agent) takeOverHost() error {
 	a.jobs.Go(a.heal)
 	a.jobs.Go(a.Cloud.ServeMetadata)
 	a.jobs.Go(func() { a.transfers.Run(a.ctx) })
+	a.jobs.Go(func() { a.Images.Run(a.ctx) })
 	a.followEvents()
 	a.Cloud.Begin()
 	return nil

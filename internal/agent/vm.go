@@ -271,6 +271,9 @@ func (v *vm) start() error {
 		return err
 	}
 	defer release() // the running VM's record keeps the image from here on
+	if err := checkCommand(v.bare, image); err != nil {
+		return err
+	}
 	if w := image.Warning(); w != "" {
 		v.publish(api.JobEvent{Event: api.EventWarning, Message: w})
 	}
@@ -290,6 +293,9 @@ func (v *vm) start() error {
 		named = v.image
 	}
 	v.update(func() { v.record.Image, v.record.Digest, v.record.Plan = named, image.Digest, plan })
+	if err := vmimage.Refusal(v.agent.images, image.Digest); err != nil { // it may have waited for long
+		return err
+	}
 	v.phase("grant", now)
 	var away time.Time // when the first of the attempts began that a missing hypervisor ended
 	for attempt := 1; ; {

@@ -93,31 +93,6 @@ func (a *API) catalogueRoutes() {
 		return listOf(ctx, a, in.Paging, wire.Network, func(n fleet.Network) string { return n.Name },
 			func() ([]farm.FleetNetwork, error) { return a.server.Networks(ctx, who) })
 	})
-	handle(a, route{method: "GET", path: "/v1/images", id: "list-images", tag: "catalogue",
-		summary: "List the images that hosts have, by name or digest, and how many hosts have each"},
-		func(ctx context.Context, who farm.Identity, in *struct{ Paging }) (*one[fleet.Page[fleet.Image]], error) {
-			same := func(i fleet.Image) fleet.Image { return i }
-			return listOf(ctx, a, in.Paging, same, func(i fleet.Image) string { return i.Name },
-				func() ([]fleet.Image, error) {
-					hosts, err := a.allHosts(ctx, who)
-					return imagesOf(hosts), err
-				})
-		})
-}
-
-// imagesOf counts who has what.
-func imagesOf(hosts []server.HostView) []fleet.Image {
-	count := map[string]int{}
-	for _, h := range hosts {
-		for _, image := range h.Facts.Images {
-			count[image]++
-		}
-	}
-	images := make([]fleet.Image, 0, len(count))
-	for name, n := range count {
-		images = append(images, fleet.Image{Name: name, Hosts: n})
-	}
-	return images
 }
 
 func (a *API) groupRoutes() {

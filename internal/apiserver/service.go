@@ -12,7 +12,7 @@ import (
 )
 
 type changesInput struct {
-	Kind  []string `query:"kind,explode" maxItems:"20" doc:"vm, host, cell, project, shape, network, group, user; give it several times; none: all"`
+	Kind  []string `query:"kind,explode" maxItems:"20" doc:"vm, host, cell, project, shape, network, group, user, image, image-name; give it several times; none: all"`
 	After int64    `query:"after" minimum:"0" doc:"tell what changed after this revision; 0: from now on"`
 	Last  int64    `header:"Last-Event-ID" minimum:"0" doc:"goes before after"`
 	Watch bool     `query:"watch" doc:"always so"`

@@ -136,6 +136,9 @@ func (c creation) draft() (farm.VM, error) {
 	if vm.Shape, err = c.shape(p, cells); err != nil {
 		return vm, err
 	}
+	if err := resolve(c.call, &vm, r.Guest != (farm.GuestTopology{})); err != nil {
+		return vm, err
+	}
 	if vm.Expires, err = expiry(p, r.Expires, c.Now); err != nil {
 		return vm, err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/grange-project/grange/internal/server/broker"
 	"github.com/grange-project/grange/internal/server/hostlink"
 	"github.com/grange-project/grange/internal/server/hub"
+	"github.com/grange-project/grange/internal/server/images"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/transfer"
 )
@@ -47,6 +48,10 @@ type Options struct {
 	Brokers []string
 	// Transfers gives images to hosts; nil: nobody does.
 	Transfers *transfer.Source
+	// ImageDir has the files of the catalogue of images; "": this server keeps none. ImageSpace is the most that they
+	// may take; 0: what is free.
+	ImageDir   string
+	ImageSpace farm.Bytes
 }
 
 // Server is one of the servers of a fleet. All of them answer requests; the one that leads runs the loops.
@@ -61,6 +66,7 @@ type Server struct {
 	Farm     *apply.Farm // as farm files declare it
 	// Transfers gives images to hosts; nil: nobody does.
 	Transfers *transfer.Source
+	Images    *images.Catalogue
 
 	store   *store.Store
 	log     *slog.Logger
@@ -97,6 +103,8 @@ func New(o Options) *Server {
 	s.actions = action.Actions{Store: o.Store, Log: o.Log, Now: o.Now}
 	s.Accounts = accounts.New(s.actions)
 	s.Farm = apply.New(s.actions, append([]string{farm.BrokerGrange}, o.Brokers...))
+	s.Images = images.New(images.Options{Actions: s.actions, Store: o.Store, Log: o.Log, Now: o.Now, URL: o.URL,
+		Dir: o.ImageDir, Limit: o.ImageSpace, Silent: s.Links.Silent})
 	s.brokers = broker.New(broker.Options{Store: o.Store, Log: o.Log, Now: o.Now, System: o.Broker, Closed: s.closed,
 		EndVM: s.endVM})
 	s.mirror = placer.NewMirror(placer.Options{Store: o.Store, Log: o.Log, Now: o.Now, Silent: s.Links.SilentSince,

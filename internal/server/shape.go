@@ -1,14 +1,17 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/server/apply"
+	"github.com/grange-project/grange/internal/server/images"
 )
 
 // allowImage refuses images that the project may not have.
@@ -20,6 +23,26 @@ func allowImage(p farm.Project, image string) error {
 	return &farm.Error{Kind: farm.Denied, Code: CodeImage,
 		Message: fmt.Sprintf("project %s may not have image %.80q; there are %s", p.Name, image,
 			strings.Join(p.Images, ", ")), Hint: "name another image, or ask an administrator"}
+}
+
+// resolve enters what the VM's image is in the catalogue, and what the image says of the VM's shape; asked is set where
+// somebody chose the guest's topology. An image that is not there is one of the hosts' own.
+func resolve(c *call, vm *farm.VM, asked bool) error {
+	image, err := images.Resolve(c.Tx, vm.Image, vm.Project)
+	if err != nil {
+		return err
+	}
+	vm.Digest = image.Digest
+	shape, err := images.Shape(image, vm.Shape, asked)
+	if err != nil || reflect.DeepEqual(shape, vm.Shape) {
+		return err
+	}
+	site, err := apply.Maxima(c.Tx)
+	if err != nil {
+		return err
+	}
+	vm.Shape = shape
+	return errors.Join(shape.Validate(), site.Check(shape))
 }
 
 // shape is what the VMs of a request get: the shape it names, with what the request says instead, within what project

@@ -10,6 +10,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
 	"github.com/grange-project/grange/internal/server/action"
+	"github.com/grange-project/grange/internal/server/images"
 )
 
 // VMs are actions on cloud VMs.
@@ -42,8 +43,16 @@ func (vs VMs) Start(ctx context.Context, who farm.Identity, ref string, ifRevisi
 	})
 }
 
-// mayRun refuses to start what a drain has stopped.
+// mayRun refuses to start what a drain has stopped, and what is made of an image that was withdrawn.
 func (c *call) mayRun(vm farm.VM) error {
+	if err := images.MayStart(c.Tx, vm); err != nil {
+		return err
+	}
+	return drainLets(c, vm)
+}
+
+// drainLets refuses to start what a drain has stopped.
+func drainLets(c *call, vm farm.VM) error {
 	h, ok, err := c.on(vm.Host)
 	if err != nil || !ok {
 		return err
@@ -95,6 +104,9 @@ func (vs VMs) Rebuild(ctx context.Context, who farm.Identity, ref string, ifRevi
 		if err := allowImage(p, vm.Image); err != nil {
 			return "", err
 		}
+		if err := remade(c, vm); err != nil {
+			return "", err
+		}
 		switch {
 		case v == replace:
 			if _, err := c.cellsFor(p, vm.Cell); err != nil { // it is as good as made
@@ -102,7 +114,7 @@ func (vs VMs) Rebuild(ctx context.Context, who farm.Identity, ref string, ifRevi
 			}
 			return "placed anew; image " + vm.Image, c.displace(vm)
 		case vm.Host != "":
-			if err := c.mayRun(*vm); err != nil && vm.Wanted.Power == farm.PowerOn {
+			if err := drainLets(c, *vm); err != nil && vm.Wanted.Power == farm.PowerOn {
 				return "", err
 			}
 			if err := c.hasImage(*vm); err != nil {
@@ -115,6 +127,17 @@ func (vs VMs) Rebuild(ctx context.Context, who farm.Identity, ref string, ifRevi
 	})
 }
 
+// remade enters what the image of a VM is in the catalogue by now. Its size stays, and must do for the image.
+func remade(c *call, vm *farm.VM) error {
+	image, err := images.Resolve(c.Tx, vm.Image, vm.Project)
+	if err != nil {
+		return err
+	}
+	vm.Digest = image.Digest
+	_, err = images.Shape(image, vm.Shape, true)
+	return err
+}
+
 // hasImage refuses to have a VM made anew from an image that its host does not have: the VM would be gone, and no other
 // one made.
 func (c *call) hasImage(vm farm.VM) error {
@@ -122,7 +145,7 @@ func (c *call) hasImage(vm farm.VM) error {
 	if action.Missing(err) {
 		return nil
 	}
-	if err != nil || slices.Contains(h.Facts.Images, vm.Image) {
+	if err != nil || vm.Digest != "" || slices.Contains(h.Facts.Images, vm.Image) {
 		return err
 	}
 	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoImage,

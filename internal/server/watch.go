@@ -56,7 +56,8 @@ func (f WatchFilter) chooses(ch store.Change) bool {
 		if f.Project != "" && ch.Project != f.Project && !ch.Deleted {
 			return false
 		}
-	case store.KindHost, store.KindCell, store.KindShape, store.KindNetwork, store.KindProject, store.KindGroup:
+	case store.KindHost, store.KindCell, store.KindShape, store.KindNetwork, store.KindProject, store.KindGroup,
+		store.KindImage, store.KindImageName:
 	default:
 		return false
 	}
@@ -118,7 +119,7 @@ func (c watching) watched(ch store.Change) (w Watched, ok bool, err error) {
 		}
 		err = c.watchedCell(ch, &w)
 		return w, err == nil, err
-	case store.KindShape, store.KindNetwork:
+	case store.KindShape, store.KindNetwork, store.KindImage, store.KindImageName:
 		return w, c.Allowed(policy.ReadCatalogue, policy.Target{}), nil
 	case store.KindProject, store.KindGroup:
 		return w, c.Allowed(policy.ReadProject, policy.Target{Project: projectOf(ch)}), nil

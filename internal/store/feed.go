@@ -43,6 +43,11 @@ const (
 	KindOrphan    Kind = "stranger"
 	KindMove      Kind = "move" // of no change: those of a move are of its VM
 	KindSetting   Kind = "setting"
+
+	KindImage      Kind = "image" // of the catalogue, by digest
+	KindImageName  Kind = "image-name"
+	KindImageOrder Kind = "image-order"
+	KindImageTask  Kind = "image-task" // of one host
 )
 
 // changed notes a change for the feed, which is written at the end.

@@ -27,6 +27,7 @@ type vmWanted struct {
 	Key      string   `json:",omitzero"`
 	Keys     []string `json:",omitzero"`
 	Image    string
+	Digest   string `json:",omitzero"`
 	Shape    farm.Shape
 	Network  string            `json:",omitzero"`
 	Needs    []string          `json:",omitzero"`
@@ -55,8 +56,8 @@ func scanVM(r scanner) (farm.VM, error) {
 		return farm.VM{}, err
 	}
 	v.Lease.Address, err = parseAddress(address, bits)
-	v.Key, v.Keys, v.Image, v.Shape, v.Network, v.Needs, v.Tags, v.UserData =
-		w.Key, w.Keys, w.Image, w.Shape, w.Network, w.Needs, w.Tags, w.UserData
+	v.Key, v.Keys, v.Image, v.Digest, v.Shape, v.Network, v.Needs, v.Tags, v.UserData =
+		w.Key, w.Keys, w.Image, w.Digest, w.Shape, w.Network, w.Needs, w.Tags, w.UserData
 	v.Created, v.Expires, v.Wanted, v.Resize = w.Created, unstamp(expires), w.Wanted, w.Resize
 	return v, err
 }
@@ -81,8 +82,9 @@ func address(p netip.Prefix) (string, int64) {
 }
 
 func encodeWanted(v farm.VM) (string, error) {
-	return encode(vmWanted{Key: v.Key, Keys: v.Keys, Image: v.Image, Shape: v.Shape, Network: v.Network, Needs: v.Needs,
-		Tags: v.Tags, UserData: v.UserData, Created: v.Created, Wanted: v.Wanted, Resize: v.Resize})
+	return encode(vmWanted{Key: v.Key, Keys: v.Keys, Image: v.Image, Digest: v.Digest, Shape: v.Shape,
+		Network: v.Network, Needs: v.Needs, Tags: v.Tags, UserData: v.UserData, Created: v.Created, Wanted: v.Wanted,
+		Resize: v.Resize})
 }
 
 // cpus and memory are what a VM counts for in sums: while it is resized, the larger of what it has and what it is to

@@ -68,7 +68,8 @@ func (s *site) start() {
 	s.address = l.Addr().String()
 	s.url = "https://" + s.address
 	log := slog.New(slog.NewTextHandler(s.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	s.Server = server.New(server.Options{Store: s.store, Log: log, URL: s.url, Now: s.now, CAKeyFile: s.keys})
+	s.Server = server.New(server.Options{Store: s.store, Log: log, URL: s.url, Now: s.now, CAKeyFile: s.keys,
+		ImageDir: filepath.Join(filepath.Dir(s.keys), "images")})
 	trust := apiserver.TLS(s.Links.ListenerCertificates([]string{"127.0.0.1"}).Get)
 	door := apiserver.New(apiserver.Options{Server: s.Server,
 		Authn: authn.New(authn.Options{Directory: s.Server.Directory()}),

@@ -100,6 +100,9 @@ func (v *arrival) takeIn(digest string) (*moveConn, error) {
 	if err := v.ending.kill(m); err != nil { // what an earlier agent left
 		return nil, err
 	}
+	if err := v.host.Images.Ensure(ctx, digest, func(vmimage.Progress) {}); err != nil {
+		return nil, noSuchImage(digest, err)
+	}
 	image, release, err := v.host.images.Acquire(digest)
 	if err != nil {
 		return nil, noSuchImage(digest, err)

@@ -64,7 +64,7 @@ func (v *VM) build() error {
 	}
 	fresh, image := r.fresh(), v.host.Machines.ImageOf(r.Digest)
 	if fresh {
-		if image, err = v.host.images.Get(w.Image); err != nil {
+		if image, err = fetchImage(v, w); err != nil {
 			return noSuchImage(w.Image, err)
 		}
 		if err := image.CheckSystem("a cloud VM"); err != nil {

@@ -302,7 +302,7 @@ func (a vmCommands) completeCatalogue(cmd *cobra.Command) {
 		}), err
 	})
 	offer("image", func(ctx context.Context, c *fleet.Client) ([]string, error) {
-		all, err := c.Images(ctx)
+		all, err := c.Images.List(ctx)
 		return app.NamesOf(all, func(i fleet.Image) string { return fmt.Sprintf("%s\ton %d hosts", i.Name, i.Hosts) }),
 			err
 	})

@@ -20,24 +20,6 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// here reports whether a command that the agent has too is for the agent of this host: there is no server, or the
-// agent's socket was named, or --local.
-func (a vmCommands) here(cmd *cobra.Command) bool {
-	if local, err := cmd.Flags().GetBool("local"); err == nil && local {
-		return true
-	}
-	if a.Server == "" && (cmd.Flags().Changed("socket") || os.Getenv("GRANGE_SOCKET") != "") {
-		return true
-	}
-	return !a.HasServer()
-}
-
-// localFlag is for commands that both the server and the agent have.
-func localFlag(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().Bool("local", false, "query the agent of this host instead of the server")
-	return cmd
-}
-
 // projectFlag is for commands that name VMs of the fleet.
 func projectFlag(cmd *cobra.Command, project *string) {
 	cmd.Flags().StringVarP(project, "project", "p", os.Getenv("GRANGE_PROJECT"),

@@ -50,7 +50,8 @@ type Links struct {
 
 	mu         sync.Mutex
 	settings   fleet.Settings // of all hosts
-	settingsAt int64          // revision at which they were read; 0: never
+	catalogue  int64          // revision of the catalogue of images, as it was then
+	settingsAt int64          // revision at which both were read; 0: never
 }
 
 // New makes the links of a server that is up from now on.
