@@ -15,7 +15,7 @@ var largeTypes = map[string]int{
 	"internal/agent.Agent": 100, "internal/agent.vm": 52, "internal/apiserver.API": 43,
 }
 
-var largePackages = map[string]int{"internal/agent": 6420, "internal/tuning": 8500}
+var largePackages = map[string]int{"internal/agent": 6431, "internal/tuning": 8500}
 
 // receiver is the type of a method; "" of a function.
 func receiver(d ast.Decl) string {

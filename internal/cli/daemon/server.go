@@ -186,7 +186,8 @@ func newServer(c config.Server, db *store.Store, log *slog.Logger) (*server.Serv
 		ImageDir: c.Images(), ImageSpace: c.ImageSpace}
 	var s *server.Server
 	var err error
-	if o.Transfers, err = newSource(c, log, func(sum string) (*os.File, error) { return s.Images.OpenBlob(sum) }); err != nil {
+	open := func(sum string) (*os.File, error) { return s.Images.OpenBlob(sum) }
+	if o.Transfers, err = newSource(c, log, open); err != nil {
 		return nil, err
 	}
 	if c.CA != "" {
