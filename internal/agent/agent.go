@@ -19,6 +19,7 @@ import (
 	"github.com/grange-project/grange/internal/agent/catalogue"
 	"github.com/grange-project/grange/internal/agent/cloud"
 	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/agent/transfers"
 	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/disk"
@@ -39,10 +40,11 @@ type Options struct {
 	Ready       func()        // called when the agent serves; nil: nobody wants to know
 	Log         *slog.Logger
 	Version     string
-	Gate        Gate           // of this host in its batch system; nil: there is none
-	Lookup      Lookup         // what batch systems know of their jobs; nil: there is nobody to ask
-	Names       *names.Service // of users and groups; nil: the host's
-	Peers       cloud.Peers    // the fleet's other hosts; nil: there are none
+	Gate        Gate             // of this host in its batch system; nil: there is none
+	Lookup      Lookup           // what batch systems know of their jobs; nil: there is nobody to ask
+	Names       *names.Service   // of users and groups; nil: the host's
+	Peers       cloud.Peers      // the fleet's other hosts; nil: there are none
+	Server      transfers.Server // of the fleet, for images; nil: there is none
 }
 
 // Agent is one host's agent.
@@ -84,6 +86,8 @@ type Agent struct {
 	Cloud  *cloud.Host      // what the server sees of this host
 	Images *catalogue.Fleet // the host's copy of the fleet's catalogue; nil: none
 	noLink error            // what is wrong with the link to the server; nil: nothing
+
+	transfers *transfers.Transfers // of images within the fleet; nil: there is none
 
 	claims     claims
 	healing    healing
@@ -139,7 +143,13 @@ func New(o Options) (*Agent, error) {
 		Admit: a.breakers.admit, Started: a.breakers.started, Failed: a.breakers.failed,
 		Confines: func() bool { return allotment.Confines(allotment.Host(), a.ofThisHost) }, HasJob: a.metal.has,
 		Encode: encodeCloud})
-	return a, nil
+	if o.Server != nil {
+		a.transfers, err = transfers.New(transfers.Options{Dir: filepath.Join(o.Config.StateDir, "transfers"),
+			Files: transfers.FilesOf(images), Peers: o.Peers, Server: o.Server, Log: a.log,
+			Config: func() transfers.Settings { return transfers.Settings(a.config().Transfer) }})
+		a.Images.Transfers = a.transfers
+	}
+	return a, err
 }
 
 // accelerator is what VMs run on, for people; "": nobody knows.

@@ -46,6 +46,7 @@ func (a recovery) takeOverHost() error {
 	a.jobs.Go(a.serveAfterMetal)
 	a.jobs.Go(a.healing.heal)
 	a.jobs.Go(a.Cloud.ServeMetadata)
+	a.jobs.Go(func() { a.transfers.Run(a.ctx) })
 	a.jobs.Go(func() { a.Images.Run(a.ctx) })
 	a.watch.followEvents()
 	a.Cloud.Begin()

@@ -78,6 +78,7 @@ func New(o Options) *API {
 	a.accountRoutes()
 	a.serviceRoutes()
 	a.caRoutes()
+	transferRoutes{a}.add()
 	imageRoutes{a}.register()
 	for _, unused := range []string{"ErrorModel", "ErrorDetail"} { // huma's, which plainProblem replaces
 		delete(a.huma.OpenAPI().Components.Schemas.Map(), unused)

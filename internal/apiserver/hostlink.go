@@ -15,6 +15,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/server/hostlink"
 	"github.com/grange-project/grange/internal/throttle"
+	"github.com/grange-project/grange/internal/transfer"
 )
 
 // What hosts ask is answered without huma: thousands of them poll every half minute, agents of later releases send
@@ -69,6 +70,8 @@ func hostRoute(a *API, r route, in, out reflect.Type, do http.HandlerFunc) {
 			{Name: "after", In: "query", Description: "revision of the list that the host has; 0 or nothing: none",
 				Schema: &huma.Schema{Type: "integer"}},
 			{Name: "instance", In: "query", Required: true, Schema: &huma.Schema{Type: "string"}}}
+	case transfer.RouteIndex, transfer.RouteHeld, transfer.RoutePiece:
+		describeChunks(&op)
 	case fleet.RouteStream + "{id}":
 		op.Responses["101"] = &huma.Response{Description: "Bytes both ways"}
 		op.Parameters = []*huma.Param{{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}}}

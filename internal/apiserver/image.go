@@ -270,7 +270,7 @@ func (a imageRoutes) hostRoutes() {
 
 func (a imageRoutes) catalogue(w http.ResponseWriter, r *http.Request) {
 	revision, all, names, err := a.server.Images.ForHosts(r.Context())
-	a.answerHost(w, r, wire.Catalogue(revision, all, names), err)
+	a.hosts.answerHost(w, r, wire.Catalogue(revision, all, names), err)
 }
 
 // blob answers ranges and HEAD, too. It takes as long as the host reads.
@@ -278,7 +278,7 @@ func (a imageRoutes) blob(w http.ResponseWriter, r *http.Request) {
 	sum := r.PathValue("sha256")
 	f, err := a.server.Images.OpenBlob(sum)
 	if err != nil {
-		a.answerHost(w, r, nil, err)
+		a.hosts.answerHost(w, r, nil, err)
 		return
 	}
 	defer f.Close()

@@ -67,6 +67,7 @@ type described struct {
 // revision that it is meant for.
 func TestEveryChangeIsGuarded(t *testing.T) {
 	neither := map[string]string{
+		"report-transfers": "what a host holds now", "get-image-piece": "changes nothing",
 		"apply-farm": "its plan says what it is meant for", "why": "it changes nothing",
 		"put-grant": "there is one, or there is none", "delete-grant": "the same",
 		"delete-token": "a token never changes", "delete-join-token": "its uses alone change",

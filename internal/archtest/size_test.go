@@ -11,7 +11,7 @@ const (
 	mostLines   = 6000
 )
 
-var largePackages = map[string]int{"internal/agent": 6420, "internal/tuning": 8500}
+var largePackages = map[string]int{"internal/agent": 6500, "internal/tuning": 8500}
 
 // receiver is the type of a method; "" of a function.
 func receiver(d ast.Decl) string {

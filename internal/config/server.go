@@ -36,6 +36,7 @@ type Server struct {
 	HostField   string // where its certificates name the host: dns or cn
 	SilentAfter time.Duration
 	Brokers     map[string]Broker // by the word that cells name them by
+	ImageRate   farm.Bytes        // a second that hosts together get of images; 0: any number
 	// ImageDir has the files of the catalogue of images, which take ImageSpace at most; 0: what is free.
 	ImageDir   string
 	ImageSpace farm.Bytes
@@ -126,6 +127,7 @@ type serverFile struct {
 	HostField   string               `toml:"host_field"`
 	SilentAfter string               `toml:"silent_after"`
 	Brokers     map[string]Broker    `toml:"brokers"`
+	ImageRate   string               `toml:"image_rate"`
 	ImageDir    string               `toml:"image_dir"`
 	ImageSpace  string               `toml:"image_space"`
 }
@@ -143,7 +145,7 @@ func ReadServer(path string) (Server, error) {
 func ParseServer(text []byte, name string) (Server, error) {
 	f := serverFile{Store: "/var/lib/grange-server/server.db", Socket: "/run/grange-server/server.sock",
 		SocketMode: 0o666, Listen: ":7480", HostField: "dns", SilentAfter: "90s",
-		ImageSpace: "200G"}
+		ImageSpace: "200G", ImageRate: "0"}
 	if err := stricttoml.Unmarshal(text, &f); err != nil {
 		return Server{}, badServer(name, err.Error())
 	}
@@ -174,8 +176,11 @@ func (f serverFile) server() (Server, error) {
 	if f.SocketMode < 0 || f.SocketMode > 0o777 {
 		return s, fmt.Errorf("socket_mode: invalid mode %#o", f.SocketMode)
 	}
-	// Hosts poll three times in that time: less would be a load, and what takes longer is no news any more.
 	var err error
+	if s.ImageRate, err = parseRate("image_rate", f.ImageRate); err != nil {
+		return s, err
+	}
+	// Hosts poll three times in that time: less would be a load, and what takes longer is no news any more.
 	if s.SilentAfter, err = time.ParseDuration(f.SilentAfter); err != nil || s.SilentAfter < 5*time.Second ||
 		s.SilentAfter > time.Hour {
 		return s, fmt.Errorf("silent_after: invalid time %q: from 5s to 1h", f.SilentAfter)
@@ -184,6 +189,14 @@ func (f serverFile) server() (Server, error) {
 		return s, fmt.Errorf("image_space: invalid size %q: at least 1M", f.ImageSpace)
 	}
 	return s, s.check()
+}
+
+// Chunks is where the indexes of images are kept: beside a SQLite file, or in the server's directory.
+func (s Server) Chunks() string {
+	if strings.Contains(s.Store, "://") {
+		return filepath.Join(stateDir, "chunks")
+	}
+	return filepath.Join(filepath.Dir(s.Store), "chunks")
 }
 
 // stateDir is where a server keeps what is not in its database, when that is elsewhere.

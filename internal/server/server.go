@@ -21,6 +21,7 @@ import (
 	"github.com/grange-project/grange/internal/server/hub"
 	"github.com/grange-project/grange/internal/server/images"
 	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/transfer"
 )
 
 // Options is what a server is made of.
@@ -45,6 +46,8 @@ type Options struct {
 	Broker func(farm.Cell) (batch.System, error)
 	// Brokers are what cells can name as their broker besides grange.
 	Brokers []string
+	// Transfers gives images to hosts; nil: nobody does.
+	Transfers *transfer.Source
 	// ImageDir has the files of the catalogue of images; "": this server keeps none. ImageSpace is the most that they
 	// may take; 0: what is free.
 	ImageDir   string
@@ -61,7 +64,9 @@ type Server struct {
 	Links    *hostlink.Links // to hosts
 	Accounts *accounts.Accounts
 	Farm     *apply.Farm // as farm files declare it
-	Images   *images.Catalogue
+	// Transfers gives images to hosts; nil: nobody does.
+	Transfers *transfer.Source
+	Images    *images.Catalogue
 
 	store   *store.Store
 	log     *slog.Logger
@@ -88,7 +93,7 @@ func New(o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL,
+	s := &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, Transfers: o.Transfers,
 		hub: hub.New(hostlink.KeyOf), streams: newStreams()}
 	s.VMs, s.Hosts, s.Cells, s.Groups, s.Streams = VMs{s}, Hosts{s}, Cells{s}, Groups{s}, Streams{s}
 	s.upkeep = &upkeep{server: s}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/transfers"
 	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/imagesource"
@@ -31,9 +32,10 @@ type Server interface {
 
 // Options are what a copy of the fleet's catalogue needs of its agent.
 type Options struct {
-	Images vmimage.Exchange
-	File   string // where the copy is kept, for a host that starts while the server is away
-	Log    *slog.Logger
+	Images    vmimage.Exchange
+	File      string // where the copy is kept, for a host that starts while the server is away
+	Log       *slog.Logger
+	Transfers *transfers.Transfers // from other hosts, too; nil: files come whole, from servers
 	// Users are the VMs that read from the image with this digest, and Cloud those of them that the server placed.
 	Users, Cloud func(digest string) []string
 }

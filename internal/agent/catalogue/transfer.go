@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/transfers"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/imagesource"
+	chunktransfer "github.com/grange-project/grange/internal/transfer"
 	"github.com/grange-project/grange/internal/vmimage"
 )
 
@@ -195,12 +197,43 @@ func (f *Fleet) bring(ctx context.Context, server Server, image fleet.CatalogueI
 			Hint:    "see `grange host show`; or import the image on this host"}
 	}
 	_, err := f.Images.Install(ctx, vmimage.Install{Name: name, Manifest: image.Manifest,
-		Fetch: fetchFrom(server, image.Servers), Progress: func(p vmimage.Progress) {
+		Fetch: inChunks(f.Transfers, fetchFrom(server, image.Servers)), Progress: func(p vmimage.Progress) {
 			f.mu.Lock()
 			t.progress = p
 			f.mu.Unlock()
 		}})
-	return err
+	if err != nil || f.Transfers == nil {
+		return err
+	}
+	return f.forget(image.Manifest)
+}
+
+// forget removes what a transfer keeps of an image's files, which are in the store now.
+func (f *Fleet) forget(manifest []byte) error {
+	i, err := vmimage.ParseManifest(manifest)
+	if err != nil {
+		return err
+	}
+	var sums []string
+	for _, file := range i.Files {
+		sums = append(sums, file.SHA256)
+	}
+	return f.Transfers.Forget(sums...)
+}
+
+// inChunks brings files from other hosts and the server that this host is linked to; what that server lacks, whole,
+// from those that have it.
+func inChunks(t *transfers.Transfers, whole vmimage.Fetch) vmimage.Fetch {
+	if t == nil {
+		return whole
+	}
+	return func(ctx context.Context, dir *os.Root, sum string, size int64, report vmimage.Reporter) (*os.File, error) {
+		file, err := t.Fetch(ctx, sum, func(done, _ int64, note string) { report(done, note) })
+		if farm.IsCode(err, chunktransfer.CodeUnknown) {
+			return whole(ctx, dir, sum, size, report)
+		}
+		return file, err
+	}
 }
 
 // fetchFrom brings files from servers of the fleet, whole, each into a directory of its own that outlives a transfer
