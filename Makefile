@@ -189,8 +189,8 @@ test-packages: packages ## install, upgrade, remove and purge the packages in De
 	@scripts/install-packages packages
 	$(ROOT) $(GO) run ./e2e/packages $(ARGS)
 
-test-images: ## add images from real web servers to a real agent: every source, hostile ones, kills at each step, many cycles; ARGS="-cycles 500"; JSON on the last line
-	@scripts/install-packages test
+test-images: ## add images from real web servers and registries to a real agent: every source, hostile ones, kills at each step, many cycles; ARGS="-cycles 500 -only containers"; JSON on the last line
+	@scripts/install-packages images
 	$(ROOT) $(GO) run ./e2e/images $(ARGS)
 
 test-metal: ## run the packages on whole emulated hosts with KVM, two nodes, systemd, AppArmor and a boot loader; ARGS=-quick or "-run TUNER"; JSON on the last line
