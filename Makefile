@@ -18,7 +18,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-move e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-streams chaos clean install install-grange install-grange-server packages test-packages test-images test-metal metal metal-down test-security completion test-hwloc test-api test-nova-cases bench-numa bench-place
+.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-move e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-oci-start bench-streams chaos clean install install-grange install-grange-server packages test-packages test-images test-metal metal metal-down test-security completion test-hwloc test-api test-nova-cases bench-numa bench-place
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -143,6 +143,10 @@ bench-start: ## compare starts of grange exec with raw QEMU, in pairs; ARGS=-met
 	@scripts/install-packages test
 	@case "$(ARGS)" in *-metal*) scripts/install-packages hosts ;; esac
 	$(ROOT) $(GO) run ./e2e/benchstart $(ARGS)
+
+bench-oci-start: ## compare cached starts of a container image, a SIF file and a directory with the micro image's; JSON on the last line
+	@scripts/install-packages images
+	$(ROOT) $(GO) run ./e2e/benchoci $(ARGS)
 
 chaos: ## kill agent, libvirtd and callers under running jobs, let libvirt, disk and clock fail; ARGS="-kills 300"; JSON on the last line
 	@scripts/install-packages test
