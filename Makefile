@@ -24,9 +24,10 @@ help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
 		printf '  make %-16s %s\n' "$$name" "$$text"; done
 
-build: ## build bin/grange and bin/grange-guest
+build: ## build bin/grange, bin/grange-guest, and bin/grange-guest-386 for guests of 32 bits
 	$(GOBUILD) -o bin/grange ./cmd/grange
 	$(GOBUILD) -o bin/grange-guest ./cmd/grange-guest
+	GOARCH=386 $(GOBUILD) -o bin/grange-guest-386 ./cmd/grange-guest
 
 quickstart: ## install what is needed, start an agent, build the micro image, run a real job; FULL=1 repeats the long job
 	@FULL=$(FULL) scripts/quickstart up
@@ -47,7 +48,7 @@ test: fmt-check ## install what the tests need and run them all, in real virtual
 
 test-slow: ## boot a full Debian image built from packages, and test a host by grange selftest: some minutes
 	@scripts/install-packages slow
-	$(or $(ROOT),env) GRANGE_SLOW=1 $(GO) run ./e2e/gotest -timeout 60m -run 'TestDebianImage|TestSelfTest' ./e2e/vm
+	$(or $(ROOT),env) GRANGE_SLOW=1 $(GO) run ./e2e/gotest -timeout 60m -run 'TestDebianImage|TestOtherGuests|TestSelfTest' ./e2e/vm
 
 test-batch: ## run jobs under every batch system that is packaged here, and print what held; ARGS="-systems slurm -cases exit"
 	@scripts/install-packages batch
@@ -168,7 +169,7 @@ install-units = for unit in $(1); do \
 	sed 's|@PREFIX@|$(PREFIX)|g' packaging/systemd/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; done
 
 install-grange: build
-	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin bin/grange bin/grange-guest
+	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin bin/grange bin/grange-guest bin/grange-guest-386
 	install -D -m 0755 scripts/private-libvirtd $(DESTDIR)$(PREFIX)/sbin/grange-private-libvirtd
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/share/man/man1
 	$(call install-units,grange-agent.service grange-tune-audit.service grange-tune-audit.timer grange-worker-watch.service)
