@@ -1,5 +1,5 @@
-# Changes the system that this runs in, as a recipe says. Beside it: packages, files.tar, users and run, each a file
-# that may be empty.
+# Changes the system that this runs in, as a recipe says. Beside it: packages, files.tar, users, parameters and
+# run, each a file that may be empty.
 set -eu
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive LC_ALL=C
 cd "$(dirname "$0")"
@@ -32,4 +32,5 @@ while read -r name uid shell groups; do
 		install -m 600 -o "$name" -g "$(id -g "$name")" "$name.keys" "$home/.ssh/authorized_keys"
 	fi
 done <users
+[ ! -s parameters ] || sh "$PWD/parameters.sh" "$PWD/parameters"
 [ ! -s run ] || (cd / && sh -eu "$OLDPWD/run")

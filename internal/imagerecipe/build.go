@@ -30,6 +30,9 @@ var debianScript string
 //go:embed apply.sh
 var applyScript []byte
 
+//go:embed parameters.sh
+var parametersScript []byte
+
 // Options are what Build needs beside a recipe.
 type Options struct {
 	Dir         string // where the recipe lies: its files' names begin there
@@ -264,6 +267,7 @@ func writePayload(file string, r Recipe, dir string, at time.Time, installs bool
 		fmt.Fprintln(&run, command)
 	}
 	all["users"], all["run"] = []byte(users.String()), []byte(run.String())
+	all["parameters"], all["parameters.sh"] = []byte(r.parameterLines()), parametersScript
 	f, err := os.Create(file)
 	if err != nil {
 		return err

@@ -58,6 +58,8 @@ type Recipe struct {
 	From   string `toml:"from"`   // a disk, beside the recipe or absolute
 	SHA256 string `toml:"sha256"` // of from; "": not compared
 	Memory string `toml:"memory"` // of the VM that it is changed in
+	// Parameters are added to the kernel's command line; "auto" stands for those that the image's release needs.
+	Parameters []string `toml:"kernel_parameters"`
 
 	// Of disks.
 	Files []File   `toml:"file"`
@@ -104,22 +106,24 @@ func Parse(text []byte) (Recipe, error) {
 }
 
 var (
-	packageName = regexp.MustCompile(`^[a-z0-9][a-z0-9.+-]+(=[A-Za-z0-9.+:~-]+)?$`)
-	suiteName   = regexp.MustCompile(`^[a-z][a-z0-9.-]*$`)
-	snapshotAt  = regexp.MustCompile(`^20[0-9]{6}T[0-9]{6}Z$`)
-	userName    = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,30}$`)
-	hexSum      = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	packageName     = regexp.MustCompile(`^[a-z0-9][a-z0-9.+-]+(=[A-Za-z0-9.+:~-]+)?$`)
+	suiteName       = regexp.MustCompile(`^[a-z][a-z0-9.-]*$`)
+	snapshotAt      = regexp.MustCompile(`^20[0-9]{6}T[0-9]{6}Z$`)
+	userName        = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,30}$`)
+	kernelParameter = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.,:=/+-]*$`)
+
+	hexSum = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
 func (r Recipe) check() error {
 	switch r.Kind {
 	case Micro, Worker, Cloud:
-		if r.disk() || r.From != "" || r.ofDebian() {
+		if r.disk() || r.From != "" || len(r.Parameters) > 0 || r.ofDebian() {
 			return bad("kind %q has only packages: it is made of whole packages, in memory", r.Kind)
 		}
 	case Debian:
-		if r.From != "" || r.SHA256 != "" {
-			return bad(`"from" is of kind "change"`)
+		if r.From != "" || r.SHA256 != "" || len(r.Parameters) > 0 {
+			return bad(`"from", "sha256" and "kernel_parameters" are of kind "change"`)
 		}
 		if err := r.checkDebian(); err != nil {
 			return err
@@ -133,6 +137,11 @@ func (r Recipe) check() error {
 		}
 		if r.SHA256 != "" && !hexSum.MatchString(r.SHA256) {
 			return bad("sha256 %q is no checksum of 64 hexadecimal digits", r.SHA256)
+		}
+		for _, p := range r.Parameters {
+			if !kernelParameter.MatchString(p) {
+				return bad("invalid kernel parameter %q", p)
+			}
 		}
 	default:
 		return bad("unknown kind %q: micro, worker, cloud, debian or change", r.Kind)

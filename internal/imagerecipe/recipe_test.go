@@ -40,6 +40,8 @@ groups = ["adm"]
 		"kind = \"cloud\"\nsuite = \"trixie\"":                                     "only packages",
 		"kind = \"debian\"\npackages = [\"--yes\"]":                                "invalid package",
 		"kind = \"debian\"\nfrom = \"/x\"":                                         "of kind",
+		"kind = \"change\"\nfrom = \"x\"\nkernel_parameters = [\"a b\"]":           "invalid kernel parameter",
+		"kind = \"debian\"\nkernel_parameters = [\"auto\"]":                        "of kind",
 		"kind = \"debian\"\nsuite = \"a b\"":                                       "invalid suite",
 		"kind = \"debian\"\nsnapshot = \"2026\"":                                   "no time",
 		"kind = \"debian\"\nsources = [\"rm -rf\"]":                                "invalid source",
