@@ -90,6 +90,8 @@ tar -C payload -xf "$PAYLOAD"
 say "fetching packages of $suite"
 quiet="systemd-networkd-wait-online.service apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer"
 quiet="$quiet e2scrub_reap.service fstrim.timer getty@tty1.service systemd-update-utmp-runlevel.service"
+more=()
+[ "$FIRMWARE" != efi ] || more=(--customize-hook="copy-out /usr/lib/systemd/boot/efi '$work'")
 # Configuration goes in before the packages: initramfs-tools reads it when the kernel is configured.
 mmdebstrap --quiet --variant=minbase --architectures="$ARCHITECTURE" --include="$packages" \
 	--aptopt='Acquire::Check-Valid-Until "false"' \
@@ -105,7 +107,7 @@ mmdebstrap --quiet --variant=minbase --architectures="$ARCHITECTURE" --include="
 	--customize-hook='rm -rf "$1"/etc/ssh/ssh_host_* "$1"/var/log/* "$1"/var/cache/ldconfig/aux-cache; : >"$1/etc/machine-id"' \
 	--customize-hook='[ -e "$1/etc/systemd/network/80-dhcp.network" ] || rm -f "$1/etc/hostname"' \
 	--customize-hook="copy-out /boot '$work'" \
-	--customize-hook="[ '$FIRMWARE' != efi ] || copy-out /usr/lib/systemd/boot/efi '$work'" \
+	"${more[@]}" \
 	"$suite" root.tar sources.list || die "mmdebstrap cannot make the system"
 
 kernel=$(echo boot/vmlinuz-*) initrd=$(echo boot/initrd.img-*)
