@@ -95,6 +95,8 @@ func (v *making) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Ma
 		}
 	} else if spec.Disks, err = v.systemDisks(m, image); err != nil {
 		return spec, err
+	} else {
+		spec.Boot.UEFI = image.Firmware == vmimage.UEFI
 	}
 	if size := shape.Scratch; size > 0 {
 		path, err := v.agent.machines.Disks.Scratch(v.ctx, m.Name, size)

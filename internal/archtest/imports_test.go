@@ -192,6 +192,7 @@ var runners = []string{"internal/disk", "internal/sandbox", "internal/hosttree",
 	"internal/hyper/libvirt", "internal/batch/program", "internal/tuning/apply", "internal/steps",
 	"internal/store/storetest", "internal/gateway/gatewaytest", "internal/network", "internal/rawqemu",
 	"internal/selftest", "internal/deathsig",
+	"internal/imagerecipe", // as the user who builds: mmdebstrap, and QEMU in a sandbox
 	"e2e"}
 
 func TestProgramsAreStartedInFewPlaces(t *testing.T) {

@@ -87,6 +87,11 @@ func (v *guestState) isReady() bool {
 	return v.ready
 }
 
+// withoutGuest is what a disk lacks whose system has not started grange-guest.
+const withoutGuest = "its image has no cloud-init that reads the seed, or another processor's system. The VM runs " +
+	"without what they do: its name, keys, address and user data are the image's own, it is never ready, and it is " +
+	"ended by its power button"
+
 // tooSilent notes that the guest has not spoken. A full image may do without grange-guest, so only an image of ours is
 // to blame.
 func (v *guestState) tooSilent(kind vmimage.Kind) {
@@ -99,6 +104,9 @@ func (v *guestState) tooSilent(kind vmimage.Kind) {
 	}
 	text := fmt.Sprintf("the guest has not said within %v that it is up", v.host.config().BootTimeout)
 	v.settleTicket(blame, text)
+	if kind == vmimage.Disk {
+		text += ": " + withoutGuest
+	}
 	v.NoteThat(reasonOf(&farm.Error{Kind: farm.Unavailable, Code: machine.CodeGuestSilent, Message: text}))
 }
 

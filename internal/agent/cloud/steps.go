@@ -271,6 +271,7 @@ func (v *VM) spec(m *machine.Machine, r record, image vmimage.Image) (hyper.Mach
 	if image.Kind == vmimage.Kernel {
 		spec.Boot = hyper.Boot{Kernel: image.Kernel(), Initrd: image.Initrd(), Cmdline: image.Cmdline}
 	} else {
+		spec.Boot.UEFI = image.Firmware == vmimage.UEFI
 		path := filepath.Join(m.Disks, disk.SeedFile)
 		if err := removeDisks(m.Disks, func(name string) bool { return name == disk.SeedFile }); err != nil {
 			return spec, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -66,47 +65,7 @@ func (a imageCommands) imageList() *cobra.Command {
 
 func mebibytes(n uint64) string { return fmt.Sprintf("%.1fM", float64(n)/float64(farm.MiB)) }
 
-// workerPackages make the micro image a node of Slurm. slurmd finds the plug-ins of the cluster's configuration in
-// them.
-var workerPackages = []string{"slurmd", "slurm-wlm-basic-plugins", "munge"}
-
-// cloudPackages give the micro image an SSH server, for VMs that people log into and copy files to.
-var cloudPackages = []string{"dropbear-bin", "openssh-sftp-server"}
-
 const siteUsage = "mark the image as trusted by the site: workers created from it receive the batch system's key"
-
-func (a imageCommands) imageBuild() *cobra.Command {
-	r := api.ImageRequest{}
-	cmd := &cobra.Command{
-		Use:   "build micro|worker|cloud [NAME]",
-		Short: "Build an image from Debian packages: micro, worker or cloud",
-		Long: `Build an image, which is a kernel and an initramfs, from the Debian package sources of this
-host. Nothing is installed on the host.
-
-An image of kind "micro" has a shell and what jobs need. "worker" adds slurmd and munge, for
-nodes of Slurm. "cloud" has an SSH server, for interactive use. NAME sets another name for
-the image, and --package adds packages.`,
-		Args: cobra.RangeArgs(1, 2), ValidArgs: []string{"micro", "worker", "cloud"},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request := r
-			switch args[0] {
-			case "micro":
-			case "worker":
-				request.Packages = slices.Concat(workerPackages, r.Packages)
-			case "cloud":
-				request.Packages = slices.Concat(cloudPackages, r.Packages)
-			default:
-				return app.Usage("grange image build micro, or grange image import FILE", "%q can not be built",
-					args[0])
-			}
-			request.Name = args[len(args)-1]
-			return a.makeImage(cmd, request)
-		},
-	}
-	cmd.Flags().StringSliceVar(&r.Packages, "package", nil, "additional Debian `PACKAGE` (repeatable)")
-	cmd.Flags().BoolVar(&r.Site, "site", false, siteUsage)
-	return cmd
-}
 
 func (a imageCommands) imageImport() *cobra.Command {
 	var name string
