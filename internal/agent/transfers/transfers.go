@@ -56,11 +56,10 @@ type Settings struct {
 // Transfers are those of one host.
 type Transfers struct {
 	Options
-	fetcher  *transfer.Fetcher
-	giver    *transfer.Server
-	in, out  *transfer.Rate
-	news     chan struct{} // there is another image here
-	listener net.Listener
+	fetcher *transfer.Fetcher
+	giver   *transfer.Server
+	in, out *transfer.Rate
+	news    chan struct{} // there is another image here
 
 	mu      sync.Mutex
 	address string // at which others find this host; "": they do not

@@ -258,7 +258,6 @@ type rolloutFlags struct {
 	atOnce  int
 	timeout time.Duration
 	noWait  bool
-	yes     bool
 }
 
 func (f *rolloutFlags) register(a *app.App, cmd *cobra.Command, atOnce int) {
