@@ -17,6 +17,7 @@ import (
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/topology"
 )

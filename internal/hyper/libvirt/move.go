@@ -199,12 +199,8 @@ func (l *Libvirt) Await(ctx context.Context, m hyper.Machine, fitted, cookie []b
 		l.machines.forget(m.ID)
 		return hyper.Applied{}, nil, err
 	}
-	answer, err := moveStep(ctx, l.daemon, v, "prepare", func() ([]byte, error) {
-		answer, _, err := v.s.DomainMigratePrepare3Params(
-			v.params(at, textParam("destination_name", m.Name), textParam("destination_xml", string(fitted))), cookie,
-			uint32(v.flags()))
-		return answer, err
-	})
+	answer, err := prepare(ctx, l.daemon, v, cookie,
+		v.params(at, textParam("destination_name", m.Name), textParam("destination_xml", string(fitted))))
 	if err == nil {
 		var p *process
 		if p, err = l.machines.made(m.ID); err == nil {
@@ -219,6 +215,29 @@ func (l *Libvirt) Await(ctx context.Context, m hyper.Machine, fitted, cookie []b
 	l.machines.kill(m.ID)
 	l.machines.forget(m.ID)
 	return hyper.Applied{}, nil, fmt.Errorf("await machine %s: %w", m.ID, err)
+}
+
+// forgets is how long libvirt may take to see that a process has ended.
+const forgets = 5 * time.Second
+
+// prepare makes the process that waits for a machine. libvirt may still believe that the one of an earlier try runs,
+// which was killed a moment ago.
+func prepare(ctx context.Context, d *daemon, v moving, cookie []byte, params []rpc.TypedParam) (answer []byte,
+	err error) {
+	for end := time.Now().Add(forgets); ; {
+		answer, err = moveStep(ctx, d, v, "prepare", func() ([]byte, error) {
+			answer, _, err := v.s.DomainMigratePrepare3Params(params, cookie, uint32(v.flags()))
+			return answer, err
+		})
+		if kind(err) != farm.Conflict || time.Now().After(end) {
+			return answer, err
+		}
+		select {
+		case <-time.After(forgets / 50):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 }
 
 // Send copies the machine. It takes as long as that takes: whoever calls watches MoveProgress.
