@@ -59,7 +59,7 @@ func (v *vm) attempt(image vmimage.Image, number int) error {
 		return vmimage.NoKernel("which is of an earlier release", errNoRoots)
 	}
 	v.phase("boot", began)
-	return nil
+	return m.CheckGuest(v.record.Shape)
 }
 
 // prepareDisks makes the VM's directories, disks and seed, and says what machine they belong to.
@@ -90,13 +90,11 @@ func (v *vm) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Machin
 	} else if spec.Disks, err = v.systemDisks(m, image); err != nil {
 		return spec, err
 	}
-	if size := shape.Scratch; size > 0 {
-		path, err := v.agent.machines.Disks.Scratch(v.ctx, m.Name, size)
-		if err != nil {
-			return spec, err
-		}
-		spec.Disks = append(spec.Disks, hyper.Disk{Serial: machine.ScratchSerial, Path: path, Format: "raw"})
+	scratch, err := v.agent.machines.MakeScratch(v.ctx, m, shape)
+	if err != nil {
+		return spec, err
 	}
+	spec.Disks = append(spec.Disks, scratch...)
 	if err := v.agent.machines.Disks.Give(m.Name, m.User.UID, m.User.GID); err != nil {
 		return spec, err
 	}
@@ -111,21 +109,17 @@ func (v *vm) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Machin
 	return spec, err
 }
 
-// systemDisks are a full image's throw-away overlay and the seed that brings grange-guest in.
+// systemDisks are a full image's throw-away root and the seed that brings grange-guest in.
 func (v *vm) systemDisks(m *machine.Machine, image vmimage.Image) ([]hyper.Disk, error) {
-	overlay, err := v.agent.machines.Disks.Overlay(v.ctx, m.Name,
-		disk.Base{Path: image.Disk(), Format: image.Format, Size: image.VirtualSize}, 0)
+	root, err := v.agent.machines.MakeRoot(v.ctx, m, image, v.record.Shape)
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(filepath.Dir(overlay), disk.SeedFile)
+	path := filepath.Join(m.Disks, disk.SeedFile)
 	if err := (seed.Seed{ID: m.ID, Hostname: m.Name, Guest: v.agent.guestFile}).WriteFile(path); err != nil {
 		return nil, err
 	}
-	return []hyper.Disk{
-		{Serial: "root", Path: overlay, Format: "qcow2", Base: image.Disk()},
-		{Serial: "seed", Path: path, Format: "raw", ReadOnly: true, CDROM: true},
-	}, nil
+	return []hyper.Disk{root, {Serial: "seed", Path: path, Format: "raw", ReadOnly: true, CDROM: true}}, nil
 }
 
 // define makes the VM for the jobs that are in it.

@@ -14,7 +14,7 @@ import (
 func (v *vm) charge(image vmimage.Image) ledger.Charge {
 	r := v.recordNow()
 	ours := v.own || r.Worker != nil || r.Caller.Batch.System != "" || r.Caller.admin()
-	return ledger.Charge{Disks: vmName(v.id), Bytes: machine.DiskNeed(image, r.Shape.Scratch, v.agent.config().Overlay),
+	return ledger.Charge{Disks: vmName(v.id), Bytes: machine.DiskNeed(image, r.Shape, v.agent.config().Overlay),
 		UID: r.Caller.UID, Limited: !ours}
 }
 

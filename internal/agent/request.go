@@ -2,6 +2,7 @@ package agent
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/wire"
 )
 
 // shapeNamed is a shape of the configuration; the default one has no name.
@@ -51,6 +53,7 @@ func (a *Agent) shape(r *api.JobRequest, c Caller, d policy.Decision) (farm.Shap
 	if r.Scratch != nil {
 		s.Scratch = farm.Bytes(*r.Scratch)
 	}
+	s = wire.WithDisks(s, r.Disks)
 	pages := r.Pages
 	if pages == "" && r.PageSize != nil {
 		pages = strconv.FormatUint(*r.PageSize, 10)
@@ -66,7 +69,7 @@ func (a *Agent) shape(r *api.JobRequest, c Caller, d policy.Decision) (farm.Shap
 	if s, err = a.confine(s, r, c); err != nil {
 		return s, err
 	}
-	return s, s.Validate()
+	return s, errors.Join(s.Validate(), d.CheckDisks(s))
 }
 
 // confine keeps a shape within what the caller's login or batch job was given.
@@ -218,7 +221,11 @@ func (a *Agent) begin(r *api.JobRequest, c Caller) (*job, error) {
 		return nil, err
 	}
 	if image, err := a.images.Get(cmp.Or(d.Image, a.config().DefaultImage)); err == nil {
-		if err := checkCommand(len(r.Argv) == 0, image); err != nil {
+		err := checkCommand(len(r.Argv) == 0, image)
+		if d := r.Disks; d != nil && (d.Root != 0 || d.RootMode != "") {
+			err = errors.Join(err, machine.CheckRoot(image, s))
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -309,9 +316,7 @@ func (a *Agent) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, erro
 	if r.Script != nil {
 		g.Files = append(g.Files, guest.File{Path: r.Script.Path, Content: r.Script.Content, Own: true})
 	}
-	if vm.Shape.Scratch > 0 {
-		g.Scratch = machine.ScratchSerial
-	}
+	g.Scratch, g.Disks = machine.GuestDisks(vm.Shape)
 	for _, b := range r.Binds {
 		g.Binds = append(g.Binds, guest.Bind{Target: filepath.Clean(b.Target), ReadOnly: b.ReadOnly})
 	}

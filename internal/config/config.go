@@ -104,20 +104,24 @@ type file struct {
 }
 
 type shapeFile struct {
-	CPUs         int    `toml:"cpus"`
-	Memory       string `toml:"memory"`
-	Scratch      string `toml:"scratch"`
-	PageSize     string `toml:"page_size"`
-	Network      string `toml:"network"`
-	Sockets      int    `toml:"sockets"`
-	Cores        int    `toml:"cores"`
-	Threads      int    `toml:"threads"`
-	Purpose      string `toml:"purpose"`
-	CPUModel     string `toml:"cpu_model"`
-	ThreadPolicy string `toml:"thread_policy"`
-	Emulator     string `toml:"emulator"`
-	NUMA         string `toml:"numa"`
-	Cache        string `toml:"cache"`
+	CPUs         int      `toml:"cpus"`
+	Memory       string   `toml:"memory"`
+	Scratch      string   `toml:"scratch"`
+	Disk         string   `toml:"disk"`
+	Volumes      []string `toml:"volumes"`
+	Swap         string   `toml:"swap"`
+	MemoryPeak   string   `toml:"memory_peak"`
+	PageSize     string   `toml:"page_size"`
+	Network      string   `toml:"network"`
+	Sockets      int      `toml:"sockets"`
+	Cores        int      `toml:"cores"`
+	Threads      int      `toml:"threads"`
+	Purpose      string   `toml:"purpose"`
+	CPUModel     string   `toml:"cpu_model"`
+	ThreadPolicy string   `toml:"thread_policy"`
+	Emulator     string   `toml:"emulator"`
+	NUMA         string   `toml:"numa"`
+	Cache        string   `toml:"cache"`
 }
 
 func defaults() file {
@@ -245,20 +249,18 @@ func (s shapeFile) shape(name string, base farm.Shape) (farm.Shape, error) {
 	if s.Sockets != 0 || s.Cores != 0 || s.Threads != 0 {
 		out.Guest = farm.GuestTopology{Sockets: max(s.Sockets, 1), Cores: max(s.Cores, 1), Threads: max(s.Threads, 1)}
 	}
-	for _, size := range []struct {
-		text string
-		to   *farm.Bytes
-	}{{s.Memory, &out.Memory}, {s.Scratch, &out.Scratch}} {
-		if size.text == "" {
-			continue
-		}
-		v, err := farm.ParseBytes(size.text)
-		if err != nil {
+	var err error
+	if s.Memory != "" {
+		if out.Memory, err = farm.ParseBytes(s.Memory); err != nil {
 			return farm.Shape{}, err
 		}
-		*size.to = v
 	}
-	out, err := out.With(farm.Tuning{Purpose: s.Purpose, CPUModel: s.CPUModel, ThreadPolicy: s.ThreadPolicy,
+	out, err = out.WithDisks(farm.DiskTexts{Root: s.Disk, Scratch: s.Scratch, Volumes: s.Volumes, Swap: s.Swap,
+		MemoryPeak: s.MemoryPeak})
+	if err != nil {
+		return farm.Shape{}, err
+	}
+	out, err = out.With(farm.Tuning{Purpose: s.Purpose, CPUModel: s.CPUModel, ThreadPolicy: s.ThreadPolicy,
 		Emulator: s.Emulator, NUMA: s.NUMA, Pages: s.PageSize, Cache: s.Cache})
 	if err != nil {
 		return farm.Shape{}, err

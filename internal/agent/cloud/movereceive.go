@@ -272,7 +272,9 @@ func lostSource(ctx context.Context, err error) error {
 // machine for the source's word.
 func (v *VM) whole(m *machine.Machine, image vmimage.Image, c *moveConn) error {
 	err := m.KeepApplied()
-	for _, name := range []string{disk.OverlayFile, disk.ScratchFile} {
+	names, e := disk.Names(m.Disks)
+	err = errors.Join(err, e)
+	for _, name := range names {
 		if e := atomicfile.SyncDir(filepath.Join(m.Disks, name)); err == nil && !errors.Is(e, os.ErrNotExist) {
 			err = e
 		}

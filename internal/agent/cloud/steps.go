@@ -67,7 +67,7 @@ func (v *VM) build() error {
 		if image, err = v.host.images.Get(w.Image); err != nil {
 			return noSuchImage(w.Image, err)
 		}
-		if err := image.CheckSystem("a cloud VM"); err != nil {
+		if err := errors.Join(image.CheckSystem("a cloud VM"), machine.CheckRoot(image, shape)); err != nil {
 			return err
 		}
 	}
@@ -282,13 +282,9 @@ func (v *VM) spec(m *machine.Machine, r record, image vmimage.Image) (hyper.Mach
 		if err := seed.WriteFile(path); err != nil {
 			return spec, err
 		}
-		spec.Disks = []hyper.Disk{{Serial: "root", Path: filepath.Join(m.Disks, disk.OverlayFile), Format: "qcow2",
-			Base: image.Disk()}, {Serial: "seed", Path: path, Format: "raw", ReadOnly: true, CDROM: true}}
+		spec.Disks = []hyper.Disk{machine.RootDisk(m, image, r.Shape), {Serial: "seed", Path: path, Format: "raw", ReadOnly: true, CDROM: true}}
 	}
-	if r.Shape.Scratch > 0 {
-		spec.Disks = append(spec.Disks,
-			hyper.Disk{Serial: machine.ScratchSerial, Path: filepath.Join(m.Disks, disk.ScratchFile), Format: "raw"})
-	}
+	spec.Disks = append(spec.Disks, machine.ScratchDisks(m, r.Shape)...)
 	var err error
 	spec.Metadata, err = v.host.Encode(r.carried())
 	return spec, err
@@ -302,26 +298,24 @@ func (v *VM) makeDisks(ctx context.Context, m *machine.Machine, image vmimage.Im
 		return nil
 	}
 	if err := removeDisks(m.Disks, func(name string) bool {
-		return name == disk.OverlayFile ||
-			name == disk.ScratchFile
+		return name != disk.SeedFile && disk.IsDisk(name)
 	}); err != nil {
 		return err
 	}
 	var made []string
 	if image.Kind != vmimage.Kernel {
-		path, err := v.host.Machines.Disks.Overlay(ctx, m.Name,
-			disk.Base{Path: image.Disk(), Format: image.Format, Size: image.VirtualSize}, 0)
+		root, err := v.host.Machines.MakeRoot(ctx, m, image, r.Shape)
 		if err != nil {
 			return err
 		}
-		made = append(made, path)
+		made = append(made, root.Path)
 	}
-	if r.Shape.Scratch > 0 {
-		path, err := v.host.Machines.Disks.Scratch(ctx, m.Name, r.Shape.Scratch)
-		if err != nil {
-			return err
-		}
-		made = append(made, path)
+	scratch, err := v.host.Machines.MakeScratch(ctx, m, r.Shape)
+	if err != nil {
+		return err
+	}
+	for _, d := range scratch {
+		made = append(made, d.Path)
 	}
 	for _, path := range made {
 		// files, too: what the record says is whole must be so after a power cut

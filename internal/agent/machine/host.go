@@ -78,19 +78,6 @@ func (h *Host) Holder(name, user, command string) string {
 	return fmt.Sprintf("%s (%s: %s)", name, user, command)
 }
 
-// DiskNeed is what a VM's disks may take: all of its scratch disk, and of the overlay of a full image as much as the
-// image's size, or what the host lets an overlay have.
-func DiskNeed(image vmimage.Image, scratch, overlay farm.Bytes) farm.Bytes {
-	if image.Kind != vmimage.Disk {
-		return scratch
-	}
-	bound := disk.OverlayBound(image.VirtualSize)
-	if overlay > 0 {
-		bound = min(bound, overlay)
-	}
-	return scratch + bound
-}
-
 // ImageOf is the image that a VM was made from; one that is not known any more counts as one without a disk.
 func (h *Host) ImageOf(digest string) vmimage.Image {
 	image, err := h.Images.Get(digest)
