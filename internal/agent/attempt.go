@@ -95,7 +95,7 @@ func (v *vm) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Machin
 		return spec, err
 	}
 	spec.Disks = append(spec.Disks, scratch...)
-	if err := v.agent.machines.Disks.Give(m.Name, m.User.UID, m.User.GID); err != nil {
+	if err := v.agent.machines.Areas.Jobs.Give(m.Name, m.User.UID, m.User.GID); err != nil {
 		return spec, err
 	}
 	vm := network.VM{Name: m.Name, Network: shape.Network}

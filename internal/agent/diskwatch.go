@@ -43,7 +43,7 @@ func (v *vm) outgrown() error {
 		return nil
 	}
 	may := machine.RootNeed(v.agent.machines.ImageOf(r.Digest), r.Shape, v.agent.config().Overlay)
-	used := v.agent.machines.Disks.RootUse(m.Name)
+	used := v.agent.machines.Areas.Jobs.RootUse(m.Name)
 	if used <= may {
 		return nil
 	}

@@ -213,6 +213,9 @@ func (a *Agent) begin(r *api.JobRequest, c Caller) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := machine.VolumesOf(a.config().Areas.Jobs).Check(s); err != nil {
+		return nil, err
+	}
 	known, err := a.namesOf(c)
 	if err != nil {
 		return nil, err

@@ -56,6 +56,7 @@ type Agent struct {
 
 	Batch       Batch
 	Policy      []policy.Rule // in order
+	Areas       Areas
 	Worker      Worker
 	Heartbeat   Heartbeat
 	UserNetwork UserNetwork
@@ -95,6 +96,7 @@ type file struct {
 	Overlay          string               `toml:"overlay"`
 	Batch            batchFile            `toml:"batch"`
 	Policy           []ruleFile           `toml:"policy"`
+	Areas            areasFile            `toml:"areas"`
 	Worker           workerFile           `toml:"worker"`
 	Heartbeat        heartbeatFile        `toml:"heartbeat"`
 	UserNetwork      userNetworkFile      `toml:"user_network"`
@@ -132,7 +134,7 @@ func defaults() file {
 		ReservedMemory: "auto", MemoryOvercommit: 1, SlurmNodes: []string{"*"}, DefaultImage: "micro",
 		Default: shapeFile{CPUs: 1, Memory: "1G", PageSize: "any", Network: string(farm.NetworkNone)},
 		Minimum: minimumFile{Disk: "1G", Memory: "256M"}, Limits: limitsFile{CPUs: "75%", Memory: "75%", Disk: "50%"},
-		Overlay: "0", Metadata: metadataFile{Serve: true}, Move: moveFile{Listen: ":8445"},
+		Overlay: "0", Areas: defaultAreas(), Metadata: metadataFile{Serve: true}, Move: moveFile{Listen: ":8445"},
 		Heartbeat: heartbeatFile{Timeout: "5m", Watchdog: true, Action: string(HeartbeatReport)},
 		Batch:     batchFile{Requeues: DefaultRequeues, WaitTimeout: defaultWaitTimeout},
 	}
@@ -182,7 +184,7 @@ func (f file) agent() (Agent, error) {
 		Facts:      f.Facts, PrivateVMs: f.PrivateVMs,
 		Shapes: map[string]farm.Shape{}, Metadata: Metadata(f.Metadata),
 	}
-	var errs [18]error
+	var errs [19]error
 	a.ProbeTimeout, errs[0] = time.ParseDuration(f.ProbeTimeout)
 	a.BootTimeout, errs[1] = time.ParseDuration(f.BootTimeout)
 	a.ReservedCPUs, errs[2] = farm.ParseCPUSet(f.ReservedCPUs)
@@ -207,6 +209,7 @@ func (f file) agent() (Agent, error) {
 	a.Heartbeat, errs[14] = f.Heartbeat.heartbeat()
 	a.UserNetwork, errs[15] = f.UserNetwork.userNetwork()
 	a.Move, errs[17] = f.Move.parse()
+	a.Areas, errs[18] = f.Areas.areas(f.StateDir)
 	if a.VMUIDs, errs[16] = farm.ParseUIDs(f.VMUIDs); errs[16] != nil {
 		errs[16] = fmt.Errorf("vm_uids: %w", errs[16])
 	}

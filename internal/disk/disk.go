@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -38,8 +39,10 @@ const toolTimeout = time.Minute
 // Pool is a directory with one directory for each VM. Disks are made as the process's own: Give has a user open them.
 // Methods may be called from several goroutines.
 type Pool struct {
-	dir  string
-	root *os.Root
+	dir     string
+	root    *os.Root
+	volumes atomic.Pointer[volumes] // nil: all disks are files
+	quota   farm.Bytes              // of all files together; 0: as much as there is
 }
 
 // Base is the image that an overlay reads through to.
@@ -231,6 +234,9 @@ func (p *Pool) Space(promised map[string]farm.Bytes) (farm.DiskSpace, error) {
 	}
 	for name, size := range promised {
 		owed += size - min(size, used[name])
+	}
+	if q := p.quota; q > 0 {
+		out.Total, out.Free = min(out.Total, q), min(out.Free, q-min(q, out.Pool))
 	}
 	out.Pool += out.Free
 	if owed > out.Free {

@@ -29,6 +29,9 @@ func FileOf(d farm.ScratchDisk) string { return d.Name + ".raw" }
 // ScratchDisk makes a scratch disk or swap of a VM, empty, in a sparse file or where its storage says, and returns the
 // path by which QEMU opens it. Errors: farm.CodeDiskFull, farm.CodeDiskTool, farm.CodeTooBig, farm.CodeBadSize.
 func (p *Pool) ScratchDisk(ctx context.Context, vm string, d farm.ScratchDisk) (string, error) {
+	if d.On != farm.OnFile {
+		return p.volumeDisk(ctx, vm, d)
+	}
 	size := d.Size &^ 4095
 	return p.make(ctx, vm, FileOf(d), func(file string) error {
 		if err := os.Truncate(file, int64(size)); err != nil {

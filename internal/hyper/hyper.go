@@ -46,6 +46,7 @@ type Disk struct {
 	Serial   string
 	Path     string
 	Format   string // "raw" or "qcow2"; always told, never probed
+	Block    bool   // Path is a device, not a file
 	Base     string // of an overlay: the file that it lies over, which QEMU reads, too
 	ReadOnly bool
 	CDROM    bool // a seed ISO

@@ -46,9 +46,10 @@ type Host struct {
 	// them when it is here. It must not call the ledger.
 	Jobs func(key string) []farm.Allotment
 
-	// Space returns what the host has for disks beside those that were promised to VMs, by the name of the disks. It
-	// must not call the ledger. Where it is nil, no VM has disks.
-	Space func(promised map[string]farm.Bytes) (farm.DiskSpace, error)
+	// Space returns what a place of disks has beside those that were promised to VMs there, by the name of the disks:
+	// an area of files, or volumes by the name of their group or pool. It must not call the ledger. Where it is nil, no
+	// VM has disks.
+	Space func(at string, promised func(at string) map[string]farm.Bytes) (farm.DiskSpace, error)
 
 	// Reread reads the host anew, and calls SetTopology if it has changed. Where it is nil, the host does not change.
 	Reread func()

@@ -58,7 +58,7 @@ func (v *VM) receive() error {
 func (v *VM) dropIncoming(why error) error {
 	m := v.Current()
 	if m == nil {
-		m = v.host.Machines.New(v.ID, v.Name)
+		m = v.host.Machines.NewCloud(v.ID, v.Name)
 	}
 	if err := v.kill(m); err != nil {
 		return err
@@ -86,7 +86,7 @@ func (v *VM) dropIncoming(why error) error {
 func (v *VM) takeIn(digest string) (*moveConn, error) {
 	ctx, cancel := context.WithCancelCause(v.host.ctx)
 	defer cancel(nil)
-	m := v.host.Machines.New(v.ID, v.Name)
+	m := v.host.Machines.NewCloud(v.ID, v.Name)
 	m.KeepConsole()
 	if err := v.kill(m); err != nil { // what an earlier agent left
 		return nil, err

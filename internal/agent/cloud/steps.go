@@ -67,7 +67,9 @@ func (v *VM) build() error {
 		if image, err = v.host.images.Get(w.Image); err != nil {
 			return noSuchImage(w.Image, err)
 		}
-		if err := errors.Join(image.CheckSystem("a cloud VM"), machine.CheckRoot(image, shape)); err != nil {
+		volumes := machine.VolumesOf(v.host.config().Areas.Cloud)
+		err := errors.Join(image.CheckSystem("a cloud VM"), machine.CheckRoot(image, shape), volumes.Check(shape))
+		if err != nil {
 			return err
 		}
 	}
@@ -175,7 +177,7 @@ func (v *VM) start() (err error) {
 	v.mu.Unlock()
 	ctx, cancel := context.WithTimeout(h.ctx, makeLimit)
 	defer cancel()
-	m := h.Machines.New(v.ID, v.Name)
+	m := h.Machines.NewCloud(v.ID, v.Name)
 	m.KeepConsole()
 	v.follow(m)
 	image, err := v.launch(ctx, m)
@@ -254,7 +256,10 @@ func (v *VM) readyMachine(ctx context.Context, m *machine.Machine,
 	if spec.Card, err = network.Of(vm.Network).Prepare(ctx, vm); err != nil {
 		return spec, err
 	}
-	return spec, v.host.Machines.Disks.Give(m.Name, m.User.UID, m.User.GID)
+	if err := m.Pool().Attach(m.Name, r.Shape.ScratchDisks()); err != nil {
+		return spec, err
+	}
+	return spec, v.host.Machines.Areas.Cloud.Give(m.Name, m.User.UID, m.User.GID)
 }
 
 // spec is the machine as the hypervisor is to make it. Its ID is the VM's, so there can never be two of them on one
@@ -411,7 +416,7 @@ func (v *VM) kill(m *machine.Machine) error {
 	}
 	m.Unwatch()
 	v.host.Machines.ReleaseNetwork(m.Name, v.recordNow().Shape.Network)
-	if err := v.host.Machines.Disks.Take(m.Name); err != nil {
+	if err := v.host.Machines.Areas.Cloud.Take(m.Name); err != nil {
 		return err
 	}
 	v.host.Machines.ReturnUser(m.Name)
@@ -503,7 +508,7 @@ func (v *VM) awaitEnd() hyper.End {
 func (v *VM) remove() error {
 	m := v.Current()
 	if m == nil {
-		m = v.host.Machines.New(v.ID, v.Name)
+		m = v.host.Machines.NewCloud(v.ID, v.Name)
 	}
 	if err := v.kill(m); err != nil {
 		return err

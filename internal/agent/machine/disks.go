@@ -53,7 +53,7 @@ func CheckRoot(image vmimage.Image, s farm.Shape) error {
 
 // MakeRoot makes the root disk of a VM from a full image.
 func (h *Host) MakeRoot(ctx context.Context, m *Machine, image vmimage.Image, s farm.Shape) (hyper.Disk, error) {
-	_, err := h.Disks.Root(ctx, m.Name, disk.Base{Path: image.Disk(), Format: image.Format, Size: image.VirtualSize},
+	_, err := m.Pool().Root(ctx, m.Name, disk.Base{Path: image.Disk(), Format: image.Format, Size: image.VirtualSize},
 		s.Disks.RootMode, s.Disks.Root)
 	return RootDisk(m, image, s), err
 }
@@ -70,20 +70,11 @@ func (h *Host) MakeScratch(ctx context.Context, m *Machine, s farm.Shape) ([]hyp
 		if d.On == farm.InMemory {
 			continue
 		}
-		if d.On != farm.OnFile {
-			return nil, noStorage(d.On)
-		}
-		if _, err := h.Disks.ScratchDisk(ctx, m.Name, d); err != nil {
+		if _, err := m.Pool().ScratchDisk(ctx, m.Name, d); err != nil {
 			return nil, err
 		}
 	}
 	return ScratchDisks(m, s), nil
-}
-
-func noStorage(on farm.Storage) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadShape,
-		Message: fmt.Sprintf("this host has no storage %q for scratch disks", on),
-		Hint:    "ask for scratch in a file, as --scratch 20G"}
 }
 
 // ScratchDisks are the disks that MakeScratch makes.
@@ -91,7 +82,7 @@ func ScratchDisks(m *Machine, s farm.Shape) (disks []hyper.Disk) {
 	for _, d := range s.ScratchDisks() {
 		if d.On != farm.InMemory {
 			disks = append(disks, hyper.Disk{Serial: d.Name, Path: filepath.Join(m.Disks, disk.FileOf(d)),
-				Format: "raw"})
+				Format: "raw", Block: d.On != farm.OnFile})
 		}
 	}
 	return disks

@@ -175,6 +175,11 @@ func devices(m hyper.Machine) *libvirtxml.DomainDeviceList {
 	for i, disk := range m.Disks {
 		x := diskXML(i, disk, len(m.Plan.VCPUs))
 		x.Driver.Cache, x.Driver.IO = cache, io
+		if disk.Block && !disk.ReadOnly {
+			// Past the page cache: a thin pool that is full is an error of the write itself, at which QEMU stops the
+			// guest, and not of some later flush, at which data is lost.
+			x.Driver.Cache, x.Driver.IO = "none", "native"
+		}
 		l.Disks = append(l.Disks, x)
 	}
 	if len(m.Ports) > 0 {
@@ -281,6 +286,9 @@ func diskXML(i int, disk hyper.Disk, vcpus int) libvirtxml.DomainDisk {
 		Source: &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: disk.Path}},
 		Target: &libvirtxml.DomainDiskTarget{Dev: diskName(i), Bus: "virtio"},
 		Serial: disk.Serial,
+	}
+	if disk.Block {
+		x.Source = &libvirtxml.DomainDiskSource{Block: &libvirtxml.DomainDiskSourceBlock{Dev: disk.Path}}
 	}
 	if disk.ReadOnly || disk.CDROM {
 		x.ReadOnly = &libvirtxml.DomainDiskReadOnly{}
