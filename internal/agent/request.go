@@ -13,6 +13,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/agent/rlimits"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/policy"
@@ -320,6 +321,7 @@ func (a *Agent) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, erro
 		g.Files = append(g.Files, guest.File{Path: r.Script.Path, Content: r.Script.Content, Own: true})
 	}
 	g.Scratch, g.Disks = machine.GuestDisks(vm.Shape)
+	g.Limits = rlimits.Of(os.DirFS("/"), j.caller.PID, a.config().CoreFiles)
 	for _, b := range r.Binds {
 		g.Binds = append(g.Binds, guest.Bind{Target: filepath.Clean(b.Target), ReadOnly: b.ReadOnly})
 	}

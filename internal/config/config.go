@@ -56,6 +56,7 @@ type Agent struct {
 
 	Batch       Batch
 	Policy      []policy.Rule // in order
+	CoreFiles   bool          // jobs leave core files where their callers' limits let them
 	Areas       Areas
 	Worker      Worker
 	Heartbeat   Heartbeat
@@ -96,6 +97,7 @@ type file struct {
 	Overlay          string               `toml:"overlay"`
 	Batch            batchFile            `toml:"batch"`
 	Policy           []ruleFile           `toml:"policy"`
+	CoreFiles        bool                 `toml:"core_files"`
 	Areas            areasFile            `toml:"areas"`
 	Worker           workerFile           `toml:"worker"`
 	Heartbeat        heartbeatFile        `toml:"heartbeat"`
@@ -181,7 +183,7 @@ func (f file) agent() (Agent, error) {
 		Attempts:   f.Attempts,
 		SlurmNodes: f.SlurmNodes, MemoryOvercommit: f.MemoryOvercommit, DefaultImage: f.DefaultImage, Hook: f.Hook,
 		PullImages: append([]string{}, f.PullImages...),
-		Facts:      f.Facts, PrivateVMs: f.PrivateVMs,
+		Facts:      f.Facts, PrivateVMs: f.PrivateVMs, CoreFiles: f.CoreFiles,
 		Shapes: map[string]farm.Shape{}, Metadata: Metadata(f.Metadata),
 	}
 	var errs [19]error

@@ -71,7 +71,8 @@ type Job struct {
 	Network  bool     `json:"network,omitempty"` // set up the user-mode network
 	Address  *Address `json:"address,omitempty"` // of the first network card, which is on a bridge
 	Files    []File   `json:"files,omitempty"`
-	Hook     []byte   `json:"hook,omitempty"` // the site's script, run as root before the job
+	Limits   []Limit  `json:"limits,omitempty"` // the command has these; none: those of grange-guest
+	Hook     []byte   `json:"hook,omitempty"`   // the site's script, run as root before the job
 	// Prologs are paths of scripts, of Files, that run before the job as its user: see inside.runProlog.
 	Prologs []string `json:"prologs,omitempty"`
 	Port    int      `json:"port,omitempty"` // number of the job port that its session uses
@@ -87,6 +88,13 @@ type Root struct {
 	Serial  string `json:"serial"`
 	Format  string `json:"format"`            // "erofs" or "squashfs"
 	Workdir string `json:"workdir,omitempty"` // the image's own, which is made if it is not there
+}
+
+// Limit is one of setrlimit(2), which has the same numbers on every host and guest of x86-64.
+type Limit struct {
+	Resource int    `json:"resource"`
+	Soft     uint64 `json:"soft"` // of 2^64-1: there is none
+	Hard     uint64 `json:"hard"`
 }
 
 // Disk is a scratch disk or swap.

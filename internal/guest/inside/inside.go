@@ -44,6 +44,7 @@ func Run() error {
 			return err
 		}
 	}
+	openLimits()
 	g.reaper = newReaper()
 	if g.init {
 		go g.obeySignals()
