@@ -321,23 +321,6 @@ func (p *Pool) RemoveVolumes(ctx context.Context, vm string) error {
 	return errors.Join(errs...)
 }
 
-// ForeignVolumes are volumes of other pools: of an agent whose state is lost, or of another one on this host.
-func (p *Pool) ForeignVolumes(ctx context.Context) (all []lvm.Volume, err error) {
-	v := p.volumes.Load()
-	if v == nil {
-		return nil, nil
-	}
-	if err := v.refresh(ctx); err != nil {
-		return nil, err
-	}
-	for _, x := range v.now().Volumes {
-		if x.Owner != v.owner {
-			all = append(all, x)
-		}
-	}
-	return all, nil
-}
-
 // PlaceOf is where disks of a storage lie, as Space names it; "" for files.
 func (s Volumes) PlaceOf(on farm.Storage) string {
 	if place, ok := s.at(on); ok {
@@ -434,4 +417,19 @@ func (p *Pool) makeFile(ctx context.Context, vm, name string, fill func(file str
 		return "", diskError(file, err)
 	}
 	return file, nil
+}
+
+// Owner is the word by which the pool in a directory knows its volumes again.
+func Owner(dir string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(dir, ownerFile))
+	return string(text), err
+}
+
+// Taken is what a file takes of its file system.
+func Taken(path string) farm.Bytes {
+	var s unix.Stat_t
+	if unix.Stat(path, &s) != nil {
+		return 0
+	}
+	return farm.Bytes(s.Blocks) * 512
 }

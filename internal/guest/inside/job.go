@@ -111,10 +111,10 @@ func (t *streams) start(path string, j *guest.Job, p *processes) (int, error) {
 // TrampolineName is the argument 0 that makes grange-guest become the job.
 const TrampolineName = "grange-guest: job"
 
-// Trampoline becomes the job: the arguments are TrampolineName, its limits, the working directory, the program, and the
-// job's own arguments. Directory and program may lie in a bound directory, whose file requests grange-guest answers; between fork
-// and exec it answers nothing, so a child that looked at them there would wait for ever. It returns the exit status
-// when it fails.
+// Trampoline becomes the job: the arguments are TrampolineName, its limits, the working directory, the program, and
+// the job's own arguments. Directory and program may lie in a bound directory, whose file requests grange-guest
+// answers; between fork and exec it answers nothing, so a child that looked at them there would wait for ever. It
+// returns the exit status when it fails.
 func Trampoline(args []string) int {
 	limits, dir, path, argv := args[1], args[2], args[3], args[4:]
 	if err := unix.Chdir(dir); err != nil {

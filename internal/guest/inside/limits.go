@@ -39,8 +39,8 @@ func setLimits(text string) {
 	}
 }
 
-// openLimits raises the hard limits of grange-guest, which its jobs have at most, as far as the kernel lets it: those of
-// a process 1 are small, and are no bound of the VM.
+// openLimits raises the hard limits of grange-guest, which its jobs have at most, as far as the kernel lets it: those
+// of a process 1 are small, and are no bound of the VM.
 func openLimits() {
 	for _, resource := range []int{unix.RLIMIT_MEMLOCK, unix.RLIMIT_NPROC, unix.RLIMIT_CORE} {
 		var l syscall.Rlimit
