@@ -98,10 +98,12 @@ func TestRecommend(t *testing.T) {
 		margin float64
 		sure   bool
 	}{
-		"one is faster":        {slices.Concat(round("a", 100, 100), round("b", 400, 100)), "b", 2, true},
-		"one each":             {slices.Concat(round("a", 1000, 10), round("b", 100, 100)), "a", 1, false},
-		"less than the noise":  {slices.Concat(round("a", 100), round("a", 150), round("b", 120), round("b", 180)), "b", 1.2, false},
-		"more than the noise":  {slices.Concat(round("a", 100), round("a", 110), round("b", 200), round("b", 220)), "b", 2, true},
+		"one is faster": {slices.Concat(round("a", 100, 100), round("b", 400, 100)), "b", 2, false},
+		"one each":      {slices.Concat(round("a", 1000, 10), round("b", 100, 100)), "a", 1, false},
+		"less than the noise": {slices.Concat(round("a", 100), round("a", 150), round("b", 120), round("b", 180)), "b", 1.2,
+			false},
+		"more than the noise": {slices.Concat(round("a", 100), round("a", 110), round("b", 200), round("b", 220)), "b", 2,
+			true},
 		"there is one":         {round("a", 5), "a", 1, false},
 		"nothing was measured": {nil, "", 0, false},
 	} {
