@@ -70,7 +70,8 @@ func (v *vm) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Machin
 		return hyper.Machine{}, err
 	}
 	spec := hyper.Machine{ID: m.ID, Name: m.Name, Plan: v.record.Plan, Console: m.Path("console"),
-		Purpose: shape.Purpose, CPUModel: shape.CPUModel, Cache: shape.Cache, UID: m.User.Own,
+		Purpose: shape.Purpose, CPUModel: shape.CPUModel, Cache: shape.Cache,
+		Tuning: v.agent.machines.DiskTuning(shape.Purpose), UID: m.User.Own,
 		Group: m.User.Group, Watchdog: machine.HasWatchdog(v.agent.config().Heartbeat, image),
 		Ports: []hyper.Port{{Name: guest.ControlPort, Path: m.Path(guest.ControlPort)}}}
 	for number := range v.ports {

@@ -58,6 +58,7 @@ type Agent struct {
 	Policy      []policy.Rule // in order
 	CoreFiles   bool          // jobs leave core files where their callers' limits let them
 	Areas       Areas
+	Disks       Disks
 	Worker      Worker
 	Heartbeat   Heartbeat
 	UserNetwork UserNetwork
@@ -99,6 +100,7 @@ type file struct {
 	Policy           []ruleFile           `toml:"policy"`
 	CoreFiles        bool                 `toml:"core_files"`
 	Areas            areasFile            `toml:"areas"`
+	Disks            Disks                `toml:"disks"`
 	Worker           workerFile           `toml:"worker"`
 	Heartbeat        heartbeatFile        `toml:"heartbeat"`
 	UserNetwork      userNetworkFile      `toml:"user_network"`
@@ -183,7 +185,7 @@ func (f file) agent() (Agent, error) {
 		Attempts:   f.Attempts,
 		SlurmNodes: f.SlurmNodes, MemoryOvercommit: f.MemoryOvercommit, DefaultImage: f.DefaultImage, Hook: f.Hook,
 		PullImages: append([]string{}, f.PullImages...),
-		Facts:      f.Facts, PrivateVMs: f.PrivateVMs, CoreFiles: f.CoreFiles,
+		Facts:      f.Facts, PrivateVMs: f.PrivateVMs, CoreFiles: f.CoreFiles, Disks: f.Disks,
 		Shapes: map[string]farm.Shape{}, Metadata: Metadata(f.Metadata),
 	}
 	var errs [19]error
@@ -192,7 +194,7 @@ func (f file) agent() (Agent, error) {
 	a.ReservedCPUs, errs[2] = farm.ParseCPUSet(f.ReservedCPUs)
 	a.ReservedMemory, errs[3] = reservedMemory(f.ReservedMemory)
 	a.DefaultShape, errs[4] = f.Default.shape("", farm.Shape{})
-	errs[5] = f.check()
+	errs[5] = errors.Join(f.check(), f.Disks.check())
 	for name, s := range f.Shapes {
 		shape, err := s.shape(name, a.DefaultShape)
 		if err != nil {

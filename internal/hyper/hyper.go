@@ -22,6 +22,7 @@ type Machine struct {
 	// farm.Shape's: "host-passthrough", "host-model", "maximum" or a model's name; "": as the purpose says
 	CPUModel string
 	Cache    string      // of all disks, farm.Shape's; "": as the purpose says
+	Tuning   DiskTuning  // of its disks; Cache goes before what it says
 	Move     MoveSockets // by which it comes, or may go to another host; the zero value: it does neither
 	Console  string      // unix socket of the serial console, made by the hypervisor
 	UID      uint32      // QEMU's user, who has no account; 0: as the hypervisor has it
@@ -36,6 +37,15 @@ type Machine struct {
 	// Held reports whether what Enter did keeps the process from running for now, as in control groups that are frozen:
 	// Start waits as long, and counts that time for nothing. nil: never.
 	Held func() bool
+}
+
+// DiskTuning is how disks are reached. The zero value: as the purpose says.
+type DiskTuning struct {
+	Cache     string // in libvirt's words: "writeback", "none"
+	IO        string // "native", "threads" or "io_uring"; native goes past the page cache only
+	IOThreads int    // that disks are spread over; 0: one
+	Queues    int    // of each disk; 0: one for each vCPU
+	Discard   string // of what a guest deletes: "unmap" gives it back, "ignore" does not; "": unmap
 }
 
 // Boot is a kernel that the hypervisor loads itself. The zero value boots from the first disk.

@@ -266,7 +266,8 @@ func (v *VM) readyMachine(ctx context.Context, m *machine.Machine,
 // host, and its guest sees the same system UUID at every start.
 func (v *VM) spec(m *machine.Machine, r record, image vmimage.Image) (hyper.Machine, error) {
 	spec := hyper.Machine{ID: v.ID, Name: v.Name, Plan: r.Plan, Console: m.Path("console"), Reboots: true,
-		Purpose: r.Shape.Purpose, CPUModel: r.Shape.CPUModel, Cache: r.Shape.Cache, UID: m.User.Own,
+		Purpose: r.Shape.Purpose, CPUModel: r.Shape.CPUModel, Cache: r.Shape.Cache,
+		Tuning: v.host.Machines.DiskTuning(r.Shape.Purpose), UID: m.User.Own,
 		Group: m.User.Group, Watchdog: machine.HasWatchdog(v.host.config().Heartbeat, image),
 		Ports: []hyper.Port{{Name: guest.ControlPort, Path: m.Path(guest.ControlPort)},
 			{Name: guest.JobPort(0), Path: m.Path(guest.JobPort(0))}}}

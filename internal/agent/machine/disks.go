@@ -113,3 +113,6 @@ func (m *Machine) CheckGuest(s farm.Shape) error {
 		Message: "the grange-guest in the image is of an earlier release: it mounts no volumes, and does not swap",
 		Hint:    "build the image again: `grange image build micro`; or ask for no volumes and no swap"}
 }
+
+// DiskTuning is how disks of a purpose are reached on this host.
+func (h *Host) DiskTuning(p farm.Purpose) hyper.DiskTuning { return hyper.DiskTuning(h.Config().Disks.Of(p)) }
