@@ -115,4 +115,6 @@ func (m *Machine) CheckGuest(s farm.Shape) error {
 }
 
 // DiskTuning is how disks of a purpose are reached on this host.
-func (h *Host) DiskTuning(p farm.Purpose) hyper.DiskTuning { return hyper.DiskTuning(h.Config().Disks.Of(p)) }
+func (h *Host) DiskTuning(p farm.Purpose) hyper.DiskTuning {
+	return hyper.DiskTuning(h.Config().Disks.Of(p))
+}
