@@ -18,15 +18,16 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-move e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-streams chaos clean install install-grange install-grange-server packages test-packages test-images test-metal metal metal-down test-security completion test-hwloc test-api test-nova-cases bench-numa bench-place
+.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-move e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-oci-start bench-streams chaos clean install install-grange install-grange-server packages test-packages test-images test-metal metal metal-down test-security completion test-hwloc test-api test-nova-cases bench-numa bench-place bench-images
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
 		printf '  make %-16s %s\n' "$$name" "$$text"; done
 
-build: ## build bin/grange and bin/grange-guest
+build: ## build bin/grange, bin/grange-guest, and bin/grange-guest-386 for guests of 32 bits
 	$(GOBUILD) -o bin/grange ./cmd/grange
 	$(GOBUILD) -o bin/grange-guest ./cmd/grange-guest
+	GOARCH=386 $(GOBUILD) -o bin/grange-guest-386 ./cmd/grange-guest
 
 quickstart: ## install what is needed, start an agent, build the micro image, run a real job; FULL=1 repeats the long job
 	@FULL=$(FULL) scripts/quickstart up
@@ -47,7 +48,7 @@ test: fmt-check ## install what the tests need and run them all, in real virtual
 
 test-slow: ## boot a full Debian image built from packages, and test a host by grange selftest: some minutes
 	@scripts/install-packages slow
-	$(or $(ROOT),env) GRANGE_SLOW=1 $(GO) run ./e2e/gotest -timeout 60m -run 'TestDebianImage|TestSelfTest' ./e2e/vm
+	$(or $(ROOT),env) GRANGE_SLOW=1 $(GO) run ./e2e/gotest -timeout 60m -run 'TestDebianImage|TestOtherGuests|TestSelfTest' ./e2e/vm
 
 test-batch: ## run jobs under every batch system that is packaged here, and print what held; ARGS="-systems slurm -cases exit"
 	@scripts/install-packages batch
@@ -144,6 +145,15 @@ bench-start: ## compare starts of grange exec with raw QEMU, in pairs; ARGS=-met
 	@case "$(ARGS)" in *-metal*) scripts/install-packages hosts ;; esac
 	$(ROOT) $(GO) run ./e2e/benchstart $(ARGS)
 
+bench-images: ## 20 simulated hosts and 2 real agents fetch an image of 2 GiB, its next versions, and 400 in simulation; ARGS="-images DIR"; JSON on the last line
+	@scripts/install-packages test
+	@command -v mmdebstrap >/dev/null || scripts/install-packages hosts
+	$(ROOT) $(GO) run ./e2e/benchimages $(ARGS)
+
+bench-oci-start: ## compare cached starts of a container image, a SIF file and a directory with the micro image's; JSON on the last line
+	@scripts/install-packages images
+	$(ROOT) $(GO) run ./e2e/benchoci $(ARGS)
+
 chaos: ## kill agent, libvirtd and callers under running jobs, let libvirt, disk and clock fail; ARGS="-kills 300"; JSON on the last line
 	@scripts/install-packages test
 	$(ROOT) $(GO) run ./e2e/chaos $(ARGS)
@@ -164,7 +174,7 @@ install-units = for unit in $(1); do \
 	sed 's|@PREFIX@|$(PREFIX)|g' packaging/systemd/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; done
 
 install-grange: build
-	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin bin/grange bin/grange-guest
+	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin bin/grange bin/grange-guest bin/grange-guest-386
 	install -D -m 0755 scripts/private-libvirtd $(DESTDIR)$(PREFIX)/sbin/grange-private-libvirtd
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/share/man/man1
 	$(call install-units,grange-agent.service grange-tune-audit.service grange-tune-audit.timer grange-worker-watch.service)
@@ -189,8 +199,8 @@ test-packages: packages ## install, upgrade, remove and purge the packages in De
 	@scripts/install-packages packages
 	$(ROOT) $(GO) run ./e2e/packages $(ARGS)
 
-test-images: ## add images from real web servers to a real agent: every source, hostile ones, kills at each step, many cycles; ARGS="-cycles 500"; JSON on the last line
-	@scripts/install-packages test
+test-images: ## add images from real web servers and registries to a real agent: every source, hostile ones, kills at each step, many cycles; ARGS="-cycles 500 -only containers"; JSON on the last line
+	@scripts/install-packages images
 	$(ROOT) $(GO) run ./e2e/images $(ARGS)
 
 test-metal: ## run the packages on whole emulated hosts with KVM, two nodes, systemd, AppArmor and a boot loader; ARGS=-quick or "-run TUNER"; JSON on the last line

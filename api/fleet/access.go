@@ -28,12 +28,6 @@ type Group struct {
 	Revision int64    `json:"revision,omitempty"`
 }
 
-// Image is an image that hosts have.
-type Image struct {
-	Name  string `json:"name"`  // or digest, as hosts report it
-	Hosts int    `json:"hosts"` // that have it
-}
-
 // User is a person, or a program that acts as one.
 type User struct {
 	Name string `json:"name"`

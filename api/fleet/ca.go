@@ -49,17 +49,20 @@ type RetireRequest struct {
 	Without []string `json:"without,omitempty"`
 }
 
-// CA returns how the fleet's authorities are.
-func (c *Client) CA(ctx context.Context) (CA, error) {
-	return call[CA](ctx, c, request{method: "GET", path: "/v1/ca"})
+// CAClient has the requests about the fleet's CA.
+type CAClient struct{ client *Client }
+
+// Get returns how the fleet's authorities are.
+func (c CAClient) Get(ctx context.Context) (CA, error) {
+	return call[CA](ctx, c.client, request{method: "GET", path: "/v1/ca"})
 }
 
-// RotateCA makes the authority that replaces the present one.
-func (c *Client) RotateCA(ctx context.Context) (CA, error) {
-	return call[CA](ctx, c, request{method: "POST", path: "/v1/ca/rotate"})
+// Rotate makes the authority that replaces the present one.
+func (c CAClient) Rotate(ctx context.Context) (CA, error) {
+	return call[CA](ctx, c.client, request{method: "POST", path: "/v1/ca/rotate"})
 }
 
-// RetireCA ends a rotation.
-func (c *Client) RetireCA(ctx context.Context, r RetireRequest) (CA, error) {
-	return call[CA](ctx, c, request{method: "POST", path: "/v1/ca/retire", body: r})
+// Retire ends a rotation.
+func (c CAClient) Retire(ctx context.Context, r RetireRequest) (CA, error) {
+	return call[CA](ctx, c.client, request{method: "POST", path: "/v1/ca/retire", body: r})
 }

@@ -31,6 +31,17 @@ type Config struct {
 
 // Client talks to a server for a person or a tool.
 type Client struct {
+	VMs        VMClient
+	Hosts      HostClient
+	Cells      CellClient
+	Groups     GroupClient
+	Users      UserClient
+	Grants     GrantClient
+	Tokens     TokenClient
+	JoinTokens JoinTokenClient
+	CA         CAClient
+	Images     ImageClient
+
 	http  *http.Client
 	base  string
 	token string
@@ -69,7 +80,11 @@ func NewClient(c Config) (*Client, error) {
 		ResponseHeaderTimeout: 2 * time.Minute,
 		IdleConnTimeout:       time.Minute,
 	}
-	return &Client{http: &http.Client{Transport: transport, CheckRedirect: noRedirect}, base: base, token: c.Token}, nil
+	out := &Client{http: &http.Client{Transport: transport, CheckRedirect: noRedirect}, base: base, token: c.Token}
+	out.VMs, out.Hosts, out.Cells, out.Groups = VMClient{out}, HostClient{out}, CellClient{out}, GroupClient{out}
+	out.Users, out.Grants, out.Tokens = UserClient{out}, GrantClient{out}, TokenClient{out}
+	out.JoinTokens, out.CA, out.Images = JoinTokenClient{out}, CAClient{out}, ImageClient{out}
+	return out, nil
 }
 
 // noRedirect keeps a token from going where an answer points.

@@ -6,65 +6,74 @@ import (
 	"strconv"
 )
 
-// Users lists the users.
-func (c *Client) Users(ctx context.Context) ([]User, error) {
-	users, _, err := all[User](ctx, c, "/v1/users", nil)
+// UserClient has the requests about users.
+type UserClient struct{ client *Client }
+
+// List returns the users.
+func (c UserClient) List(ctx context.Context) ([]User, error) {
+	users, _, err := all[User](ctx, c.client, "/v1/users", nil)
 	return users, err
 }
 
-// PutUser makes or changes a user.
-func (c *Client) PutUser(ctx context.Context, u User) (User, error) {
-	return call[User](ctx, c, request{method: "PUT", path: "/v1/users/" + url.PathEscape(u.Name), body: u,
+// Put makes or changes a user.
+func (c UserClient) Put(ctx context.Context, u User) (User, error) {
+	return call[User](ctx, c.client, request{method: "PUT", path: "/v1/users/" + url.PathEscape(u.Name), body: u,
 		revision: u.Revision})
 }
 
-// DeleteUser deletes a user, with its grants and tokens.
-func (c *Client) DeleteUser(ctx context.Context, name string) error {
-	_, err := call[User](ctx, c, request{method: "DELETE", path: "/v1/users/" + url.PathEscape(name)})
+// Delete deletes a user, with its grants and tokens.
+func (c UserClient) Delete(ctx context.Context, name string) error {
+	_, err := call[User](ctx, c.client, request{method: "DELETE", path: "/v1/users/" + url.PathEscape(name)})
 	return err
 }
 
-// Grants lists the roles of a user; of all users when it is empty.
-func (c *Client) Grants(ctx context.Context, user string) ([]Grant, error) {
+// GrantClient has the requests about roles of users.
+type GrantClient struct{ client *Client }
+
+// List returns the roles of a user; of all users when it is empty.
+func (c GrantClient) List(ctx context.Context, user string) ([]Grant, error) {
 	query := url.Values{}
 	if user != "" {
 		query.Set("user", user)
 	}
-	grants, _, err := all[Grant](ctx, c, "/v1/grants", query)
+	grants, _, err := all[Grant](ctx, c.client, "/v1/grants", query)
 	return grants, err
 }
 
-// PutGrant gives a role. Giving it again changes nothing.
-func (c *Client) PutGrant(ctx context.Context, g Grant) error {
-	_, err := call[Grant](ctx, c, request{method: "PUT", path: "/v1/grants", body: g})
+// Put gives a role. Giving it again changes nothing.
+func (c GrantClient) Put(ctx context.Context, g Grant) error {
+	_, err := call[Grant](ctx, c.client, request{method: "PUT", path: "/v1/grants", body: g})
 	return err
 }
 
-// DeleteGrant takes a role away.
-func (c *Client) DeleteGrant(ctx context.Context, g Grant) error {
-	_, err := call[Grant](ctx, c, request{method: "DELETE", path: "/v1/grants",
+// Delete takes a role away.
+func (c GrantClient) Delete(ctx context.Context, g Grant) error {
+	_, err := call[Grant](ctx, c.client, request{method: "DELETE", path: "/v1/grants",
 		query: url.Values{"user": {g.User}, "role": {g.Role}, "project": {g.Project}, "cell": {g.Cell}}})
 	return err
 }
 
-// Tokens lists the tokens of a user, without their secrets; empty: the caller's.
-func (c *Client) Tokens(ctx context.Context, user string) ([]Token, error) {
+// TokenClient has the requests about tokens of users.
+type TokenClient struct{ client *Client }
+
+// List returns the tokens of a user, without their secrets; empty: the caller's.
+func (c TokenClient) List(ctx context.Context, user string) ([]Token, error) {
 	query := url.Values{}
 	if user != "" {
 		query.Set("user", user)
 	}
-	tokens, _, err := all[Token](ctx, c, "/v1/tokens", query)
+	tokens, _, err := all[Token](ctx, c.client, "/v1/tokens", query)
 	return tokens, err
 }
 
-// CreateToken makes a token; its secret is told once.
-func (c *Client) CreateToken(ctx context.Context, r TokenRequest) (Token, error) {
-	return call[Token](ctx, c, request{method: "POST", path: "/v1/tokens", body: r})
+// Create makes a token; its secret is told once.
+func (c TokenClient) Create(ctx context.Context, r TokenRequest) (Token, error) {
+	return call[Token](ctx, c.client, request{method: "POST", path: "/v1/tokens", body: r})
 }
 
-// DeleteToken takes a token back.
-func (c *Client) DeleteToken(ctx context.Context, id string) error {
-	_, err := call[Token](ctx, c, request{method: "DELETE", path: "/v1/tokens/" + url.PathEscape(id)})
+// Delete takes a token back.
+func (c TokenClient) Delete(ctx context.Context, id string) error {
+	_, err := call[Token](ctx, c.client, request{method: "DELETE", path: "/v1/tokens/" + url.PathEscape(id)})
 	return err
 }
 

@@ -6,9 +6,12 @@ import (
 	"net/url"
 )
 
-// Hosts lists the hosts, of one cell when it is not empty.
-func (c *Client) Hosts(ctx context.Context, cell string) ([]Host, int64, error) {
-	return all[Host](ctx, c, "/v1/hosts", cellQuery(cell))
+// HostClient has the requests about hosts.
+type HostClient struct{ client *Client }
+
+// List returns the hosts, of one cell when it is not empty.
+func (c HostClient) List(ctx context.Context, cell string) ([]Host, int64, error) {
+	return all[Host](ctx, c.client, "/v1/hosts", cellQuery(cell))
 }
 
 func cellQuery(cell string) url.Values {
@@ -18,100 +21,106 @@ func cellQuery(cell string) url.Values {
 	return url.Values{"cell": {cell}}
 }
 
-// Host looks one up, by name or ID.
-func (c *Client) Host(ctx context.Context, ref string) (Host, error) {
-	return call[Host](ctx, c, request{method: "GET", path: "/v1/hosts/" + url.PathEscape(ref)})
+// Get looks one up, by name or ID.
+func (c HostClient) Get(ctx context.Context, ref string) (Host, error) {
+	return call[Host](ctx, c.client, request{method: "GET", path: "/v1/hosts/" + url.PathEscape(ref)})
 }
 
-// OpenHosts opens hosts to new VMs, by names, IDs and patterns ("wn-*"); it returns those that were chosen. So do the
+// Open opens hosts to new VMs, by names, IDs and patterns ("wn-*"); it returns those that were chosen. So do the
 // next three.
-func (c *Client) OpenHosts(ctx context.Context, patterns []string) ([]Host, error) {
-	return c.hostVerb(ctx, "open", patterns, nil)
+func (c HostClient) Open(ctx context.Context, patterns []string) ([]Host, error) {
+	return c.verb(ctx, "open", patterns, nil)
 }
 
-// CloseHosts closes hosts to new VMs.
-func (c *Client) CloseHosts(ctx context.Context, patterns []string, reason string) ([]Host, error) {
-	return c.hostVerb(ctx, "close", patterns, Reason{reason})
+// Close closes hosts to new VMs.
+func (c HostClient) Close(ctx context.Context, patterns []string, reason string) ([]Host, error) {
+	return c.verb(ctx, "close", patterns, Reason{reason})
 }
 
-// DrainHosts empties hosts.
-func (c *Client) DrainHosts(ctx context.Context, patterns []string, r DrainRequest) ([]Host, error) {
-	return c.hostVerb(ctx, "drain", patterns, r)
+// Drain empties hosts.
+func (c HostClient) Drain(ctx context.Context, patterns []string, r DrainRequest) ([]Host, error) {
+	return c.verb(ctx, "drain", patterns, r)
 }
 
-// LabelHosts changes labels of hosts.
-func (c *Client) LabelHosts(ctx context.Context, patterns []string, u HostUpdate) ([]Host, error) {
-	return c.hostVerb(ctx, "label", patterns, u)
+// Label changes labels of hosts.
+func (c HostClient) Label(ctx context.Context, patterns []string, u HostUpdate) ([]Host, error) {
+	return c.verb(ctx, "label", patterns, u)
 }
 
-// FenceHost reports that nothing of a host runs any more: an operator vouches for it.
-func (c *Client) FenceHost(ctx context.Context, ref, reason string) (Host, error) {
-	return call[Host](ctx, c, request{method: "POST", path: "/v1/hosts/" + url.PathEscape(ref) + "/fence",
+// Fence reports that nothing of a host runs any more: an operator vouches for it.
+func (c HostClient) Fence(ctx context.Context, ref, reason string) (Host, error) {
+	return call[Host](ctx, c.client, request{method: "POST", path: "/v1/hosts/" + url.PathEscape(ref) + "/fence",
 		body: Reason{reason}})
 }
 
 // EvictVMs has a host delete VMs that the server does not know; see Host.Orphans.
-func (c *Client) EvictVMs(ctx context.Context, ref string, vms []string) (Host, error) {
-	return call[Host](ctx, c, request{method: "POST", path: "/v1/hosts/" + url.PathEscape(ref) + "/evict",
+func (c HostClient) EvictVMs(ctx context.Context, ref string, vms []string) (Host, error) {
+	return call[Host](ctx, c.client, request{method: "POST", path: "/v1/hosts/" + url.PathEscape(ref) + "/evict",
 		body: Eviction{vms}})
 }
 
-// ForgetHost takes a host out of the fleet; it must have no VMs.
-func (c *Client) ForgetHost(ctx context.Context, ref string) error {
-	_, err := call[Host](ctx, c, request{method: "DELETE", path: "/v1/hosts/" + url.PathEscape(ref)})
+// Forget takes a host out of the fleet; it must have no VMs.
+func (c HostClient) Forget(ctx context.Context, ref string) error {
+	_, err := call[Host](ctx, c.client, request{method: "DELETE", path: "/v1/hosts/" + url.PathEscape(ref)})
 	return err
 }
 
-func (c *Client) hostVerb(ctx context.Context, verb string, patterns []string, body any) ([]Host, error) {
-	page, err := call[Page[Host]](ctx, c,
+func (c HostClient) verb(ctx context.Context, verb string, patterns []string, body any) ([]Host, error) {
+	page, err := call[Page[Host]](ctx, c.client,
 		request{method: "POST", path: "/v1/hosts:" + verb, query: url.Values{"host": patterns}, body: body})
 	return page.Items, err
 }
 
-// JoinTokens lists the join tokens.
-func (c *Client) JoinTokens(ctx context.Context) ([]JoinToken, error) {
-	tokens, _, err := all[JoinToken](ctx, c, "/v1/join-tokens", nil)
+// JoinTokenClient has the requests about tokens by which hosts join.
+type JoinTokenClient struct{ client *Client }
+
+// List returns the join tokens.
+func (c JoinTokenClient) List(ctx context.Context) ([]JoinToken, error) {
+	tokens, _, err := all[JoinToken](ctx, c.client, "/v1/join-tokens", nil)
 	return tokens, err
 }
 
-// CreateJoinToken makes one; its secret is told once.
-func (c *Client) CreateJoinToken(ctx context.Context, r JoinTokenRequest) (JoinToken, error) {
-	return call[JoinToken](ctx, c, request{method: "POST", path: "/v1/join-tokens", body: r})
+// Create makes one; its secret is told once.
+func (c JoinTokenClient) Create(ctx context.Context, r JoinTokenRequest) (JoinToken, error) {
+	return call[JoinToken](ctx, c.client, request{method: "POST", path: "/v1/join-tokens", body: r})
 }
 
-// DeleteJoinToken takes a join token back; hosts that enrolled with it stay.
-func (c *Client) DeleteJoinToken(ctx context.Context, id string) error {
-	_, err := call[JoinToken](ctx, c, request{method: "DELETE", path: "/v1/join-tokens/" + url.PathEscape(id)})
+// Delete takes a join token back; hosts that enrolled with it stay.
+func (c JoinTokenClient) Delete(ctx context.Context, id string) error {
+	_, err := call[JoinToken](ctx, c.client, request{method: "DELETE", path: "/v1/join-tokens/" + url.PathEscape(id)})
 	return err
 }
 
-// Cells lists the cells.
-func (c *Client) Cells(ctx context.Context) ([]Cell, int64, error) {
-	return all[Cell](ctx, c, "/v1/cells", nil)
+// CellClient has the requests about cells.
+type CellClient struct{ client *Client }
+
+// List returns the cells.
+func (c CellClient) List(ctx context.Context) ([]Cell, int64, error) {
+	return all[Cell](ctx, c.client, "/v1/cells", nil)
 }
 
-// Cell looks one up.
-func (c *Client) Cell(ctx context.Context, name string) (Cell, error) {
-	return call[Cell](ctx, c, request{method: "GET", path: "/v1/cells/" + url.PathEscape(name)})
+// Get looks one up.
+func (c CellClient) Get(ctx context.Context, name string) (Cell, error) {
+	return call[Cell](ctx, c.client, request{method: "GET", path: "/v1/cells/" + url.PathEscape(name)})
 }
 
-// OpenCell opens a cell to new VMs, and ends its drain.
-func (c *Client) OpenCell(ctx context.Context, name string) (Cell, error) {
-	return c.cellVerb(ctx, name, "open", Reason{})
+// Open opens a cell to new VMs, and ends its drain.
+func (c CellClient) Open(ctx context.Context, name string) (Cell, error) {
+	return c.verb(ctx, name, "open", Reason{})
 }
 
-// CloseCell closes a cell to new VMs.
-func (c *Client) CloseCell(ctx context.Context, name, reason string) (Cell, error) {
-	return c.cellVerb(ctx, name, "close", Reason{reason})
+// Close closes a cell to new VMs.
+func (c CellClient) Close(ctx context.Context, name, reason string) (Cell, error) {
+	return c.verb(ctx, name, "close", Reason{reason})
 }
 
-// DrainCell empties a cell.
-func (c *Client) DrainCell(ctx context.Context, name string, r DrainRequest) (Cell, error) {
-	return c.cellVerb(ctx, name, "drain", r)
+// Drain empties a cell.
+func (c CellClient) Drain(ctx context.Context, name string, r DrainRequest) (Cell, error) {
+	return c.verb(ctx, name, "drain", r)
 }
 
-func (c *Client) cellVerb(ctx context.Context, name, verb string, body any) (Cell, error) {
-	return call[Cell](ctx, c, request{method: "POST", path: "/v1/cells/" + url.PathEscape(name) + "/" + verb,
+func (c CellClient) verb(ctx context.Context, name, verb string, body any) (Cell, error) {
+	return call[Cell](ctx, c.client, request{method: "POST", path: "/v1/cells/" + url.PathEscape(name) + "/" + verb,
 		body: body})
 }
 
@@ -138,33 +147,30 @@ func (c *Client) Networks(ctx context.Context) ([]Network, error) {
 	return networks, err
 }
 
-// Groups lists the server groups.
-func (c *Client) Groups(ctx context.Context) ([]Group, error) {
-	groups, _, err := all[Group](ctx, c, "/v1/groups", nil)
+// GroupClient has the requests about server groups.
+type GroupClient struct{ client *Client }
+
+// List returns the server groups.
+func (c GroupClient) List(ctx context.Context) ([]Group, error) {
+	groups, _, err := all[Group](ctx, c.client, "/v1/groups", nil)
 	return groups, err
 }
 
-// PutGroup makes a server group, or changes its rule; with a revision other than 0 only that one.
-func (c *Client) PutGroup(ctx context.Context, g Group) (Group, error) {
-	return call[Group](ctx, c, request{method: "PUT", path: groupPath(g.Project, g.Name), body: struct {
+// Put makes a server group, or changes its rule; with a revision other than 0 only that one.
+func (c GroupClient) Put(ctx context.Context, g Group) (Group, error) {
+	return call[Group](ctx, c.client, request{method: "PUT", path: groupPath(g.Project, g.Name), body: struct {
 		Affinity string `json:"affinity"`
 	}{g.Affinity}, revision: g.Revision})
 }
 
-// DeleteGroup deletes a server group without members.
-func (c *Client) DeleteGroup(ctx context.Context, project, name string) error {
-	_, err := call[Group](ctx, c, request{method: "DELETE", path: groupPath(project, name)})
+// Delete deletes a server group without members.
+func (c GroupClient) Delete(ctx context.Context, project, name string) error {
+	_, err := call[Group](ctx, c.client, request{method: "DELETE", path: groupPath(project, name)})
 	return err
 }
 
 func groupPath(project, name string) string {
 	return "/v1/groups/" + url.PathEscape(project) + "/" + url.PathEscape(name)
-}
-
-// Images lists the images that hosts have.
-func (c *Client) Images(ctx context.Context) ([]Image, error) {
-	images, _, err := all[Image](ctx, c, "/v1/images", nil)
-	return images, err
 }
 
 // Apply brings the fleet as data.

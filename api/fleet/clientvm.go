@@ -35,16 +35,19 @@ func (f VMFilter) Query() url.Values {
 // vmPath is the path of a VM, by its ID or by PROJECT/NAME.
 func vmPath(ref string) string { return "/v1/vms/" + url.PathEscape(ref) }
 
-// CreateVMs makes VMs; with the same key and request again it answers what it answered first, and makes nothing.
+// VMClient has the requests about cloud VMs.
+type VMClient struct{ client *Client }
+
+// Create makes VMs; with the same key and request again it answers what it answered first, and makes nothing.
 // api.NewID makes keys.
-func (c *Client) CreateVMs(ctx context.Context, key string, r VMRequest) ([]VM, error) {
-	page, err := call[Page[VM]](ctx, c, request{method: "POST", path: "/v1/vms", body: r, key: key})
+func (c VMClient) Create(ctx context.Context, key string, r VMRequest) ([]VM, error) {
+	page, err := call[Page[VM]](ctx, c.client, request{method: "POST", path: "/v1/vms", body: r, key: key})
 	return page.Items, err
 }
 
-// VMs lists the VMs that the caller may see, by project and name, and the revision to watch from.
-func (c *Client) VMs(ctx context.Context, f VMFilter) ([]VM, int64, error) {
-	return all[VM](ctx, c, "/v1/vms", f.Query())
+// List returns the VMs that the caller may see, by project and name, and the revision to watch from.
+func (c VMClient) List(ctx context.Context, f VMFilter) ([]VM, int64, error) {
+	return all[VM](ctx, c.client, "/v1/vms", f.Query())
 }
 
 // Revision is the store's, now: a watch from it misses nothing of what is read after it.
@@ -55,76 +58,76 @@ func (c *Client) Revision(ctx context.Context) (int64, error) {
 	return page.Revision, err
 }
 
-// VM looks one up, by ID or PROJECT/NAME.
-func (c *Client) VM(ctx context.Context, ref string) (VM, error) {
-	return call[VM](ctx, c, request{method: "GET", path: vmPath(ref)})
+// Get looks one up, by ID or PROJECT/NAME.
+func (c VMClient) Get(ctx context.Context, ref string) (VM, error) {
+	return call[VM](ctx, c.client, request{method: "GET", path: vmPath(ref)})
 }
 
-// UpdateVM changes a VM; with a revision other than 0 only that one.
-func (c *Client) UpdateVM(ctx context.Context, ref string, u VMUpdate, revision int64) (VM, error) {
-	return call[VM](ctx, c, request{method: "PATCH", path: vmPath(ref), body: u, revision: revision})
+// Update changes a VM; with a revision other than 0 only that one.
+func (c VMClient) Update(ctx context.Context, ref string, u VMUpdate, revision int64) (VM, error) {
+	return call[VM](ctx, c.client, request{method: "PATCH", path: vmPath(ref), body: u, revision: revision})
 }
 
-// DeleteVM deletes a VM, its disks and its lease: that it is wanted deleted is durable when this returns.
-func (c *Client) DeleteVM(ctx context.Context, ref string) (VM, error) {
-	return call[VM](ctx, c, request{method: "DELETE", path: vmPath(ref)})
+// Delete deletes a VM, its disks and its lease: that it is wanted deleted is durable when this returns.
+func (c VMClient) Delete(ctx context.Context, ref string) (VM, error) {
+	return call[VM](ctx, c.client, request{method: "DELETE", path: vmPath(ref)})
 }
 
-// StartVM starts a VM that is stopped.
-func (c *Client) StartVM(ctx context.Context, ref string) (VM, error) {
-	return c.vmVerb(ctx, ref, "start", nil)
+// Start starts a VM that is stopped.
+func (c VMClient) Start(ctx context.Context, ref string) (VM, error) {
+	return c.verb(ctx, ref, "start", nil)
 }
 
-// StopVM stops a VM; its disks and its place stay.
-func (c *Client) StopVM(ctx context.Context, ref string) (VM, error) {
-	return c.vmVerb(ctx, ref, "stop", nil)
+// Stop stops a VM; its disks and its place stay.
+func (c VMClient) Stop(ctx context.Context, ref string) (VM, error) {
+	return c.verb(ctx, ref, "stop", nil)
 }
 
-// RestartVM restarts a VM.
-func (c *Client) RestartVM(ctx context.Context, ref string) (VM, error) {
-	return c.vmVerb(ctx, ref, "restart", nil)
+// Restart restarts a VM.
+func (c VMClient) Restart(ctx context.Context, ref string) (VM, error) {
+	return c.verb(ctx, ref, "restart", nil)
 }
 
-// ResizeVM gives a VM another size.
-func (c *Client) ResizeVM(ctx context.Context, ref string, r VMResize) (VM, error) {
-	return c.vmVerb(ctx, ref, "resize", r)
+// Resize gives a VM another size.
+func (c VMClient) Resize(ctx context.Context, ref string, r VMResize) (VM, error) {
+	return c.verb(ctx, ref, "resize", r)
 }
 
-// RebuildVM makes a VM anew, with fresh disks.
-func (c *Client) RebuildVM(ctx context.Context, ref string, r VMRebuild) (VM, error) {
-	return c.vmVerb(ctx, ref, "rebuild", r)
+// Rebuild makes a VM anew, with fresh disks.
+func (c VMClient) Rebuild(ctx context.Context, ref string, r VMRebuild) (VM, error) {
+	return c.verb(ctx, ref, "rebuild", r)
 }
 
-// MoveVM has a VM move to another host while it runs. That it is ordered is durable when this returns; VMMove tells
+// Move has a VM move to another host while it runs. That it is ordered is durable when this returns; LastMove tells
 // what becomes of it.
-func (c *Client) MoveVM(ctx context.Context, ref string, m VMMove) (Move, error) {
-	return call[Move](ctx, c, request{method: "POST", path: vmPath(ref) + "/move", body: m})
+func (c VMClient) Move(ctx context.Context, ref string, m VMMove) (Move, error) {
+	return call[Move](ctx, c.client, request{method: "POST", path: vmPath(ref) + "/move", body: m})
 }
 
-// VMMove is the last move of a VM.
-func (c *Client) VMMove(ctx context.Context, ref string) (Move, error) {
-	return call[Move](ctx, c, request{method: "GET", path: vmPath(ref) + "/move"})
+// LastMove is the last move of a VM.
+func (c VMClient) LastMove(ctx context.Context, ref string) (Move, error) {
+	return call[Move](ctx, c.client, request{method: "GET", path: vmPath(ref) + "/move"})
 }
 
 // CancelMove takes a VM's move back, unless the VM has gone by then.
-func (c *Client) CancelMove(ctx context.Context, ref string) (Move, error) {
-	return call[Move](ctx, c, request{method: "DELETE", path: vmPath(ref) + "/move"})
+func (c VMClient) CancelMove(ctx context.Context, ref string) (Move, error) {
+	return call[Move](ctx, c.client, request{method: "DELETE", path: vmPath(ref) + "/move"})
 }
 
-func (c *Client) vmVerb(ctx context.Context, ref, verb string, body any) (VM, error) {
-	return call[VM](ctx, c, request{method: "POST", path: vmPath(ref) + "/" + verb, body: body})
+func (c VMClient) verb(ctx context.Context, ref, verb string, body any) (VM, error) {
+	return call[VM](ctx, c.client, request{method: "POST", path: vmPath(ref) + "/" + verb, body: body})
 }
 
 // UpgradeStream is the protocol of RouteStream and of VM streams: bytes both ways.
 const UpgradeStream = "grange-stream"
 
 // Stream opens a stream to a VM: StreamConsole, or StreamTCP to a port of its loopback or address.
-func (c *Client) Stream(ctx context.Context, ref, kind string, port int) (io.ReadWriteCloser, error) {
+func (c VMClient) Stream(ctx context.Context, ref, kind string, port int) (io.ReadWriteCloser, error) {
 	query := url.Values{"kind": {kind}}
 	if port != 0 {
 		query.Set("port", strconv.Itoa(port))
 	}
-	response, err := c.do(ctx, request{method: "GET", path: vmPath(ref) + "/stream", query: query,
+	response, err := c.client.do(ctx, request{method: "GET", path: vmPath(ref) + "/stream", query: query,
 		upgrade: UpgradeStream})
 	if err != nil {
 		return nil, err
@@ -137,9 +140,9 @@ func (c *Client) Stream(ctx context.Context, ref, kind string, port int) (io.Rea
 	return stream, nil
 }
 
-// WhyVM explains where a VM could be, and why not elsewhere.
-func (c *Client) WhyVM(ctx context.Context, ref string) (Why, error) {
-	return call[Why](ctx, c, request{method: "GET", path: vmPath(ref) + "/why"})
+// Why explains where a VM could be, and why not elsewhere.
+func (c VMClient) Why(ctx context.Context, ref string) (Why, error) {
+	return call[Why](ctx, c.client, request{method: "GET", path: vmPath(ref) + "/why"})
 }
 
 // Why explains where such a VM could be, without making one.

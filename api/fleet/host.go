@@ -11,7 +11,8 @@ import (
 //
 //	1  2026-11-21  enrolment, wanted list, reports, streams
 //	2  2026-11-22  VMs move from host to host
-const Capability = 2
+//	3  2026-11-23  hosts have a copy of the catalogue of images, and fetch from it
+const Capability = 3
 
 // CapabilityHeader carries the sender's Capability on every request and answer between host and server.
 const CapabilityHeader = "Grange-Capability"
@@ -53,8 +54,9 @@ type Facts struct {
 	Topology       Topology   `json:"topology"`
 	ReservedCPUs   string     `json:"reserved_cpus,omitempty"`
 	ReservedMemory uint64     `json:"reserved_memory,omitempty"`
-	Taken          []api.Plan `json:"taken,omitempty"`    // what VMs and jobs hold that the server did not place
-	Images         []string   `json:"images,omitempty"`   // names and digests
+	Taken          []api.Plan `json:"taken,omitempty"`  // what VMs and jobs hold that the server did not place
+	Images         []string   `json:"images,omitempty"` // names and digests
+	ImageUse       []ImageUse `json:"image_use,omitempty"`
 	Networks       []string   `json:"networks,omitempty"` // bridges
 	ScratchFree    uint64     `json:"scratch_free"`
 	Short          []string   `json:"short,omitempty"`
@@ -148,6 +150,9 @@ type WantedList struct {
 	Next     float64       `json:"next_seconds"`     // wait so long before the next poll
 	Spread   float64       `json:"spread_seconds"`   // as ReportAnswer's
 	Closed   bool          `json:"closed,omitempty"` // the host is closed to new VMs: for people who look at the host
+	// revision of the catalogue of images, for RouteCatalogue; 0: there is none
+	Catalogue int64        `json:"catalogue,omitempty"`
+	Images    []ImageOrder `json:"images,omitempty"` // what to do with images
 }
 
 // Settings are the part of the agents' configuration that the server keeps for all hosts (W9). Nil: as the host's own
@@ -170,6 +175,7 @@ type WantedVM struct {
 	Builds  int       `json:"builds"`
 	Fresh   int       `json:"fresh"`
 	Image   string    `json:"image"`
+	Digest  string    `json:"image_digest,omitempty"` // of an image of the catalogue: exactly this
 	Shape   Shape     `json:"shape"`
 	Plan    *api.Plan `json:"plan,omitempty"` // exactly this, or refuse; nil: the host plans
 	// the job of the host's batch system that holds the VM's place, as slurm/17: the VM goes where that job is
@@ -224,4 +230,7 @@ const (
 	// GET ?after=REVISION&instance=ID → WantedList at once when it is another one; 204 when nothing changed for a while
 	RouteWanted = "/v1/host/wanted"
 	RouteStream = "/v1/host/streams/" // POST + ID, "Upgrade: grange-stream": then bytes both ways
+	// GET → Catalogue
+	RouteCatalogue = "/v1/host/catalogue"
+	RouteBlob      = "/v1/host/blobs/" // GET, HEAD + SHA-256 of a file of an image, in hex; ranges
 )

@@ -13,10 +13,10 @@ import (
 // maxEvent is the longest line of an event that is read, in bytes.
 const maxEvent = 4 << 20
 
-// WatchVMs calls each with every change of VMs of the filter that the caller may see, after a revision, until ctx ends,
+// Watch calls each with every change of VMs of the filter that the caller may see, after a revision, until ctx ends,
 // each fails, or the connection breaks: then call it again with the revision of the last change. Gone: list anew.
-func (c *Client) WatchVMs(ctx context.Context, f VMFilter, after int64, each func(Change) error) error {
-	return c.watch(ctx, "/v1/vms", f.Query(), after, each)
+func (c VMClient) Watch(ctx context.Context, f VMFilter, after int64, each func(Change) error) error {
+	return c.client.watch(ctx, "/v1/vms", f.Query(), after, each)
 }
 
 // Watch does so with every change of the kinds; none: of all that the caller may see.

@@ -212,7 +212,7 @@ func (f *farm) fill(ctx context.Context) (secret string, err error) {
 		file).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("apply: %w\n%s", err, out)
 	}
-	join, err := f.client.CreateJoinToken(ctx, fleet.JoinTokenRequest{Cell: "general", Count: 3})
+	join, err := f.client.JoinTokens.Create(ctx, fleet.JoinTokenRequest{Cell: "general", Count: 3})
 	if err != nil {
 		return "", err
 	}
@@ -224,24 +224,24 @@ func (f *farm) fill(ctx context.Context) (secret string, err error) {
 		"100ms"); err != nil {
 		return "", err
 	}
-	if _, err := f.client.CreateVMs(ctx, "", fleet.VMRequest{Project: "atlas", Name: "web", Count: 3, Image: "micro",
+	if _, err := f.client.VMs.Create(ctx, "", fleet.VMRequest{Project: "atlas", Name: "web", Count: 3, Image: "micro",
 		Shape: "small"}); err != nil {
 		return "", err
 	}
 	for _, name := range []string{"tester", "ann"} {
-		if _, err := f.client.PutUser(ctx, fleet.User{Name: name}); err != nil {
+		if _, err := f.client.Users.Put(ctx, fleet.User{Name: name}); err != nil {
 			return "", err
 		}
 	}
-	if err := f.client.PutGrant(ctx, fleet.Grant{User: "tester", Role: "admin"}); err != nil {
+	if err := f.client.Grants.Put(ctx, fleet.Grant{User: "tester", Role: "admin"}); err != nil {
 		return "", err
 	}
-	t, err := f.client.CreateToken(ctx, fleet.TokenRequest{User: "tester", Note: "schemathesis"})
+	t, err := f.client.Tokens.Create(ctx, fleet.TokenRequest{User: "tester", Note: "schemathesis"})
 	if err != nil {
 		return "", err
 	}
 	return t.Secret, f.await(ctx, "the VMs run", func() error {
-		vms, _, err := f.client.VMs(ctx, fleet.VMFilter{State: "running"})
+		vms, _, err := f.client.VMs.List(ctx, fleet.VMFilter{State: "running"})
 		if err == nil && len(vms) != 3 {
 			err = fmt.Errorf("%d of 3 run", len(vms))
 		}

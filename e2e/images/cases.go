@@ -5,14 +5,18 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/grange-project/grange/api"
 )
+
+var errorCode = regexp.MustCompile(`(?m)\[([a-z-]+)\]$`)
 
 // add runs `grange image add NAME ...`; the code is that of its error.
 func (t *trial) add(ctx context.Context, name string, args ...string) (i api.Image, code string, err error) {
@@ -22,8 +26,8 @@ func (t *trial) add(ctx context.Context, name string, args ...string) (i api.Ima
 	out, err := cmd.Output()
 	if err != nil {
 		text := complaint.String()
-		if at := strings.LastIndex(text, "["); at >= 0 {
-			code, _, _ = strings.Cut(text[at+1:], "]")
+		if found := errorCode.FindStringSubmatch(text); found != nil {
+			code = found[1]
 		}
 		return i, code, fmt.Errorf("%w: %s", err, text)
 	}
@@ -46,6 +50,7 @@ func (t *trial) sources(ctx context.Context) {
 		"a path":               {dir + "/disk.raw"},
 		"a file URL":           {"file://" + dir + "/disk.raw"},
 		"busybox httpd":        {url + "/disk.raw"},
+		"nginx":                {t.web.nginx + "/disk.raw", "--sums", t.web.nginx + "/SHA256SUMS"},
 		"a checksum":           {url + "/disk.raw", "--sha", t.files.digest},
 		"a list of checksums":  {url + "/disk.raw", "--sums", sums},
 		"a list at a path":     {url + "/disk.raw", "--sums", dir + "/SHA256SUMS"},
@@ -61,6 +66,7 @@ func (t *trial) sources(ctx context.Context) {
 		"vdi":                  {url + "/disk.vdi"},
 		"vpc":                  {url + "/disk.vpc"},
 		"vmdk in gzip":         {url + "/disk.vmdk.gz"},
+		"simplestreams, nginx": {"simplestreams+" + t.web.nginx + "/#" + product},
 		"simplestreams":        {"simplestreams+" + url + "/#" + product},
 		"simplestreams, typed": {"simplestreams+" + url + "/#" + product + "/disk-kvm.img"},
 	}
@@ -129,7 +135,7 @@ func (t *trial) hostile(ctx context.Context) {
 func (t *trial) refused(ctx context.Context, args, codes []string) error {
 	i, code, err := t.add(ctx, "refused", args...)
 	if err == nil {
-		return fmt.Errorf("taken: %s", i.Digest)
+		return errors.Join(fmt.Errorf("taken: %s", i.Digest), t.remove(ctx, "refused"))
 	}
 	if !slices.Contains(codes, code) {
 		return fmt.Errorf("code %q, not %q: %w", code, codes, err)
@@ -137,21 +143,26 @@ func (t *trial) refused(ctx context.Context, args, codes []string) error {
 	if left := t.left(); len(left) > 0 && code != "image-source" && code != "disk-full" {
 		return fmt.Errorf("left: %q", left)
 	}
-	os.RemoveAll(filepath.Join(t.lab.Dir, "state/images/partial"))
-	return os.Mkdir(filepath.Join(t.lab.Dir, "state/images/partial"), 0o700)
+	return t.emptyPartial()
+}
+
+// emptyPartial removes downloads that could be continued.
+func (t *trial) emptyPartial() error {
+	dir := filepath.Join(t.lab.Dir, "state/images/partial")
+	return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700))
 }
 
 // kills ends the agent at each step of an addition, and repeats what it was doing with the next one.
 func (t *trial) kills(ctx context.Context) {
 	for _, form := range []string{"disk.raw", "disk.raw.xz", "disk.vhdx"} {
 		for _, step := range []string{"downloading", "download: 30 %", "download: 100 %", "verifying", "importing"} {
-			t.result(fmt.Sprintf("killed: %s, %s", form, step), t.killed(ctx, form, step))
+			args := []string{t.web.odd + "/slow/" + form, "--sums", t.web.url + "/SHA256SUMS"}
+			t.result(fmt.Sprintf("killed: %s, %s", form, step), t.killed(ctx, args, step))
 		}
 	}
 }
 
-func (t *trial) killed(ctx context.Context, form, step string) error {
-	args := []string{t.web.odd + "/slow/" + form, "--sums", t.web.url + "/SHA256SUMS"}
+func (t *trial) killed(ctx context.Context, args []string, step string) error {
 	cmd := t.lab.Grange(ctx, append([]string{"image", "add", "killed"}, args...)...)
 	messages, err := cmd.StderrPipe()
 	if err != nil {
@@ -190,16 +201,17 @@ func (t *trial) killed(ctx context.Context, form, step string) error {
 	return nil
 }
 
-// cycles adds and removes many times.
-func (t *trial) cycles(ctx context.Context) {
+// cycles adds and removes many times, from each kind of place in turn.
+func (t *trial) cycles(ctx context.Context, forms ...string) {
 	small := filepath.Join(t.files.dir, "small.raw")
 	if err := os.WriteFile(small, append(make([]byte, 510), "\x55\xaa"...), 0o644); err != nil {
 		t.result("cycles", err)
 		return
 	}
+	forms = append(forms, small)
 	before := t.agentFiles()
 	for n := range t.Cycles {
-		if _, _, err := t.add(ctx, "cycle", small); err != nil {
+		if _, _, err := t.add(ctx, "cycle", forms[n%len(forms)]); err != nil {
 			t.result(fmt.Sprintf("cycle %d", n), err)
 			return
 		}
@@ -208,7 +220,7 @@ func (t *trial) cycles(ctx context.Context) {
 			return
 		}
 	}
-	const more = 5 // idle connections
+	const more = 8 // idle connections
 	if after := t.agentFiles(); after > before+more {
 		t.result("cycles", fmt.Errorf("the agent has %d open files, had %d", after, before))
 		return

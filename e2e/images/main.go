@@ -12,9 +12,13 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/e2e/images/imagelab"
 	"github.com/grange-project/grange/e2e/lab"
 )
 
@@ -34,7 +38,11 @@ const stateSize = "2G"
 func main() {
 	t := &trial{}
 	flag.IntVar(&t.Cycles, "cycles", 500, "additions and removals")
+	only := flag.String("only", "", "`PARTS` to run, with commas: disks, containers, kills, cycles (default: all)")
 	flag.Parse()
+	if *only != "" {
+		t.only = strings.Split(*only, ",")
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := t.run(ctx); err != nil {
@@ -49,10 +57,24 @@ type trial struct {
 	lab   *lab.Lab
 	files *files
 	web   *web
+	only  []string // nil: all parts
 }
+
+// runs reports whether a part is to be run.
+func (t *trial) runs(part string) bool { return t.only == nil || slices.Contains(t.only, part) }
 
 func (t *trial) run(ctx context.Context) (err error) {
 	began := time.Now()
+	own, err := os.MkdirTemp("", "grange-images")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(own)
+	certificate, err := imagelab.NewCertificate(own)
+	if err != nil {
+		return err
+	}
+	os.Setenv("SSL_CERT_FILE", certificate.File) // the agent trusts it
 	fmt.Println("building, starting libvirtd and the agent")
 	if t.lab, err = lab.Start(ctx, lab.Options{NoImage: true, StateSize: stateSize}); err != nil {
 		return err
@@ -64,11 +86,16 @@ func (t *trial) run(ctx context.Context) (err error) {
 	if t.web, err = serve(ctx, t.files.dir); err != nil {
 		return err
 	}
-	defer t.web.close()
-	t.sources(ctx)
-	t.hostile(ctx)
-	t.kills(ctx)
-	t.cycles(ctx)
+	defer t.web.end()
+	fmt.Println("publishing container images")
+	c, err := t.publish(ctx, filepath.Join(t.lab.Dir, "containers"), certificate)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	if err := t.parts(ctx, c); err != nil {
+		return err
+	}
 	left := append(t.left(), t.lab.Leaks(ctx)...)
 	for _, l := range left {
 		fmt.Println("left:", l)
@@ -85,6 +112,37 @@ func (t *trial) run(ctx context.Context) (err error) {
 	case t.Failed+t.Leaked > 0:
 		return fmt.Errorf("%d cases failed, %d things are left", t.Failed, t.Leaked)
 	}
+	return nil
+}
+
+// parts runs all parts that are wanted.
+func (t *trial) parts(ctx context.Context, c *containers) error {
+	if t.runs("disks") {
+		t.sources(ctx)
+		t.hostile(ctx)
+	}
+	if t.runs("containers") {
+		if _, err := t.lab.Client.MakeImage(ctx, api.ImageRequest{Name: "micro"}, func(string) {}); err != nil {
+			return err
+		}
+		c.sources(ctx)
+		if err := t.remove(ctx, "micro"); err != nil {
+			return err
+		}
+		c.hostile(ctx)
+	}
+	if t.runs("kills") {
+		t.kills(ctx)
+		c.kills(ctx)
+	}
+	if !t.runs("cycles") {
+		t.Cycles = 0
+		return nil
+	}
+	if err := c.small(ctx); err != nil {
+		return err
+	}
+	t.cycles(ctx, c.forms()...)
 	return nil
 }
 

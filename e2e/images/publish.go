@@ -7,13 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/grange-project/grange/e2e/images/imagelab"
 )
 
 // files are what is published: one disk in many forms.
@@ -99,16 +100,18 @@ func (f *files) index() error {
 	return nil
 }
 
-// web is busybox's web server on the files, and a server of our own for what no honest server does.
+// web is busybox's web server and nginx on the files, and a server of our own for what no honest server does.
 type web struct {
-	url    string // busybox
-	odd    string // ours
-	httpd  *exec.Cmd
-	server *http.Server
+	url   string // busybox
+	nginx string // Debian's
+	odd   string // ours
+	httpd *exec.Cmd
+	stop  func()
+	close func() error // of odd
 }
 
 func serve(ctx context.Context, dir string) (*web, error) {
-	port, err := freePort()
+	port, err := imagelab.FreePort()
 	if err != nil {
 		return nil, err
 	}
@@ -118,13 +121,12 @@ func serve(ctx context.Context, dir string) (*web, error) {
 	if err := w.httpd.Start(); err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	if w.nginx, w.stop, err = imagelab.Nginx(ctx, dir); err != nil {
 		return nil, err
 	}
-	w.odd = "http://" + l.Addr().String()
-	w.server = &http.Server{Handler: odd(dir)}
-	go w.server.Serve(l)
+	if w.odd, w.close, err = imagelab.Serve(nil, odd(dir)); err != nil {
+		return nil, err
+	}
 	for range 100 {
 		r, err := http.Get(w.url + "/SHA256SUMS")
 		if err == nil {
@@ -136,17 +138,9 @@ func serve(ctx context.Context, dir string) (*web, error) {
 	return nil, errors.New("busybox httpd does not answer")
 }
 
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
-}
-
-func (w *web) close() {
-	w.server.Close()
+func (w *web) end() {
+	w.stop()
+	w.close()
 	w.httpd.Process.Kill()
 	w.httpd.Wait()
 }

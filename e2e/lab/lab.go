@@ -149,6 +149,17 @@ func (l *Lab) programs(ctx context.Context, built string) error {
 // Build compiles both programs of this tree as a release is: static.
 func Build(ctx context.Context, dir string) error { return BuildFrom(ctx, Source(), dir) }
 
+// BuildGuest386 compiles grange-guest for guests of 32 bits.
+func BuildGuest386(ctx context.Context, file string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", file, "./cmd/grange-guest")
+	cmd.Dir = Source()
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH=386")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build grange-guest for 386: %w\n%s", err, out)
+	}
+	return nil
+}
+
 // Source is the tree that this program was built from.
 func Source() string {
 	_, source, _, _ := runtime.Caller(0)

@@ -273,7 +273,7 @@ func (t *trial) until(ctx context.Context, done func(fleet.Move) bool) (m fleet.
 		return m, err
 	}
 	return m, farmlab.Await(ctx, 5*time.Minute, "the move goes on", func() (bool, error) {
-		now, err := c.VMMove(ctx, name)
+		now, err := c.VMs.LastMove(ctx, name)
 		if err == nil {
 			m = now
 		}

@@ -52,8 +52,7 @@ func TestDebianImageCloud(t *testing.T) {
 	}
 	disk := os.Getenv("GRANGE_TEST_DEBIAN_SSH") // one that was built before
 	if disk == "" {
-		disk = filepath.Join(t.TempDir(), "debian.qcow2")
-		command(t, "../../scripts/build-debian-image", disk, "openssh-server")
+		disk = builtDisk(t, "kind = \"debian\"\npackages = [\"openssh-server\"]")
 	}
 	cloudLab(t, "import", "--name", "cloud", disk)
 }

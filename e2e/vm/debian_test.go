@@ -3,12 +3,23 @@ package vm
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 )
+
+// builtDisk is the disk of a recipe.
+func builtDisk(t *testing.T, recipe string) string {
+	t.Helper()
+	dir := t.TempDir()
+	file, disk := filepath.Join(dir, "recipe.toml"), filepath.Join(dir, "disk.qcow2")
+	if err := os.WriteFile(file, []byte(recipe), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run(t, host.Grange(t.Context(), "image", "build", file, "-o", disk), "").wantCode(t, 0)
+	return disk
+}
 
 // TestDebianImage runs jobs in a full Debian, built by mmdebstrap and imported as any cloud image is: its own boot
 // loader, systemd and cloud-init, and grange-guest from the seed. It takes minutes under emulation: GRANGE_SLOW=1 asks
@@ -19,12 +30,7 @@ func TestDebianImage(t *testing.T) {
 	}
 	disk := os.Getenv("GRANGE_TEST_DEBIAN") // one that was built before
 	if disk == "" {
-		disk = filepath.Join(t.TempDir(), "debian.qcow2")
-		build := exec.Command("../../scripts/build-debian-image", disk)
-		build.Stdout, build.Stderr = os.Stderr, os.Stderr
-		if err := build.Run(); err != nil {
-			t.Fatal(err)
-		}
+		disk = builtDisk(t, `kind = "debian"`)
 	}
 	if r := run(t, host.Grange(t.Context(), "image", "import", "--name", "debian", disk), ""); r.code != 0 {
 		t.Fatal(r.errors)

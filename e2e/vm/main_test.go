@@ -92,6 +92,13 @@ func grange(t *testing.T, args ...string) result {
 	return run(t, host.Exec(ctx(t), args...), "")
 }
 
+func (r result) wantCode(t *testing.T, code int) {
+	t.Helper()
+	if r.code != code {
+		t.Fatalf("status %d: %s", r.code, r.errors)
+	}
+}
+
 func (r result) want(t *testing.T, code int, out string) {
 	t.Helper()
 	if r.code != code || r.out != out {

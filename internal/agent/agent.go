@@ -16,15 +16,16 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/catalogue"
 	"github.com/grange-project/grange/internal/agent/cloud"
 	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/agent/transfers"
 	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/names"
 	"github.com/grange-project/grange/internal/numa"
-	"github.com/grange-project/grange/internal/sdnotify"
 	"github.com/grange-project/grange/internal/topology"
 	"github.com/grange-project/grange/internal/vmimage"
 )
@@ -38,10 +39,11 @@ type Options struct {
 	Ready       func()        // called when the agent serves; nil: nobody wants to know
 	Log         *slog.Logger
 	Version     string
-	Gate        Gate           // of this host in its batch system; nil: there is none
-	Lookup      Lookup         // what batch systems know of their jobs; nil: there is nobody to ask
-	Names       *names.Service // of users and groups; nil: the host's
-	Peers       cloud.Peers    // the fleet's other hosts; nil: there are none
+	Gate        Gate             // of this host in its batch system; nil: there is none
+	Lookup      Lookup           // what batch systems know of their jobs; nil: there is nobody to ask
+	Names       *names.Service   // of users and groups; nil: the host's
+	Peers       cloud.Peers      // the fleet's other hosts; nil: there are none
+	Server      transfers.Server // of the fleet, for images; nil: there is none
 }
 
 // Agent is one host's agent.
@@ -68,10 +70,6 @@ type Agent struct {
 
 	metal metalJobs
 
-	full sync.Mutex // held while a VM ends for want of disk space
-
-	claiming sync.Mutex // held while files of claims and the ledger change together
-
 	reading  sync.Mutex // held while the host is read
 	hostRead time.Time
 
@@ -84,10 +82,26 @@ type Agent struct {
 
 	workers workers
 
-	Cloud  *cloud.Host // what the server sees of this host
-	noLink error       // what is wrong with the link to the server; nil: nothing
+	Cloud  *cloud.Host      // what the server sees of this host
+	Images *catalogue.Fleet // the host's copy of the fleet's catalogue; nil: none
+	noLink error            // what is wrong with the link to the server; nil: nothing
 
-	watching sdnotify.Loop // watchDaemon
+	transfers *transfers.Transfers // of images within the fleet; nil: there is none
+
+	claims     claims
+	healing    healing
+	recovery   recovery
+	requests   requests
+	settings   settings
+	watch      watch
+	workerDesk workerDesk
+}
+
+// joined returns the agent with its parts.
+func joined(a *Agent) *Agent {
+	a.claims.Agent, a.healing.Agent, a.recovery.Agent, a.requests.Agent = a, a, a, a
+	a.settings.Agent, a.watch.Agent, a.workerDesk.Agent = a, a, a
+	return a
 }
 
 // New makes an agent; Run makes it work.
@@ -109,10 +123,10 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	vmimage.SetQuota(images, o.Config.Areas.Images.Quota)
-	a := &Agent{hyper: o.Hypervisor, images: images, log: o.Log, version: o.Version, runsOn: o.Accelerator,
+	a := joined(&Agent{hyper: o.Hypervisor, images: images, log: o.Log, version: o.Version, runsOn: o.Accelerator,
 		probeAgain: o.ProbeAgain, ready: o.Ready, guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup},
 		names: cmp.Or(o.Names, names.Host()), breakers: newBreakers(o.Gate), cfg: o.Config,
-		topo: t, live: map[string]*job{}, vms: map[string]*vm{}}
+		topo: t, live: map[string]*job{}, vms: map[string]*vm{}})
 	areas, err := machine.OpenAreas(o.Config.Areas)
 	if err != nil {
 		return nil, err
@@ -123,13 +137,22 @@ func New(o Options) (*Agent, error) {
 	a.ledger.SetLimits(o.Config.Limits, o.Config.Minimum.Disk)
 	a.machines = machine.NewHost(machine.Options{Hyper: a.hyper, Images: images, Ledger: a.ledger, Names: a.names,
 		Log: a.log, Config: a.config, Topology: a.topology, Areas: areas})
-	a.loadDrain()
+	a.recovery.loadDrain()
+	a.Images = catalogue.NewFleet(catalogue.Options{Images: vmimage.Exchange{Store: images}, Log: a.log,
+		File: filepath.Join(o.Config.StateDir, "catalogue.json"), Users: a.usersOfImage,
+		Cloud: func(digest string) []string { return a.Cloud.UsersOfImage(digest) }})
 	a.Cloud = cloud.New(cloud.Options{Machines: a.machines, Jobs: &a.jobs, GuestFile: a.guestFile,
-		Version: a.version, Accelerator: a.accelerator, Peers: o.Peers, Settings: a.takeSettings,
+		Version: a.version, Accelerator: a.accelerator, Peers: o.Peers, Settings: a.settings.take, Images: a.Images,
 		Admit: a.breakers.admit, Started: a.breakers.started, Failed: a.breakers.failed,
 		Confines: func() bool { return allotment.Confines(allotment.Host(), a.ofThisHost) }, HasJob: a.metal.has,
 		Encode: encodeCloud})
-	return a, nil
+	if o.Server != nil {
+		a.transfers, err = transfers.New(transfers.Options{Dir: filepath.Join(o.Config.StateDir, "transfers"),
+			Files: transfers.FilesOf(images), Peers: o.Peers, Server: o.Server, Log: a.log,
+			Config: func() transfers.Settings { return transfers.Settings(a.config().Transfer) }})
+		a.Images.Transfers = a.transfers
+	}
+	return a, err
 }
 
 // accelerator is what VMs run on, for people; "": nobody knows.
@@ -154,18 +177,18 @@ func (a *Agent) Run(ctx context.Context) error {
 	context.AfterFunc(ctx, func() { stopJobs(errShutdown) })
 	defer a.jobs.Wait()
 	defer stopJobs(errShutdown)
-	a.loadSettings()
-	if err := a.loadClaims(); err != nil {
+	a.settings.load()
+	if err := a.claims.load(); err != nil {
 		return err
 	}
 	var broken error // of taking over the host
 	a.jobs.Go(func() {
-		if err := a.takeOverHost(); err != nil && a.ctx.Err() == nil {
+		if err := a.recovery.takeOverHost(); err != nil && a.ctx.Err() == nil {
 			broken = err
 			cancel(err)
 		}
 	})
-	a.jobs.Go(a.watchDaemon)
+	a.jobs.Go(a.watch.watchDaemon)
 	a.jobs.Go(func() { a.machines.CheckUsers(a.ctx) })
 	err = a.listen()
 	stopJobs(errShutdown)
@@ -233,9 +256,9 @@ func (a *Agent) housekeep() {
 		case <-a.ctx.Done():
 			return
 		}
-		a.restoreNetworks()
-		a.removeOldLogs(time.Now())
-		a.dropStaleClaims()
+		a.recovery.restoreNetworks()
+		a.recovery.removeOldLogs(time.Now())
+		a.claims.dropStaleClaims()
 		a.readHost(0)
 	}
 }
@@ -289,7 +312,7 @@ func (a *Agent) admit(r *api.JobRequest, c Caller) (j *job, fresh bool, err erro
 		}
 		v := a.vmOf(c)
 		if v == nil {
-			if j, err = a.begin(r, c); err == nil {
+			if j, err = a.requests.begin(r, c); err == nil {
 				j.record.Judged = judged
 				v = newVM(j)
 				v.asked = asked
@@ -369,14 +392,14 @@ func (a *Agent) beginIn(v *vm, r *api.JobRequest, c Caller) (*job, error) {
 	}
 	// The VM is there, but not the leave to enter it: a task may bind other directories than the first one, or ask for
 	// more.
-	d, err := a.decide(c, r)
+	d, err := a.requests.decide(c, r)
 	if err != nil {
 		return nil, err
 	}
 	if err := checkScript(r, v.recordNow().Shape.Memory); err != nil {
 		return nil, err
 	}
-	known, err := a.namesOf(c)
+	known, err := a.requests.namesOf(c)
 	if err != nil {
 		return nil, err
 	}

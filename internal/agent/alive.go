@@ -20,7 +20,7 @@ const aliveWithin = 30 * time.Second
 func (a routes) getAlive(w http.ResponseWriter, _ *http.Request, _ Caller) error {
 	a.all()
 	a.Cloud.All()
-	if a.watching.Hangs(time.Now(), aliveWithin) {
+	if a.watch.watching.Hangs(time.Now(), aliveWithin) {
 		return &farm.Error{Kind: farm.Unavailable, Code: CodeHung, Message: "a loop of the agent stands still",
 			Hint: "systemd starts it again; VMs go on"}
 	}

@@ -23,8 +23,14 @@ import (
 
 func vmName(job string) string { return machine.NamePrefix + job[:8] }
 
+// making brings a VM up: it claims the room, makes the machine, once more where that helps, and boots the guest.
+type making struct {
+	*vm
+	kernel vmimage.Image // that it starts with; start's alone
+}
+
 // attempt makes the machine and waits for its guest's first word.
-func (v *vm) attempt(image vmimage.Image, number int) error {
+func (v *making) attempt(image vmimage.Image, number int) error {
 	began := time.Now()
 	id, name := api.NewID(), vmName(v.id)
 	if number > 1 {
@@ -63,7 +69,7 @@ func (v *vm) attempt(image vmimage.Image, number int) error {
 }
 
 // prepareDisks makes the VM's directories, disks and seed, and says what machine they belong to.
-func (v *vm) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Machine, error) {
+func (v *making) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Machine, error) {
 	shape := v.record.Shape
 	var err error
 	if m.User, err = v.agent.machines.TakeUser(v.ctx, m.Name, v.record.Caller.Batch.Group); err != nil {
@@ -90,6 +96,8 @@ func (v *vm) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Machin
 		}
 	} else if spec.Disks, err = v.systemDisks(m, image); err != nil {
 		return spec, err
+	} else {
+		spec.Boot.UEFI = image.Firmware == vmimage.UEFI
 	}
 	scratch, err := v.agent.machines.MakeScratch(v.ctx, m, shape)
 	if err != nil {
@@ -111,7 +119,7 @@ func (v *vm) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Machin
 }
 
 // systemDisks are a full image's throw-away root and the seed that brings grange-guest in.
-func (v *vm) systemDisks(m *machine.Machine, image vmimage.Image) ([]hyper.Disk, error) {
+func (v *making) systemDisks(m *machine.Machine, image vmimage.Image) ([]hyper.Disk, error) {
 	root, err := v.agent.machines.MakeRoot(v.ctx, m, image, v.record.Shape)
 	if err != nil {
 		return nil, err
@@ -124,7 +132,7 @@ func (v *vm) systemDisks(m *machine.Machine, image vmimage.Image) ([]hyper.Disk,
 }
 
 // define makes the VM for the jobs that are in it.
-func (v *vm) define(m *machine.Machine, spec hyper.Machine) error {
+func (v *making) define(m *machine.Machine, spec hyper.Machine) error {
 	if jobs := v.inside(); len(jobs) > 0 {
 		spec.Enter = jobs[0].enters(v.agent.log)
 		spec.Held = func() bool { return machine.Frozen(jobs[0].caller.PID) }
@@ -145,7 +153,7 @@ func (v *vm) define(m *machine.Machine, spec hyper.Machine) error {
 }
 
 // adoptFirst puts the VM's process where the first of its jobs is tracked.
-func (v *vm) adoptFirst(applied hyper.Applied) error {
+func (v *making) adoptFirst(applied hyper.Applied) error {
 	jobs := v.inside()
 	if len(jobs) == 0 {
 		return errCallerGone
@@ -155,7 +163,7 @@ func (v *vm) adoptFirst(applied hyper.Applied) error {
 }
 
 // open lets jobs connect to their ports.
-func (v *vm) open() {
+func (v *making) open() {
 	v.update(func() {
 		v.defined = true
 		for _, j := range v.jobs {
@@ -165,7 +173,7 @@ func (v *vm) open() {
 }
 
 // awaitResume waits for somebody to resume a VM that was asked for paused.
-func (v *vm) awaitResume() error {
+func (v *making) awaitResume() error {
 	v.power.Hold()
 	v.publish(api.JobEvent{Event: api.EventPaused})
 	for {
@@ -184,7 +192,7 @@ func (v *vm) awaitResume() error {
 }
 
 // boot lets the VM run and waits for its guest's first word.
-func (v *vm) boot(m *machine.Machine) error {
+func (v *making) boot(m *machine.Machine) error {
 	err := m.Run(func() error { return v.power.Start(v.ctx, m) })
 	if err != nil {
 		return err
@@ -214,7 +222,7 @@ func (v *vm) boot(m *machine.Machine) error {
 var errBootTimeout = errors.New("boot timeout")
 
 // discard ends the machine, if there is one, and removes all it had. What cannot be removed now is swept later.
-func (v *vm) discard() {
+func (v *making) discard() {
 	v.mu.Lock()
 	m := v.machine
 	v.machine, v.defined = nil, false
@@ -236,7 +244,7 @@ func (v *vm) discard() {
 	v.agent.machines.RemoveFiles(m)
 }
 
-func (v *vm) stopped(m *machine.Machine) bool {
+func (v *making) stopped(m *machine.Machine) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	err := v.agent.hyper.Stop(ctx, m.ID)
@@ -247,7 +255,7 @@ func (v *vm) stopped(m *machine.Machine) bool {
 }
 
 // detach leaves the VM to the next agent.
-func (v *vm) detach() {
+func (v *making) detach() {
 	if m := v.machine; m != nil {
 		m.Unwatch()
 	}

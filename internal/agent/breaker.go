@@ -42,7 +42,7 @@ const (
 )
 
 // guarded makes the VM, unless its image, its user or this host backs off, and remembers what became of it.
-func (v *vm) guarded() error {
+func (v *making) guarded() error {
 	r := v.recordNow()
 	image, user := v.image, r.User
 	if r.Worker != nil { // they are the site's, whoever's name it asks in
@@ -86,12 +86,15 @@ func (v *vm) guarded() error {
 	return err
 }
 
+// healing closes the host while VMs do not start on it, and opens it again.
+type healing struct{ *Agent }
+
 // closedFile remembers over a restart that it was this agent that closed the host.
-func (a *Agent) closedFile() string { return filepath.Join(a.config().StateDir, "host-closed") }
+func (a healing) closedFile() string { return filepath.Join(a.config().StateDir, "host-closed") }
 
 // heal keeps the batch system's view of this host as the breaker has it, and tries a VM of our own when the host may
 // have healed: while it is closed no job comes that could show it.
-func (a *Agent) heal() {
+func (a healing) heal() {
 	b := &a.breakers
 	if text, err := os.ReadFile(a.closedFile()); err == nil {
 		b.mu.Lock()
@@ -111,7 +114,7 @@ func (a *Agent) heal() {
 	}
 }
 
-func (a *Agent) healOnce(now time.Time) {
+func (a healing) healOnce(now time.Time) {
 	b := &a.breakers
 	b.mu.Lock()
 	due := b.set.TrialDue(now) && !b.trying
@@ -141,7 +144,7 @@ func (a *Agent) healOnce(now time.Time) {
 
 // ownImage is the micro image that the agent tries its host with: one that was built here, of which no boot depends on
 // anybody's disk.
-func (a *Agent) ownImage() (name string, ok bool) {
+func (a healing) ownImage() (name string, ok bool) {
 	for _, name := range []string{"micro", a.config().DefaultImage} {
 		if image, err := a.images.Get(name); err == nil && image.Kind == vmimage.Kernel {
 			return name, true
@@ -151,7 +154,7 @@ func (a *Agent) ownImage() (name string, ok bool) {
 }
 
 // shut closes the host in the batch system. The file goes first: an agent that dies between would forget what it did.
-func (a *Agent) shut(why string) {
+func (a healing) shut(why string) {
 	if a.breakers.gate == nil {
 		return
 	}
@@ -169,7 +172,7 @@ func (a *Agent) shut(why string) {
 	a.log.Warn("host closed in its batch system", "reason", why)
 }
 
-func (a *Agent) reopen() {
+func (a healing) reopen() {
 	ctx, cancel := context.WithTimeout(a.ctx, gateLimit)
 	defer cancel()
 	if a.breakers.gate != nil {
@@ -188,7 +191,7 @@ func (a *Agent) reopen() {
 	a.setClosed(false)
 }
 
-func (a *Agent) setClosed(closed bool) {
+func (a healing) setClosed(closed bool) {
 	a.breakers.mu.Lock()
 	defer a.breakers.mu.Unlock()
 	a.breakers.closed = closed
@@ -198,7 +201,7 @@ func (a *Agent) setClosed(closed bool) {
 var ownShape = farm.Shape{CPUs: 1, Memory: 256 * farm.MiB, Network: farm.NetworkNone}
 
 // tryHost starts a VM of the agent's own that does nothing. guarded has it decide about the host.
-func (a *Agent) tryHost(image string) {
+func (a healing) tryHost(image string) {
 	defer func() {
 		a.breakers.mu.Lock()
 		a.breakers.trying = false
@@ -212,7 +215,7 @@ func (a *Agent) tryHost(image string) {
 		return
 	}
 	r := &api.JobRequest{ID: api.NewID(), Argv: []string{"/bin/true"}, Dir: "/", Image: image, NoWait: true}
-	j := newJob(a, r.ID, c)
+	j := newJob(a.Agent, r.ID, c)
 	j.request = r
 	j.record = record{Version: recordVersion, Job: r.ID, Created: time.Now(), Shape: ownShape, User: "grange",
 		Name: vmName(r.ID), Command: "does this host work?", Caller: c}
@@ -235,7 +238,7 @@ func (a *Agent) tryHost(image string) {
 }
 
 // backOffs are what backs off now, for people.
-func (a *Agent) backOffs() []api.BackOff {
+func (a healing) backOffs() []api.BackOff {
 	b := &a.breakers
 	b.mu.Lock()
 	defer b.mu.Unlock()

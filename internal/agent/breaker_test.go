@@ -35,8 +35,8 @@ func (g *gate) Open(context.Context) error {
 
 func breakerAgent(t *testing.T, g Gate, state string) *Agent {
 	t.Helper()
-	a := &Agent{cfg: config.Agent{StateDir: state}, log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		ctx: t.Context()}
+	a := joined(&Agent{cfg: config.Agent{StateDir: state}, log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		ctx: t.Context()})
 	a.breakers = newBreakers(g)
 	a.breakers.trying = true // no VM can be tried here
 	return a
@@ -63,23 +63,23 @@ func heal(a *Agent) {
 func TestGate(t *testing.T) {
 	g := &gate{}
 	a := breakerAgent(t, g, t.TempDir())
-	a.healOnce(time.Now())
+	a.healing.healOnce(time.Now())
 	breakHost(t, a)
 	g.err = errors.New("no answer")
-	a.healOnce(time.Now())
+	a.healing.healOnce(time.Now())
 	g.err = nil
-	a.healOnce(time.Now())
-	a.healOnce(time.Now())
-	if off := a.backOffs(); len(off) != 1 || off[0].Kind != "host" || !off[0].Closed ||
+	a.healing.healOnce(time.Now())
+	a.healing.healOnce(time.Now())
+	if off := a.healing.backOffs(); len(off) != 1 || off[0].Kind != "host" || !off[0].Closed ||
 		off[0].Last != "the disk is full" {
 		t.Errorf("%+v", off)
 	}
 	heal(a)
 	g.err = errors.New("no answer")
-	a.healOnce(time.Now())
+	a.healing.healOnce(time.Now())
 	g.err = nil
-	a.healOnce(time.Now())
-	a.healOnce(time.Now())
+	a.healing.healOnce(time.Now())
+	a.healing.healOnce(time.Now())
 	const closing = "close: VMs do not start here: the disk is full"
 	if want := []string{closing, closing, "open", "open"}; !slices.Equal(g.told, want) {
 		t.Errorf("%q, not %q", g.told, want)
@@ -91,26 +91,26 @@ func TestGateRestart(t *testing.T) {
 	state, g := t.TempDir(), &gate{}
 	a := breakerAgent(t, g, state)
 	breakHost(t, a)
-	a.healOnce(time.Now())
+	a.healing.healOnce(time.Now())
 
 	ctx, cancel := context.WithCancel(t.Context())
 	b := breakerAgent(t, g, state)
 	b.ctx = ctx
 	cancel() // heal looks once
-	b.heal()
-	if off := b.backOffs(); len(off) != 1 || !off[0].Closed || off[0].Last != "the disk is full" {
+	b.healing.heal()
+	if off := b.healing.backOffs(); len(off) != 1 || !off[0].Closed || off[0].Last != "the disk is full" {
 		t.Fatalf("a restarted agent forgot: %+v", off)
 	}
 	heal(b)
 	b.ctx = t.Context()
 	g.err = &farm.Error{Kind: farm.Conflict, Code: farm.CodeNotOurs} // an administrator closed it as well: so be it
-	b.healOnce(time.Now())
+	b.healing.healOnce(time.Now())
 	g.err = nil
 	told := len(g.told)
 	c := breakerAgent(t, g, state)
 	c.ctx = ctx
-	c.heal()
-	if len(g.told) != told || len(c.backOffs()) > 0 {
+	c.healing.heal()
+	if len(g.told) != told || len(c.healing.backOffs()) > 0 {
 		t.Errorf("after all was well: %q", g.told[told:])
 	}
 }

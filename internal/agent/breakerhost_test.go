@@ -41,7 +41,7 @@ func TestImpossibleScratch(t *testing.T) {
 			}
 		}
 	}
-	if off := f.agent.backOffs(); len(off) > 0 {
+	if off := f.agent.healing.backOffs(); len(off) > 0 {
 		t.Errorf("%+v", off)
 	}
 	f.mustAsk(f.as(61002), api.JobRequest{}).until(api.EventRunning)
@@ -83,14 +83,14 @@ func TestOneUserClosesNothing(t *testing.T) {
 					t.Fatalf("code %s", code)
 				}
 			}
-			f.agent.healOnce(time.Now())
+			f.agent.healing.healOnce(time.Now())
 			f.until("the end of the trial", func() bool {
 				f.agent.breakers.mu.Lock()
 				defer f.agent.breakers.mu.Unlock()
 				return !f.agent.breakers.trying
 			})
 			var kinds []string
-			for _, b := range f.agent.backOffs() {
+			for _, b := range f.agent.healing.backOffs() {
 				kinds = append(kinds, b.Kind)
 			}
 			if got := strings.Join(kinds, " "); got != c.want {

@@ -22,7 +22,7 @@ func (v *vm) charge(image vmimage.Image) ledger.Charge {
 
 // excepted is a caller as exceptions from [limits] see it. They are for those whom the name service knows: while it is
 // down the limits of all hold.
-func (a *Agent) excepted(c Caller) policy.Who {
+func (a requests) excepted(c Caller) policy.Who {
 	w := policy.Who{UID: c.UID, GIDs: c.allGroups()}
 	if known, err := a.namesOf(c); err == nil {
 		w.User, w.Groups = known.user.Name, slices.Collect(maps.Values(known.groups))

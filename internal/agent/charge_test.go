@@ -33,10 +33,10 @@ func TestExceptedUser(t *testing.T) {
 		"nobody knows": {down, 70001, ledger.CodeUserLimit},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := &Agent{ctx: t.Context(), names: names.New(x.run), log: slog.New(slog.DiscardHandler)}
+			a := joined(&Agent{ctx: t.Context(), names: names.New(x.run), log: slog.New(slog.DiscardHandler)})
 			l := ledger.New(topologytest.CERN2650v2(), numa.Reserve{}, ledger.Host{})
 			l.SetLimits(c.Limits, 0)
-			who := a.excepted(Caller{UID: x.uid, GID: 7000})
+			who := a.requests.excepted(Caller{UID: x.uid, GID: 7000})
 			l.SetCharge("a", ledger.Charge{UID: x.uid, Limited: true, Who: who})
 			if _, err := l.Claim(t.Context(), "a", "a", request(20, "0-31"), true, quiet); x.want == "" && err != nil ||
 				x.want != "" && !farm.IsCode(err, x.want) {

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/machine"
@@ -32,9 +33,15 @@ type metalClaim struct {
 // claimKey is farm.Allotment.Key: jobs of arrays and of several clusters have more than digits.
 var claimKey = regexp.MustCompile(`^[a-z]+/[A-Za-z0-9][A-Za-z0-9._+@:\[\]-]{0,150}$`)
 
-func (a *Agent) claimsDir() string { return filepath.Join(a.config().StateDir, "claims") }
+// claims keeps on the disk what batch systems' jobs on the host have claimed.
+type claims struct {
+	*Agent
+	claiming sync.Mutex // held while files of claims and the ledger change together
+}
 
-func (a *Agent) claimFile(key string) string {
+func (a *claims) claimsDir() string { return filepath.Join(a.config().StateDir, "claims") }
+
+func (a *claims) claimFile(key string) string {
 	return filepath.Join(a.claimsDir(), url.PathEscape(key)+".json")
 }
 
@@ -58,12 +65,12 @@ func (a routes) postClaim(w http.ResponseWriter, r *http.Request, c Caller) erro
 			return badRequest("process %d of the claim does not run: %v", claim.Process, err)
 		}
 	}
-	a.claiming.Lock()
-	defer a.claiming.Unlock()
+	a.claims.claiming.Lock()
+	defer a.claims.claiming.Unlock()
 	k.Plan, k.Conflicts = a.ledger.ClaimMetal(claim.Key, cpus, claim.Count, farm.Bytes(claim.Memory))
-	if err := a.writeClaim(&k); err != nil {
-		a.ledger.ReleaseMetal(claim.Key)
-		return err
+	if err := a.claims.write(&k); err != nil {
+		// The file may have its name already: one that was refused must not hold CPUs after the agent's next start.
+		return errors.Join(err, a.claims.release(claim.Key))
 	}
 	k.CPUs = k.Plan.Held().String()
 	a.log.With(journal.JobAttrs(claim.Key, "")...).Info("claim on the host", "cpus", k.CPUs, "memory", claim.Memory, "conflicts",
@@ -115,15 +122,15 @@ func (a routes) deleteClaim(w http.ResponseWriter, r *http.Request, c Caller) er
 	if !claimKey.MatchString(key) {
 		return badRequest("claim %q is not SYSTEM/JOB", key)
 	}
-	a.claiming.Lock()
-	defer a.claiming.Unlock()
-	if err := a.release(key); err != nil {
+	a.claims.claiming.Lock()
+	defer a.claims.claiming.Unlock()
+	if err := a.claims.release(key); err != nil {
 		return err
 	}
 	return answer(w, api.Claim{Key: key})
 }
 
-func (a *Agent) release(key string) error {
+func (a *claims) release(key string) error {
 	if err := os.Remove(a.claimFile(key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -137,9 +144,9 @@ func (a routes) getClaims(w http.ResponseWriter, _ *http.Request, c Caller) erro
 	if !a.maySee(c, nobody) {
 		return answer(w, out)
 	}
-	a.claiming.Lock()
-	defer a.claiming.Unlock()
-	all, err := a.readClaims()
+	a.claims.claiming.Lock()
+	defer a.claims.claiming.Unlock()
+	all, err := a.claims.read()
 	if err != nil {
 		return err
 	}
@@ -150,8 +157,8 @@ func (a routes) getClaims(w http.ResponseWriter, _ *http.Request, c Caller) erro
 	return answer(w, out)
 }
 
-// writeClaim replaces the file whole, and on the disk: a claim must not be lost with the agent.
-func (a *Agent) writeClaim(k *metalClaim) error {
+// write replaces the file whole, and on the disk: a claim must not be lost with the agent.
+func (a *claims) write(k *metalClaim) error {
 	if err := os.MkdirAll(a.claimsDir(), 0o755); err != nil {
 		return err
 	}
@@ -162,8 +169,8 @@ func (a *Agent) writeClaim(k *metalClaim) error {
 	return atomicfile.Write(a.claimFile(k.Key), text, 0o644)
 }
 
-// readClaims reads all files. One that cannot be read is no reason to forget the others.
-func (a *Agent) readClaims() ([]metalClaim, error) {
+// read reads all files. One that cannot be read is no reason to forget the others.
+func (a *claims) read() ([]metalClaim, error) {
 	paths, err := filepath.Glob(filepath.Join(a.claimsDir(), "*.json"))
 	if err != nil {
 		return nil, err
@@ -191,9 +198,9 @@ func (a *Agent) readClaims() ([]metalClaim, error) {
 	return all, nil
 }
 
-// loadClaims goes on with the claims that an earlier agent noted.
-func (a *Agent) loadClaims() error {
-	all, err := a.readClaims()
+// load goes on with the claims that an earlier agent noted.
+func (a *claims) load() error {
+	all, err := a.read()
 	if err != nil {
 		return err
 	}
@@ -206,10 +213,10 @@ func (a *Agent) loadClaims() error {
 
 // dropStaleClaims releases claims whose job has provably ended. A batch system whose epilog did not run would keep CPUs
 // from VMs for ever.
-func (a *Agent) dropStaleClaims() {
+func (a *claims) dropStaleClaims() {
 	a.claiming.Lock()
 	defer a.claiming.Unlock()
-	all, err := a.readClaims()
+	all, err := a.read()
 	if err != nil {
 		a.log.Error("claims not read", "error", err)
 		return
@@ -217,7 +224,7 @@ func (a *Agent) dropStaleClaims() {
 	for _, k := range all {
 		reason, changed := k.stale()
 		if changed {
-			err = a.writeClaim(&k)
+			err = a.write(&k)
 		}
 		if reason != "" {
 			a.log.With(journal.JobAttrs(k.Key, "")...).Warn("claim on the host is stale", "reason", reason)

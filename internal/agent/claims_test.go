@@ -26,10 +26,10 @@ import (
 // claimAgent is an agent that can claim, on a host of two sockets with 32 threads and 64 GiB or so.
 func claimAgent(state string) *Agent {
 	t := topologytest.CERN2650v2()
-	a := &Agent{ledger: ledger.New(t, numa.Reserve{}, ledger.Host{}), topo: t, cfg: config.Agent{StateDir: state},
-		log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	a := joined(&Agent{ledger: ledger.New(t, numa.Reserve{}, ledger.Host{}), topo: t,
+		cfg: config.Agent{StateDir: state}, log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	a.machines = machine.NewHost(machine.Options{Ledger: a.ledger, Log: a.log, Config: a.config, Topology: a.topology})
-	a.Cloud = cloud.New(cloud.Options{Machines: a.machines, Settings: a.takeSettings})
+	a.Cloud = cloud.New(cloud.Options{Machines: a.machines, Settings: a.settings.take})
 	return a
 }
 
@@ -201,7 +201,7 @@ func TestClaimsSurviveAgents(t *testing.T) {
 	all := a.free()
 	next := func() *Agent {
 		b := claimAgent(state)
-		if err := b.loadClaims(); err != nil {
+		if err := b.claims.load(); err != nil {
 			t.Fatal(err)
 		}
 		return b
@@ -209,14 +209,14 @@ func TestClaimsSurviveAgents(t *testing.T) {
 	wantFree(t, next(), "a new agent", all.String())
 	stdin.Close()
 	ends.Wait()
-	a.dropStaleClaims()
+	a.claims.dropStaleClaims()
 	wantFree(t, a, "when its process ended", all.Or(farm.NewCPUSet(1)).String())
 	w := httptest.NewRecorder()
 	if err := (routes{next()}).getClaims(w, nil, Caller{UID: 65534}); err != nil || strings.Count(w.Body.String(), `"key"`) != 2 {
 		t.Errorf("%v %s", err, w.Body)
 	}
 	k := metalClaim{Claim: api.Claim{Key: "slurm/1"}, Boot: "another"}
-	if err := a.writeClaim(&k); err != nil {
+	if err := a.claims.write(&k); err != nil {
 		t.Fatal(err)
 	}
 	wantFree(t, next(), "after a boot", all.Or(farm.NewCPUSet(0, 1)).String())

@@ -1,12 +1,14 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/catalogue"
 	"github.com/grange-project/grange/internal/container"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
@@ -19,10 +21,10 @@ const rootSerial = "root"
 var errNoRoots = errors.New("its grange-guest knows no other roots")
 
 // mayFetch refuses a job an image that would have to be fetched first, unless its caller may do that: it takes this
-// host's network, and space that is everybody's. What the site chose needs no leave.
-func mayFetch(a *Agent, c Caller, r *api.JobRequest, image string) error {
+// host's network, and space that is everybody's. What the site chose needs no leave, nor does the fleet's catalogue.
+func mayFetch(a *Agent, c Caller, r *api.JobRequest, image string, memory farm.Bytes) error {
 	if !container.Is(image) {
-		return nil
+		return a.Images.MayRun(cmp.Or(image, a.config().DefaultImage), memory, c.admin())
 	}
 	if _, err := container.Parse(image); err != nil {
 		return err
@@ -36,29 +38,25 @@ func mayFetch(a *Agent, c Caller, r *api.JobRequest, image string) error {
 		Hint:    "use an image of `grange image list`, or ask the site: pull_images in the agent's configuration"}
 }
 
-// fetchImage brings the image of a VM to this host if its reference is not known here yet, or is to be looked up anew.
+// fetchImage brings the image of a VM to this host: one of the fleet's catalogue, or that of a reference that is not
+// known here yet, or is to be looked up anew.
 func fetchImage(v *vm) error {
 	if !container.Is(v.image) {
-		return nil
+		return v.agent.Images.Bring(v.ctx, v.image, v.publishWaiting)
 	}
 	anew := v.request != nil && v.request.Pull
 	if _, err := v.agent.images.Get(v.image); !anew && !farm.IsCode(err, farm.CodeNoImage) {
 		return err
 	}
-	began, told := time.Now(), ""
-	image, err := v.agent.images.FetchReference(v.ctx, v.image, func(p vmimage.Progress) {
-		if text := p.String(); text != told {
-			told = text
-			v.publishWaiting("image " + v.image + " is fetched: " + text)
-		}
-	})
+	began := time.Now()
+	_, err := v.agent.images.FetchReference(v.ctx, v.image, catalogue.InWords(v.image, v.publishWaiting))
 	debug.FreeOSMemory() // of a tree of many files
 	if err != nil {
 		return err
 	}
 	v.log().Info("image fetched", "image", v.image, "user", v.recordNow().User)
 	v.phase("fetch", began)
-	return checkCommand(v.bare, image)
+	return nil
 }
 
 // checkCommand refuses a request without a command where the image has none either.

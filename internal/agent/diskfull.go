@@ -13,7 +13,7 @@ import (
 const endOfFull = time.Minute // for a VM that ends to give its disks back
 
 // noSpace deals with a machine that stands still for want of space.
-func (a *Agent) noSpace(machine string) {
+func (a *watch) noSpace(machine string) {
 	if v := a.Cloud.ByID(machine); v != nil {
 		v.StandStill(true)
 		return

@@ -18,7 +18,7 @@ func full(t *testing.T) (f *farmhouse, free *atomic.Uint64) {
 	f, free = newFarmhouse(t), new(atomic.Uint64)
 	free.Store(uint64(farm.TiB))
 	f.agent.machines.FreeSpace = func(string) (farm.Bytes, error) { return farm.Bytes(free.Load()), nil }
-	f.agent.jobs.Go(f.agent.watchDisks)
+	f.agent.jobs.Go(f.agent.watch.watchDisks)
 	return f, free
 }
 
@@ -55,7 +55,7 @@ func TestNoSpaceSuspended(t *testing.T) {
 	if err := v.pause(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
-	f.agent.noSpace(vm.ID)
+	f.agent.watch.noSpace(vm.ID)
 	if got := f.state(vm.ID); got != hyper.Paused {
 		t.Errorf("the VM is %s", got)
 	}
@@ -76,7 +76,7 @@ func TestNoSpaceForCloudVM(t *testing.T) {
 	f.close()
 	f.open()
 	f.agent.machines.FreeSpace = func(string) (farm.Bytes, error) { return farm.Bytes(free.Load()), nil }
-	f.agent.jobs.Go(f.agent.watchDisks)
+	f.agent.jobs.Go(f.agent.watch.watchDisks)
 	f.want(w)
 	f.sees("that it still waits", w, waits)
 	if got := f.state(w.ID); got != hyper.Paused {

@@ -15,7 +15,7 @@ const diskLook = time.Second
 // watchDisks ends VMs of jobs whose overlays have outgrown what was promised to them: others were promised the rest. An
 // overlay that may have its image's size cannot outgrow it. cloud VMs that wait for space go on when there is
 // some.
-func (a *Agent) watchDisks() {
+func (a *watch) watchDisks() {
 	tick := time.NewTicker(diskLook)
 	defer tick.Stop()
 	for {

@@ -13,7 +13,7 @@ import (
 // TestOutgrown: a VM whose overlay takes more than was promised to it ends, with the reason; others go on.
 func TestOutgrown(t *testing.T) {
 	f := newFarmhouse(t)
-	f.agent.jobs.Go(f.agent.watchDisks)
+	f.agent.jobs.Go(f.agent.watch.watchDisks)
 	other := f.mustAsk(f.caller(""), api.JobRequest{})
 	other.until(api.EventRunning)
 	task := f.mustAsk(f.caller(""), api.JobRequest{})

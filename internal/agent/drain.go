@@ -25,7 +25,7 @@ const drainFile = "drain.json"
 
 const mostDrainReason = 200
 
-func (a *Agent) drainPath() string { return filepath.Join(a.config().StateDir, drainFile) }
+func (a recovery) drainPath() string { return filepath.Join(a.config().StateDir, drainFile) }
 
 // Drained reports whether a host is drained. Nothing boots a guest on it then, not even to see whether KVM works: a
 // change that waits for the last VM finds that guest running.
@@ -36,7 +36,7 @@ func Drained(stateDir string) bool {
 
 // loadDrain goes on with the drain of an earlier agent. One that cannot be read is one: it is not known what the host
 // is in.
-func (a *Agent) loadDrain() {
+func (a recovery) loadDrain() {
 	text, err := os.ReadFile(a.drainPath())
 	if errors.Is(err, fs.ErrNotExist) {
 		return
@@ -73,7 +73,7 @@ func (a routes) postDrain(w http.ResponseWriter, r *http.Request, c Caller) erro
 	}
 	text, err := json.Marshal(d)
 	if err == nil {
-		err = atomicfile.Write(a.drainPath(), text, 0o600)
+		err = atomicfile.Write(a.recovery.drainPath(), text, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("keep the drain: %w", err)
@@ -101,7 +101,7 @@ func (a routes) deleteDrain(w http.ResponseWriter, _ *http.Request, c Caller) er
 	if a.probeAgain != nil {
 		a.probeAgain() // its guest waits for the file's end
 	}
-	if err := os.Remove(a.drainPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(a.recovery.drainPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("end the drain: %w", err)
 	}
 	a.log.Info("drain of the host ended")

@@ -49,7 +49,7 @@ func TestDrainIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := claimAgent(dir)
-	again.loadDrain()
+	again.recovery.loadDrain()
 	if d, ok := again.ledger.Drained(); !ok || d.Reason != first.Reason || !d.Since.Equal(first.Since) {
 		t.Fatalf("after a restart: %+v", d)
 	}
@@ -80,11 +80,11 @@ func TestDrainIsKept(t *testing.T) {
 	if Drained(dir) {
 		t.Error("the drain's file stays")
 	}
-	if err := os.WriteFile(again.drainPath(), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(again.recovery.drainPath(), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	broken := claimAgent(dir)
-	broken.loadDrain()
+	broken.recovery.loadDrain()
 	if _, ok := broken.ledger.Drained(); !ok {
 		t.Error("a drain that cannot be read does not count")
 	}

@@ -18,7 +18,7 @@ type fact struct{ key, value string }
 
 type facts []fact
 
-func (a *Agent) facts(r record) facts {
+func (a requests) facts(r record) facts {
 	c := a.config()
 	a.mu.Lock()
 	cpu := a.topo.CPU
@@ -77,7 +77,7 @@ func (f facts) file() []byte {
 
 // readHook reads the site's script. A configured script that cannot be read keeps jobs from starting: it may set
 // limits.
-func (a *Agent) readHook() ([]byte, error) {
+func (a requests) readHook() ([]byte, error) {
 	path := a.config().Hook
 	if path == "" {
 		return nil, nil

@@ -25,7 +25,7 @@ const (
 var benchmarks = []string{"hs06", "hepscore", "hepscore23"}
 
 // features are the files of a VM that was made at now.
-func (a *Agent) features(r record, ends, now time.Time) []guest.File {
+func (a requests) features(r record, ends, now time.Time) []guest.File {
 	machine := map[string]string{"total_cpu": strconv.Itoa(r.Shape.CPUs), "jobslots": "1"}
 	job := map[string]string{
 		"allocated_cpu": strconv.Itoa(r.Shape.CPUs), "jobstart_secs": strconv.FormatInt(now.Unix(), 10),
@@ -73,7 +73,7 @@ func featureVariables(env []string) []string {
 }
 
 // jobEnds is when the batch system will end the job, if it told.
-func (a *Agent) jobEnds(b farm.Allotment) time.Time {
+func (a requests) jobEnds(b farm.Allotment) time.Time {
 	if told, ok := a.lookups.recall(b); ok && b.Ends.IsZero() {
 		return told.Ends
 	}

@@ -13,15 +13,15 @@ import (
 // getGrant tells a batch system's wrapper what its job would get, and what the site wants of it.
 func (a routes) getGrant(w http.ResponseWriter, _ *http.Request, c Caller) error {
 	wish := api.JobRequest{Batch: string(c.Batch.System)}
-	c, err := a.counted(c)
+	c, err := a.requests.counted(c)
 	if err != nil {
 		return err
 	}
-	d, err := a.decide(c, &wish)
+	d, err := a.requests.decide(c, &wish)
 	if err != nil {
 		return err
 	}
-	s, err := a.shape(&wish, c, d)
+	s, err := a.requests.shape(&wish, c, d)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (a routes) getGrant(w http.ResponseWriter, _ *http.Request, c Caller) error
 // counted asks the batch system how many CPUs and how much memory the caller's job was given, where nothing on the host
 // tells: Slurm counts CPUs that it does not confine jobs to. A job whose batch system has a way to be asked, and does
 // not answer, is not started: its VM would have the size of any job's, and nobody would see why it is slow.
-func (a *Agent) counted(c Caller) (Caller, error) {
+func (a requests) counted(c Caller) (Caller, error) {
 	slots := c.Batch.CPUs.Empty() && c.Batch.Slots == 0 && c.CPUs.Len() >= a.hostCPUs()
 	if c.Batch.System == "" || !slots && c.limit() > 0 {
 		return c, nil
@@ -90,7 +90,7 @@ func (c Caller) limit() farm.Bytes {
 
 // allotted is the shape of a batch job that asks for none: all the CPUs that it was given, and all the memory but for
 // QEMU's own need. Where the batch system says nothing of either, that of s stays.
-func (a *Agent) allotted(s farm.Shape, c Caller) farm.Shape {
+func (a requests) allotted(s farm.Shape, c Caller) farm.Shape {
 	if given := c.mostCPUs(); c.Batch.CPUs.Len() > 0 || c.Batch.Slots > 0 || given < a.hostCPUs() {
 		s.CPUs = given
 	}
@@ -113,7 +113,7 @@ func (a *Agent) hostCPUs() int {
 // guestMemory is the largest guest that the caller may have within limit. The VM of a batch job runs in the job's own
 // control groups, whose limit counts what QEMU needs beside its guest; that of any other caller does not. Where a batch
 // system has no control groups it adds up the job's processes, of which the wrapper is one.
-func (a *Agent) guestMemory(c Caller, limit farm.Bytes, vcpus int) farm.Bytes {
+func (a requests) guestMemory(c Caller, limit farm.Bytes, vcpus int) farm.Bytes {
 	if c.Batch.System == "" {
 		return limit / farm.MiB * farm.MiB
 	}

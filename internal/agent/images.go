@@ -16,7 +16,8 @@ type imageRoutes struct {
 }
 
 func newImageRoutes(a *Agent) imageRoutes {
-	return imageRoutes{routes{a}, &catalogue.Catalogue{Images: a.images, GuestFile: a.guestFile, Users: a.usersOfImage}}
+	return imageRoutes{routes{a}, &catalogue.Catalogue{Images: a.images, GuestFile: a.guestFile, Users: a.usersOfImage,
+		Transfers: a.transfers}}
 }
 
 // actions are those routes. Who uses an image is known when it is known what runs.

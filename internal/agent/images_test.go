@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/vmimage"
 )
 
@@ -128,7 +129,7 @@ func TestJobOfMarkedImage(t *testing.T) {
 			t.Error("it runs")
 		} else if problem != nil {
 			var p *api.Problem
-			if !errors.As(problem, &p) || p.Type != "grange:"+string(vmimage.CodeWithdrawn) {
+			if !errors.As(problem, &p) || p.Type != "grange:"+string(farm.CodeWithdrawn) {
 				t.Error(problem)
 			}
 			return

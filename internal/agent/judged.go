@@ -39,7 +39,7 @@ func (j *job) judge(r *api.JobRequest, c Caller) error {
 	if err := c.mayKeep(r); err != nil {
 		return err
 	}
-	if _, err := j.agent.decide(c, r); err != nil {
+	if _, err := j.agent.requests.decide(c, r); err != nil {
 		return err
 	}
 	return checkScript(r, j.record.Shape.Memory)

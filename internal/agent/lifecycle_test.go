@@ -120,7 +120,7 @@ func (f *farmhouse) worker() *job {
 	if err != nil {
 		f.Fatal(err)
 	}
-	j, err := f.agent.beginWorker(&api.WorkerRequest{Name: "vwn1", Image: image.Digest}, "micro", f.caller(""))
+	j, err := f.agent.workerDesk.begin(&api.WorkerRequest{Name: "vwn1", Image: image.Digest}, "micro", f.caller(""))
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -85,11 +85,11 @@ func TestAlive(t *testing.T) {
 func TestNotAlive(t *testing.T) {
 	a := newFarmhouse(t).agent
 	ask := func() error { return routes{a}.getAlive(httptest.NewRecorder(), nil, Caller{}) }
-	a.watching.Turned(time.Now().Add(-2 * aliveWithin))
+	a.watch.watching.Turned(time.Now().Add(-2 * aliveWithin))
 	if err := ask(); !farm.IsCode(err, CodeHung) {
 		t.Errorf("with a loop that stands still: %v", err)
 	}
-	a.watching.Turned(time.Now())
+	a.watch.watching.Turned(time.Now())
 	a.mu.Lock()
 	answer := make(chan error, 1)
 	go func() { answer <- ask() }()

@@ -11,7 +11,7 @@ import (
 // awaitMinimum lets no VM begin while a resource of the host is below its minimum: a full disk breaks the VMs that run,
 // and the next one first. A batch job is refused at once, for its batch system has other hosts; others wait, unless
 // they said that they would not.
-func (v *vm) awaitMinimum() error {
+func (v *making) awaitMinimum() error {
 	for {
 		short := v.agent.machines.Short()
 		if len(short) == 0 {

@@ -15,11 +15,12 @@ func TestMinimumRefuses(t *testing.T) {
 	a := claimAgent(t.TempDir())
 	v := &vm{agent: a, request: &api.JobRequest{},
 		record: record{Caller: Caller{Batch: farm.Allotment{System: farm.Slurm, Job: "1"}}}}
-	if err := v.awaitMinimum(); err != nil {
+	v.making.vm = v
+	if err := v.making.awaitMinimum(); err != nil {
 		t.Errorf("without a minimum: %v", err)
 	}
 	a.cfg.Minimum.Disk, a.cfg.Minimum.Memory = 1<<62, 1<<62
-	err := v.awaitMinimum()
+	err := v.making.awaitMinimum()
 	e := new(farm.Error)
 	if !errors.As(err, &e) || e.Kind != farm.NoCapacity || e.Code != machine.CodeBelowMinimum ||
 		!strings.Contains(e.Message, "disk space in "+a.cfg.StateDir) ||

@@ -20,7 +20,7 @@ type callerNames struct {
 }
 
 // namesOf looks the caller up. An error says that nobody knows, not that the user has no name.
-func (a *Agent) namesOf(c Caller) (callerNames, error) {
+func (a requests) namesOf(c Caller) (callerNames, error) {
 	u, err := a.names.User(a.ctx, c.UID)
 	if err != nil && !errors.Is(err, names.ErrUnknown) {
 		return callerNames{}, err

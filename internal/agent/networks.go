@@ -7,7 +7,7 @@ import (
 )
 
 // restoreNetworks restores the networks of all machines that run.
-func (a *Agent) restoreNetworks() {
+func (a recovery) restoreNetworks() {
 	var all []network.VM
 	add := func(m *machine.Machine, n farm.Network) {
 		if m != nil && m.Applied.PID != 0 {

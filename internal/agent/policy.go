@@ -20,7 +20,7 @@ import (
 type Lookup func(ctx context.Context, a farm.Allotment, pid int) (farm.Allotment, error)
 
 // decide applies the site's policy to a caller and what it wishes.
-func (a *Agent) decide(c Caller, r *api.JobRequest) (policy.Decision, error) {
+func (a requests) decide(c Caller, r *api.JobRequest) (policy.Decision, error) {
 	rules := a.config().Policy
 	if len(rules) == 0 {
 		return policy.Decision{Image: r.Image, Shape: r.Shape, Network: r.Network}, nil
@@ -45,7 +45,7 @@ func wishOf(r *api.JobRequest) policy.Wish {
 
 // who is the caller as rules see it. Rules fail closed: where one looks at a name, an account or a queue that nobody
 // knows, the job is not started.
-func (a *Agent) who(rules []policy.Rule, c Caller) (policy.Who, error) {
+func (a requests) who(rules []policy.Rule, c Caller) (policy.Who, error) {
 	w := policy.Who{UID: c.UID, GIDs: append([]uint32{c.GID}, c.Groups...), System: c.Batch.System,
 		Account: c.Batch.Account, Queue: c.Batch.Queue}
 	known, err := a.namesOf(c)

@@ -112,7 +112,7 @@ func TestPrivateRoutes(t *testing.T) {
 // populate has a claim and a worker on the host. What to look for, by what it is.
 func (f *farmhouse) populate() map[string]string {
 	f.Helper()
-	if err := f.agent.writeClaim(&metalClaim{Claim: api.Claim{Key: "slurm/424242", CPUs: "0"},
+	if err := f.agent.claims.write(&metalClaim{Claim: api.Claim{Key: "slurm/424242", CPUs: "0"},
 		Boot: machine.BootID()}); err != nil {
 		f.Fatal(err)
 	}

@@ -17,9 +17,12 @@ import (
 	"github.com/grange-project/grange/internal/network"
 )
 
+// recovery takes over what is on the host when the agent starts.
+type recovery struct{ *Agent }
+
 // recover takes over what runs on the host, and cloud VMs that do not. Until the hypervisor has answered nothing
 // is known, so nothing is removed and no job is taken.
-func (a *Agent) recover(ctx context.Context) error {
+func (a recovery) recover(ctx context.Context) error {
 	var found []hyper.Found
 	err := a.persist(func() (err error) {
 		found, err = a.hyper.List(ctx)
@@ -55,7 +58,7 @@ func attemptOf(f hyper.Found) int {
 }
 
 // takeOver goes on with one VM of an earlier agent. A VM that never ran an instruction has no job to lose, and goes.
-func (a *Agent) takeOver(ctx context.Context, f hyper.Found) (name string, ok bool) {
+func (a recovery) takeOver(ctx context.Context, f hyper.Found) (name string, ok bool) {
 	r, err := decodeRecord(f.Metadata)
 	if err != nil {
 		a.log.Error("a vm of ours carries no record that we can read; it is left alone", "vm", f.Name, "error", err)
@@ -82,7 +85,7 @@ func (a *Agent) takeOver(ctx context.Context, f hyper.Found) (name string, ok bo
 }
 
 // takeOverJobs goes on with a VM and the jobs in it.
-func (a *Agent) takeOverJobs(r record, m *machine.Machine, state hyper.State) {
+func (a recovery) takeOverJobs(r record, m *machine.Machine, state hyper.State) {
 	tasks, err := tasksOf(m)
 	if err != nil {
 		a.log.Error("tasks of a vm cannot be read; they end", "vm", r.Name, "error", err)
@@ -91,7 +94,7 @@ func (a *Agent) takeOverJobs(r record, m *machine.Machine, state hyper.State) {
 		tasks = []taskRecord{{Job: r.Job, User: r.User, Command: r.Command, Caller: r.Caller, Keep: r.Keep,
 			Judged: r.Judged, OneFS: r.OneFS}}
 	}
-	first := newJob(a, r.Job, r.Caller)
+	first := newJob(a.Agent, r.Job, r.Caller)
 	first.record = r
 	v := newVM(first)
 	v.machine, v.defined, v.up = m, true, true
@@ -102,7 +105,7 @@ func (a *Agent) takeOverJobs(r record, m *machine.Machine, state hyper.State) {
 	a.ledger.Adopt(v.id, a.machines.Holder(r.Name, r.User, r.Command), r.Plan)
 	var jobs []*job
 	for _, t := range tasks {
-		j := newJob(a, t.Job, t.Caller)
+		j := newJob(a.Agent, t.Job, t.Caller)
 		j.record, j.takenOver = r, true
 		j.record.Job, j.record.User, j.record.Command, j.record.Caller, j.record.Keep =
 			t.Job, t.User, t.Command, t.Caller, t.Keep
@@ -165,7 +168,7 @@ const logAge = time.Hour
 
 // removeOldLogs removes libvirt's logs of VMs that ended a while ago. libvirt keeps one for each name it ever saw, and
 // a host makes a new name for every job.
-func (a *Agent) removeOldLogs(now time.Time) {
+func (a recovery) removeOldLogs(now time.Time) {
 	live := map[string]bool{}
 	for _, v := range a.all() {
 		live[v.recordNow().Name+".log"] = true
@@ -186,7 +189,7 @@ func (a *Agent) removeOldLogs(now time.Time) {
 }
 
 // removeStrays removes files of VMs that do not run.
-func (a *Agent) removeStrays(known map[string]bool) {
+func (a recovery) removeStrays(known map[string]bool) {
 	c := a.config()
 	dirs := []string{filepath.Join(c.RunDir, "vm"), c.Areas.Jobs.Path, c.Areas.Cloud.Path}
 	for _, dir := range dirs {

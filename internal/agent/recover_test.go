@@ -22,9 +22,10 @@ func TestOldLogsGo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a := &Agent{cfg: config.Agent{LibvirtLogs: dir}, vms: map[string]*vm{"j": {record: record{Name: "grange-live"}}},
-		Cloud: cloud.New(cloud.Options{})}
-	a.removeOldLogs(now)
+	a := joined(&Agent{cfg: config.Agent{LibvirtLogs: dir},
+		vms:   map[string]*vm{"j": {record: record{Name: "grange-live"}}},
+		Cloud: cloud.New(cloud.Options{})})
+	a.recovery.removeOldLogs(now)
 	for name, stays := range map[string]bool{"grange-old.log": false, "grange-new.log": true, "grange-live.log": true,
 		"other.log": true} {
 		if _, err := os.Stat(filepath.Join(dir, name)); (err == nil) != stays {

@@ -20,8 +20,11 @@ import (
 	"github.com/grange-project/grange/internal/wire"
 )
 
+// requests makes jobs of what callers ask for, within what the site lets them have.
+type requests struct{ *Agent }
+
 // shapeNamed is a shape of the configuration; the default one has no name.
-func (a *Agent) shapeNamed(name string) (farm.Shape, error) {
+func (a requests) shapeNamed(name string) (farm.Shape, error) {
 	c := a.config()
 	if name == "" {
 		return c.DefaultShape, nil
@@ -36,7 +39,7 @@ func (a *Agent) shapeNamed(name string) (farm.Shape, error) {
 // shape works out what the caller gets: the named shape, or for a batch job all that it was given; the request's own
 // wishes on top; never more than the caller's limits. What nobody asked for is cut to them, what somebody asked for is
 // refused.
-func (a *Agent) shape(r *api.JobRequest, c Caller, d policy.Decision) (farm.Shape, error) {
+func (a requests) shape(r *api.JobRequest, c Caller, d policy.Decision) (farm.Shape, error) {
 	s, err := a.shapeNamed(d.Shape)
 	if err != nil {
 		return s, err
@@ -74,7 +77,7 @@ func (a *Agent) shape(r *api.JobRequest, c Caller, d policy.Decision) (farm.Shap
 }
 
 // confine keeps a shape within what the caller's login or batch job was given.
-func (a *Agent) confine(s farm.Shape, r *api.JobRequest, c Caller) (farm.Shape, error) {
+func (a requests) confine(s farm.Shape, r *api.JobRequest, c Caller) (farm.Shape, error) {
 	if limit := c.limit(); limit > 0 {
 		most := a.guestMemory(c, limit, s.CPUs)
 		switch {
@@ -185,7 +188,7 @@ func badRequest(format string, args ...any) error {
 }
 
 // begin makes the job of a valid request.
-func (a *Agent) begin(r *api.JobRequest, c Caller) (*job, error) {
+func (a requests) begin(r *api.JobRequest, c Caller) (*job, error) {
 	if r.Started {
 		return nil, lostUnknown()
 	}
@@ -221,7 +224,7 @@ func (a *Agent) begin(r *api.JobRequest, c Caller) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := mayFetch(a, c, r, d.Image); err != nil {
+	if err := mayFetch(a.Agent, c, r, d.Image, s.Memory); err != nil {
 		return nil, err
 	}
 	if image, err := a.images.Get(cmp.Or(d.Image, a.config().DefaultImage)); err == nil {
@@ -234,7 +237,7 @@ func (a *Agent) begin(r *api.JobRequest, c Caller) (*job, error) {
 		}
 	}
 	r.Image = d.Image
-	j := newJob(a, r.ID, c)
+	j := newJob(a.Agent, r.ID, c)
 	j.request = r
 	for _, reason := range d.Reasons {
 		j.events = append(j.events, api.JobEvent{Event: api.EventPolicy, Message: reason})
@@ -288,9 +291,9 @@ func brief(argv []string) string {
 
 // guestJob is the job as its guest gets it: who it runs as is the kernel's word, not the caller's. vm is what its VM
 // is.
-func (a *Agent) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, error) {
+func (a requests) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, error) {
 	if vm.Worker != nil {
-		return a.guestWorker(j, vm)
+		return a.workerDesk.guestWorker(j, vm)
 	}
 	hook, err := a.readHook()
 	if err != nil {

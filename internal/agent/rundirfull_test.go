@@ -72,7 +72,7 @@ func TestFullRunDir(t *testing.T) {
 			}
 			f.mustAsk(f.as(61002), api.JobRequest{}).problem()
 			f.mustAsk(f.as(61003), api.JobRequest{}).problem()
-			if off := f.agent.backOffs(); len(off) == 0 || off[0].Kind != "host" {
+			if off := f.agent.healing.backOffs(); len(off) == 0 || off[0].Kind != "host" {
 				t.Errorf("the host does not back off: %+v", off)
 			}
 			free()

@@ -20,9 +20,12 @@ import (
 // settingsFile keeps what the server said last, for a host that starts while the server is away.
 const settingsFile = "server-settings.json"
 
-// takeSettings takes over what the server keeps of all agents' configuration. What runs is not touched; the next job
+// settings are what the server says of the agent's configuration.
+type settings struct{ *Agent }
+
+// take takes over what the server keeps of all agents' configuration. What runs is not touched; the next job
 // and the next start of a VM go by it. Settings that make no sense here are refused whole, and the old ones stay.
-func (a *Agent) takeSettings(s fleet.Settings) {
+func (a settings) take(s fleet.Settings) {
 	a.mu.Lock()
 	same := reflect.DeepEqual(a.central, s)
 	a.mu.Unlock()
@@ -37,12 +40,12 @@ func (a *Agent) takeSettings(s fleet.Settings) {
 	a.central = s
 	a.mu.Unlock()
 	a.log.Info("settings of the server taken over")
-	if err := a.keepSettings(s); err != nil {
+	if err := a.keep(s); err != nil {
 		a.log.Error("settings of the server not kept for the next start", "error", err)
 	}
 }
 
-func (a *Agent) keepSettings(s fleet.Settings) error {
+func (a settings) keep(s fleet.Settings) error {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return err
@@ -50,8 +53,8 @@ func (a *Agent) keepSettings(s fleet.Settings) error {
 	return atomicfile.Write(filepath.Join(a.config().StateDir, settingsFile), text, 0o600)
 }
 
-// loadSettings reads what the server said before this agent started. A broken file is none: the server says it again.
-func (a *Agent) loadSettings() {
+// load reads what the server said before this agent started. A broken file is none: the server says it again.
+func (a settings) load() {
 	text, err := os.ReadFile(filepath.Join(a.config().StateDir, settingsFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return

@@ -20,7 +20,7 @@ func TestSettingsOfTheServer(t *testing.T) {
 	start := func() *Agent {
 		a := claimAgent(state)
 		a.cfg = own
-		a.loadSettings()
+		a.settings.load()
 		return a
 	}
 	timeout, image := 300.0, "el9"
@@ -28,12 +28,13 @@ func TestSettingsOfTheServer(t *testing.T) {
 	want.BootTimeout, want.DefaultImage, want.Facts = 5*time.Minute, "el9", map[string]string{"HS06": "357",
 		"ROOM": "513"}
 	a := start()
-	a.takeSettings(fleet.Settings{BootTimeout: &timeout, DefaultImage: &image, Facts: map[string]string{"HS06": "357"}})
+	a.settings.take(fleet.Settings{BootTimeout: &timeout, DefaultImage: &image,
+		Facts: map[string]string{"HS06": "357"}})
 	if d := cmp.Diff(want, a.config(), plainSets); d != "" {
 		t.Errorf("taken over (-want +got):\n%s", d)
 	}
 	for _, bad := range []fleet.Settings{{BootTimeout: new(float64(1e9))}, {Facts: map[string]string{"A B": "x"}}} {
-		a.takeSettings(bad)
+		a.settings.take(bad)
 		if d := cmp.Diff(want, a.config(), plainSets); d != "" {
 			t.Errorf("settings that make no sense (-want +got):\n%s", d)
 		}
@@ -41,7 +42,7 @@ func TestSettingsOfTheServer(t *testing.T) {
 	if d := cmp.Diff(want, start().config(), plainSets); d != "" {
 		t.Errorf("after a start without the server (-want +got):\n%s", d)
 	}
-	a.takeSettings(fleet.Settings{})
+	a.settings.take(fleet.Settings{})
 	if d := cmp.Diff(own, a.config(), plainSets); d != "" {
 		t.Errorf("the server says nothing any more (-want +got):\n%s", d)
 	}

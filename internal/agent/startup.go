@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/journal"
+	"github.com/grange-project/grange/internal/sdnotify"
 )
 
 // An agent serves at once, and learns behind that what runs on its host: its hypervisor may hang, refuse, or take
@@ -23,7 +25,7 @@ const (
 
 // takeOverHost learns what runs on the host, as long as that takes, and begins what depends on it. An error ends the
 // agent.
-func (a *Agent) takeOverHost() error {
+func (a recovery) takeOverHost() error {
 	if err := a.recover(a.ctx); err != nil {
 		return err
 	}
@@ -37,17 +39,19 @@ func (a *Agent) takeOverHost() error {
 	a.jobs.Go(func() { a.machines.KeepVolumes(a.ctx) })
 	a.jobs.Go(a.housekeep)
 	a.jobs.Go(a.sweep)
-	a.jobs.Go(a.watchDisks)
+	a.jobs.Go(a.watch.watchDisks)
 	a.jobs.Go(a.serveAfterMetal)
-	a.jobs.Go(a.heal)
+	a.jobs.Go(a.healing.heal)
 	a.jobs.Go(a.Cloud.ServeMetadata)
-	a.followEvents()
+	a.jobs.Go(func() { a.transfers.Run(a.ctx) })
+	a.jobs.Go(func() { a.Images.Run(a.ctx) })
+	a.watch.followEvents()
 	a.Cloud.Begin()
 	return nil
 }
 
 // persist asks the hypervisor until it answers, or the agent ends. What it refuses for good is returned.
-func (a *Agent) persist(ask func() error) error {
+func (a recovery) persist(ask func() error) error {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		err := ask()
 		if err == nil || !farm.IsCode(err, hyper.CodeAway) && !farm.IsKind(err, farm.Unavailable) {
@@ -146,7 +150,7 @@ func refuse(w http.ResponseWriter, request *api.JobRequest, err error) error {
 }
 
 // sweep ends what a hypervisor that died left half made. It may wait long for the hypervisor, and nobody waits for it.
-func (a *Agent) sweep() {
+func (a recovery) sweep() {
 	var faults journal.Repeated
 	tick := time.NewTicker(housekeepEvery)
 	defer tick.Stop()
@@ -164,8 +168,15 @@ func (a *Agent) sweep() {
 	}
 }
 
+// watch follows libvirt and what becomes of machines.
+type watch struct {
+	*Agent
+	watching sdnotify.Loop // watchDaemon
+	full     sync.Mutex    // held while a VM ends for want of disk space
+}
+
 // watchDaemon logs how the hypervisor's daemon does, each time that changes.
-func (a *Agent) watchDaemon() {
+func (a *watch) watchDaemon() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var last hyper.Daemon
@@ -182,7 +193,7 @@ func (a *Agent) watchDaemon() {
 	}
 }
 
-func (a *Agent) logDaemon(last, now hyper.Daemon) {
+func (a *watch) logDaemon(last, now hyper.Daemon) {
 	switch {
 	case now.Away != "" && last.Away == "":
 		a.log.Warn("the hypervisor does not answer", "error", now.Away)
@@ -228,7 +239,7 @@ func daemonView(d hyper.Daemon) api.Hypervisor {
 }
 
 // followEvents takes what the hypervisor says of machines by itself to those who have them.
-func (a *Agent) followEvents() {
+func (a *watch) followEvents() {
 	events := a.hyper.Events(a.ctx)
 	a.jobs.Go(func() {
 		for e := range events {

@@ -30,7 +30,8 @@ type vm struct {
 	bare  bool   // its first job has no command: the image's is run
 	own   bool   // the agent made it for itself, to see whether VMs start here
 
-	power *machine.Power // whether its CPUs run
+	power  *machine.Power // whether its CPUs run
+	making making
 
 	ctx    context.Context // ends with one of the reasons in job.go
 	cancel context.CancelCauseFunc
@@ -41,7 +42,6 @@ type vm struct {
 	request *api.JobRequest // of the job that it was made for; nil when an earlier agent made it
 	record  record
 	machine *machine.Machine // nil before the first and after the last
-	kernel  vmimage.Image    // that it starts with; start's alone
 	defined bool             // machine can be connected to
 	up      bool             // its guest has spoken
 	failed  error            // why it did not come up
@@ -75,6 +75,7 @@ func newVM(first *job) *vm {
 	} else {
 		v.image = v.record.Image
 	}
+	v.making.vm = v
 	v.ctx, v.cancel = context.WithCancelCause(v.agent.ctx)
 	v.power = machine.NewPower(v.agent.hyper, machine.Frozen, func() { v.update(func() {}) })
 	v.power.Hears = v.agent.admission.hears
@@ -221,7 +222,7 @@ func (v *vm) run() {
 	v.agent.jobs.Go(v.followBeats)
 	err := fetchImage(v)
 	if err == nil {
-		err = v.guarded()
+		err = v.making.guarded()
 	}
 	v.update(func() {
 		v.failed, v.up = err, err == nil
@@ -249,28 +250,31 @@ func (v *vm) end() {
 		select {
 		case <-changed:
 		case <-v.agent.ctx.Done():
-			v.detach()
+			v.making.detach()
 			return
 		}
 	}
 	if v.agent.ctx.Err() != nil {
-		v.detach()
+		v.making.detach()
 		return
 	}
 	began := time.Now()
-	v.discard()
+	v.making.discard()
 	v.agent.ledger.Release(v.id)
 	v.update(func() { v.clean = []api.Phase{{Name: "clean", Milliseconds: milliseconds(time.Since(began))}} })
 }
 
 // start makes the VM and waits for its guest, trying again where trying again may help.
-func (v *vm) start() error {
+func (v *making) start() error {
 	began := time.Now()
 	image, release, err := v.agent.images.Acquire(v.image) // first, for its size is what an overlay may take
 	if err != nil {
 		return err
 	}
 	defer release() // the running VM's record keeps the image from here on
+	if err := checkCommand(v.bare, image); err != nil {
+		return err
+	}
 	if w := image.Warning(); w != "" {
 		v.publish(api.JobEvent{Event: api.EventWarning, Message: w})
 	}
@@ -290,6 +294,9 @@ func (v *vm) start() error {
 		named = v.image
 	}
 	v.update(func() { v.record.Image, v.record.Digest, v.record.Plan = named, image.Digest, plan })
+	if err := vmimage.Refusal(v.agent.images, image.Digest); err != nil { // it may have waited for long
+		return err
+	}
 	v.phase("grant", now)
 	var away time.Time // when the first of the attempts began that a missing hypervisor ended
 	for attempt := 1; ; {
@@ -331,7 +338,7 @@ func (v *vm) start() error {
 
 // planAgain plans a VM anew before another attempt, where the huge pages of its plan are gone: an administrator may
 // have made a pool smaller since the host was read, and QEMU then finds no pages however often it is started.
-func (v *vm) planAgain(image vmimage.Image) error {
+func (v *making) planAgain(image vmimage.Image) error {
 	if !lacksPages(v.agent.readHost(0), v.recordNow().Plan) {
 		return nil
 	}
@@ -374,7 +381,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (v *vm) grant(image vmimage.Image) (farm.Plan, error) {
+func (v *making) grant(image vmimage.Image) (farm.Plan, error) {
 	if err := v.awaitMinimum(); err != nil {
 		return farm.Plan{}, err
 	}
@@ -387,7 +394,7 @@ func (v *vm) grant(image vmimage.Image) (farm.Plan, error) {
 	v.agent.ledger.SetBatchJob(v.id, v.key)
 	c := v.charge(image)
 	if c.Limited && len(v.agent.config().Limits.Except) > 0 {
-		c.Who = v.agent.excepted(r.Caller)
+		c.Who = v.agent.requests.excepted(r.Caller)
 	}
 	v.agent.ledger.SetCharge(v.id, c)
 	return v.claim(v.agent.machines.Holder(r.Name, r.User, r.Command), request)

@@ -199,11 +199,11 @@ func (f *farmhouse) open() {
 	a.machines.UID, a.machines.GID = os.Getuid(), os.Getgid()
 	a.ctx, f.stop = context.WithCancelCause(context.Background())
 	f.agent = a
-	if err := a.recover(f.Context()); err != nil {
+	if err := a.recovery.recover(f.Context()); err != nil {
 		f.Fatal(err)
 	}
 	a.jobs.Go(func() { a.machines.CheckUsers(a.ctx) })
-	a.followEvents()
+	a.watch.followEvents()
 	a.Cloud.Begin()
 }
 

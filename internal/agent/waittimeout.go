@@ -14,7 +14,7 @@ import (
 // job from being made is waited for so long, not for ever; then the job goes back to its queue.
 
 // waitTimeout is how long that is; false: without end, as for everybody who waits at a terminal.
-func (v *vm) waitTimeout() (time.Duration, bool) {
+func (v *making) waitTimeout() (time.Duration, bool) {
 	if v.request == nil || v.request.Batch == "" {
 		return 0, false
 	}
@@ -22,13 +22,13 @@ func (v *vm) waitTimeout() (time.Duration, bool) {
 }
 
 // waitedTooLong reports whether the VM has waited long enough.
-func (v *vm) waitedTooLong(since time.Time) bool {
+func (v *making) waitedTooLong(since time.Time) bool {
 	timeout, bounded := v.waitTimeout()
 	return bounded && time.Since(since) >= timeout
 }
 
 // tiredOf is the end of waiting for a hypervisor.
-func (v *vm) tiredOf(err error) error {
+func (v *making) tiredOf(err error) error {
 	timeout, _ := v.waitTimeout()
 	e := new(farm.Error)
 	errors.As(err, &e)
@@ -40,7 +40,7 @@ var errWaitTimeout = errors.New("waited long enough")
 
 // claim takes room from the ledger. A batch job that finds none is an anomaly, for its batch system has counted: the
 // error names who holds what.
-func (v *vm) claim(holder string, request numa.Request) (farm.Plan, error) {
+func (v *making) claim(holder string, request numa.Request) (farm.Plan, error) {
 	timeout, bounded := v.waitTimeout()
 	if !bounded {
 		return v.agent.ledger.Claim(v.ctx, v.id, holder, request, v.request.NoWait, v.publishWaiting)

@@ -6,7 +6,7 @@ import "github.com/grange-project/grange/internal/agent/machine"
 // is responsive again when it answers, if it ever does, and when it reboots.
 
 // watchdog deals with the watchdog of a machine, which ran out.
-func (a *Agent) watchdog(machine string) {
+func (a *watch) watchdog(machine string) {
 	m := a.machineOf(machine)
 	if m == nil || !a.config().Heartbeat.Watchdog {
 		return
@@ -17,14 +17,14 @@ func (a *Agent) watchdog(machine string) {
 }
 
 // rebooted deals with a machine whose guest begins anew.
-func (a *Agent) rebooted(machine string) {
+func (a *watch) rebooted(machine string) {
 	if m := a.machineOf(machine); m != nil {
 		m.Pulse.Rebooted()
 	}
 }
 
 // machineOf returns the machine with an ID; nil: there is none.
-func (a *Agent) machineOf(id string) *machine.Machine {
+func (a *watch) machineOf(id string) *machine.Machine {
 	if v := a.Cloud.ByID(id); v != nil {
 		return v.Current()
 	}

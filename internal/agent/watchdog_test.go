@@ -117,7 +117,7 @@ func TestWatchdogPassedOver(t *testing.T) {
 				if err := v.pause(t.Context(), suspend); err != nil {
 					t.Fatal(err)
 				}
-				f.agent.watchdog(v.current().ID)
+				f.agent.watch.watchdog(v.current().ID)
 			}
 		},
 		"the site wants no watchdogs": func(f *farmhouse, _ *vm) {
@@ -131,7 +131,7 @@ func TestWatchdogPassedOver(t *testing.T) {
 		x := f.mustAsk(f.caller(""), api.JobRequest{Image: fullImage})
 		vm := x.until(api.EventRunning)
 		before(f, x.job.vm)
-		f.agent.watchdog(vm.ID)
+		f.agent.watch.watchdog(vm.ID)
 		if vms := f.vmsFor(admin); len(vms) != 1 || !responsive(vms[0]) || vms[0].State != "running" {
 			t.Errorf("%s: %+v", name, vms)
 		}
@@ -142,10 +142,10 @@ func TestWatchdogPassedOver(t *testing.T) {
 	if err := x.job.vm.pause(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
-	f.agent.watchdog(vm.ID) // an event that was on its way
+	f.agent.watch.watchdog(vm.ID) // an event that was on its way
 	if vms := f.vmsFor(admin); len(vms) != 1 || !responsive(vms[0]) {
 		t.Errorf("suspended: %+v", vms)
 	}
-	f.agent.watchdog(api.NewID()) // of a machine that is not there
-	f.agent.rebooted(api.NewID())
+	f.agent.watch.watchdog(api.NewID()) // of a machine that is not there
+	f.agent.watch.rebooted(api.NewID())
 }

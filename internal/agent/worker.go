@@ -35,7 +35,7 @@ type workerRecord struct {
 type workers struct {
 	mu        sync.Mutex // held from looking for a name and an address until the job has them
 	followers map[*workerFollower]bool
-	addresses addressBook
+	addresses farm.AddressBook
 }
 
 // workerFollower is one caller that follows workers. One that does not read is cut off: it comes again, and asks for
@@ -52,8 +52,11 @@ const (
 
 var nodeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,62}$`)
 
+// workerDesk makes workers, and backs off from those that fail.
+type workerDesk struct{ *Agent }
+
 // mayWork reports who may have VMs that hold the cluster's key: root, and whom the configuration names.
-func (a *Agent) mayWork(c Caller) error {
+func (a workerDesk) mayWork(c Caller) error {
 	if c.admin() {
 		return nil
 	}
@@ -71,7 +74,7 @@ func (a *Agent) mayWork(c Caller) error {
 
 // checkWorker refuses what makes no sense, and finds the image: by digest, so that a name cannot come to mean another
 // one. named is what people call it.
-func (a *Agent) checkWorker(r *api.WorkerRequest) (named string, err error) {
+func (a workerDesk) checkWorker(r *api.WorkerRequest) (named string, err error) {
 	c := a.config().Worker
 	switch {
 	case c.Controller == "":
@@ -115,18 +118,18 @@ func (a *Agent) checkWorker(r *api.WorkerRequest) (named string, err error) {
 
 // postWorker makes a worker and answers when it has its room.
 func (a routes) postWorker(w http.ResponseWriter, r *http.Request, c Caller) error {
-	if err := a.mayWork(c); err != nil {
+	if err := a.workerDesk.mayWork(c); err != nil {
 		return err
 	}
 	var request api.WorkerRequest
 	if err := a.decode(w, r, c, &request); err != nil {
 		return err
 	}
-	named, err := a.checkWorker(&request)
+	named, err := a.workerDesk.checkWorker(&request)
 	if err != nil {
 		return err
 	}
-	if old := a.worker(request.Name); old != nil {
+	if old := a.workerDesk.worker(request.Name); old != nil {
 		keep := time.Duration(request.KeepYounger) * time.Second
 		if old.takesMore() && (keep == 0 || time.Since(old.recordNow().Created) < keep) {
 			return answer(w, old.workerView())
@@ -139,7 +142,7 @@ func (a routes) postWorker(w http.ResponseWriter, r *http.Request, c Caller) err
 			return context.Cause(r.Context())
 		}
 	}
-	j, err := a.beginWorker(&request, named, c)
+	j, err := a.workerDesk.begin(&request, named, c)
 	if err != nil {
 		return err
 	}
@@ -204,8 +207,8 @@ func (j *job) workerRefused() error {
 		Message: "the worker was ended before it began", Hint: "ask again"}
 }
 
-// beginWorker makes the job of a worker: one command in a VM, that belongs to no connection.
-func (a *Agent) beginWorker(r *api.WorkerRequest, image string, c Caller) (*job, error) {
+// begin makes the job of a worker: one command in a VM, that belongs to no connection.
+func (a workerDesk) begin(r *api.WorkerRequest, image string, c Caller) (*job, error) {
 	a.workers.mu.Lock()
 	defer a.workers.mu.Unlock()
 	if a.worker(r.Name) != nil {
@@ -220,17 +223,17 @@ func (a *Agent) beginWorker(r *api.WorkerRequest, image string, c Caller) (*job,
 		return nil, err
 	}
 	taken := a.leases()
-	address, ok := a.workers.addresses.lease(conf.Addresses, r.Name, taken)
+	address, ok := a.workers.addresses.Lease(conf.Addresses, r.Name, taken)
 	if !ok {
 		return nil, &farm.Error{Kind: farm.NoCapacity, Code: CodeNoAddress,
 			Message: fmt.Sprintf("all addresses of [worker] are leased (%d)", len(taken)),
 			Hint:    "raise [worker] addresses"}
 	}
-	known, err := a.namesOf(owner)
+	known, err := a.requests.namesOf(owner)
 	if err != nil {
 		return nil, err
 	}
-	j := newJob(a, api.NewID(), owner)
+	j := newJob(a.Agent, api.NewID(), owner)
 	j.record = record{Version: recordVersion, Job: j.id, Created: time.Now(), Shape: s,
 		User: known.guestUser(owner, "").Name, Name: vmName(j.id), Command: "worker " + r.Name, Caller: owner,
 		Keep: true, Image: r.Image, Worker: &workerRecord{Name: r.Name, Image: image, Address: address,
@@ -240,8 +243,8 @@ func (a *Agent) beginWorker(r *api.WorkerRequest, image string, c Caller) (*job,
 	return j, err
 }
 
-func (a *Agent) workerShape(r *api.WorkerRequest, conf config.Worker) (farm.Shape, error) {
-	s, err := a.shapeNamed(r.Shape)
+func (a workerDesk) workerShape(r *api.WorkerRequest, conf config.Worker) (farm.Shape, error) {
+	s, err := a.requests.shapeNamed(r.Shape)
 	if err != nil {
 		return s, err
 	}
@@ -262,7 +265,7 @@ func workerJobRequest(r record) *api.JobRequest {
 }
 
 // leases are the addresses of all workers, also of those that are being ended.
-func (a *Agent) leases() map[netip.Addr]bool {
+func (a workerDesk) leases() map[netip.Addr]bool {
 	taken := map[netip.Addr]bool{}
 	for _, v := range a.all() {
 		if w := v.recordNow().Worker; w != nil {
@@ -273,7 +276,7 @@ func (a *Agent) leases() map[netip.Addr]bool {
 }
 
 // worker finds a worker by its node's name, also one that is ending.
-func (a *Agent) worker(name string) *vm {
+func (a workerDesk) worker(name string) *vm {
 	for _, v := range a.all() {
 		if w := v.recordNow().Worker; w != nil && w.Name == name {
 			return v
@@ -298,7 +301,7 @@ func (j *job) followWorker() {
 				cause += m.LastWords()
 			}
 			j.agent.log.Warn("worker's daemon has ended", "worker", name, "cause", cause)
-			j.agent.workerWent(j.vm, true, cause)
+			j.agent.workerDesk.workerWent(j.vm, true, cause)
 			j.cancel(errGivenBack)
 		case api.EventFailed, api.EventLost:
 			cause, ordered = e.Problem.Detail, e.Problem.Type == "grange:"+string(CodeVMStopped)
@@ -306,14 +309,14 @@ func (j *job) followWorker() {
 			if !ordered {
 				j.agent.log.Warn("worker lost", "worker", name, "cause", cause)
 			}
-			j.agent.workerWent(j.vm, !ordered, cause)
+			j.agent.workerDesk.workerWent(j.vm, !ordered, cause)
 			j.cancel(errGivenBack)
 		}
 		return nil
 	})
 	select {
 	case <-j.over:
-		j.agent.workerWent(j.vm, false, cause)
+		j.agent.workerDesk.workerWent(j.vm, false, cause)
 		j.vm.tellWorker(cause, ordered, refused)
 	default: // the agent stops; the worker does not
 	}
@@ -341,7 +344,7 @@ func (v *vm) workerView() api.Worker {
 	state, r := v.view(nil).State, v.recordNow()
 	out := api.Worker{Name: r.Worker.Name, State: api.WorkerStarting, VM: r.Name, Image: r.Image, Digest: r.Digest,
 		Address: r.Worker.Address.String(), MAC: r.Worker.MAC, Conf: r.Worker.Conf, Warm: r.Worker.Warm,
-		CPUs: r.Shape.CPUs, Memory: uint64(r.Shape.Memory), Created: r.Created, Unseen: v.agent.unseen(v)}
+		CPUs: r.Shape.CPUs, Memory: uint64(r.Shape.Memory), Created: r.Created, Unseen: v.agent.workerDesk.unseen(v)}
 	if state == "running" || state == "kept" || state == "suspended" || state == machine.StateUnresponsive {
 		out.State = api.WorkerUp
 	}
@@ -351,7 +354,7 @@ func (v *vm) workerView() api.Worker {
 // getWorkers lists workers, and with follow=true goes on telling. Whoever may have workers sees all; others none where
 // VMs are private, and nothing of their consoles, which the cause of an end quotes.
 func (a routes) getWorkers(w http.ResponseWriter, r *http.Request, c Caller) error {
-	denied, follow := a.mayWork(c), r.URL.Query().Get("follow") == "true"
+	denied, follow := a.workerDesk.mayWork(c), r.URL.Query().Get("follow") == "true"
 	switch {
 	case denied == nil || a.maySee(c, nobody):
 	case follow:
@@ -412,16 +415,16 @@ func (a routes) getWorkers(w http.ResponseWriter, r *http.Request, c Caller) err
 
 // deleteWorker ends a worker and answers when its VM is gone. One that is not there is no error: Slurm may ask twice.
 func (a routes) deleteWorker(w http.ResponseWriter, r *http.Request, c Caller) error {
-	if err := a.mayWork(c); err != nil {
+	if err := a.workerDesk.mayWork(c); err != nil {
 		return err
 	}
 	name := r.PathValue("name")
-	v := a.worker(name)
+	v := a.workerDesk.worker(name)
 	if v == nil {
 		return answer(w, api.Worker{Name: name, State: api.WorkerEnded})
 	}
 	if r.URL.Query().Get("late") == "true" {
-		a.workerLate(v)
+		a.workerDesk.workerLate(v)
 	}
 	v.cancel(errStopped)
 	select {

@@ -28,7 +28,7 @@ func (b *breakers) takeTicket(id string) *breaker.Ticket {
 }
 
 // workerCame: the worker's node has registered.
-func (a *Agent) workerCame(v *vm) {
+func (a workerDesk) workerCame(v *vm) {
 	b := &a.breakers
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -38,7 +38,7 @@ func (a *Agent) workerCame(v *vm) {
 }
 
 // workerWent: the worker's VM has ended, or is about to. failed: before its node was seen, and nobody wanted it to.
-func (a *Agent) workerWent(v *vm, failed bool, cause string) {
+func (a workerDesk) workerWent(v *vm, failed bool, cause string) {
 	b := &a.breakers
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -55,7 +55,7 @@ func (a *Agent) workerWent(v *vm, failed bool, cause string) {
 }
 
 // workerLate: the batch system has given the worker's node up.
-func (a *Agent) workerLate(v *vm) {
+func (a workerDesk) workerLate(v *vm) {
 	b := &a.breakers
 	b.mu.Lock()
 	_, waits := b.starting[v.id]
@@ -69,7 +69,7 @@ func (a *Agent) workerLate(v *vm) {
 }
 
 // unseen reports whether the node of a worker that runs has not been seen yet.
-func (a *Agent) unseen(v *vm) bool {
+func (a workerDesk) unseen(v *vm) bool {
 	a.breakers.mu.Lock()
 	defer a.breakers.mu.Unlock()
 	return a.breakers.pending[v.id] != nil
@@ -77,14 +77,14 @@ func (a *Agent) unseen(v *vm) bool {
 
 // postWorkerUp is told when a worker's node has registered.
 func (a routes) postWorkerUp(w http.ResponseWriter, r *http.Request, c Caller) error {
-	if err := a.mayWork(c); err != nil {
+	if err := a.workerDesk.mayWork(c); err != nil {
 		return err
 	}
 	name := r.PathValue("name")
-	v := a.worker(name)
+	v := a.workerDesk.worker(name)
 	if v == nil {
 		return answer(w, api.Worker{Name: name, State: api.WorkerEnded})
 	}
-	a.workerCame(v)
+	a.workerDesk.workerCame(v)
 	return answer(w, v.workerView())
 }

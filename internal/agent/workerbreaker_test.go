@@ -26,10 +26,10 @@ func boots(t *testing.T, a *Agent, id string) (*vm, error) {
 func TestWorkersBackOff(t *testing.T) {
 	a := breakerAgent(t, nil, t.TempDir())
 	end := map[string]func(v *vm){
-		"late":    func(v *vm) { a.workerLate(v) },
-		"died":    func(v *vm) { a.workerWent(v, true, "slurmd ended with status 1") },
-		"ordered": func(v *vm) { a.workerWent(v, false, "") },
-		"came":    func(v *vm) { a.workerCame(v); a.workerWent(v, true, "killed later") },
+		"late":    func(v *vm) { a.workerDesk.workerLate(v) },
+		"died":    func(v *vm) { a.workerDesk.workerWent(v, true, "slurmd ended with status 1") },
+		"ordered": func(v *vm) { a.workerDesk.workerWent(v, false, "") },
+		"came":    func(v *vm) { a.workerDesk.workerCame(v); a.workerDesk.workerWent(v, true, "killed later") },
 	}
 	for _, c := range []struct {
 		ends string
@@ -43,16 +43,16 @@ func TestWorkersBackOff(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !a.unseen(v) {
+			if !a.workerDesk.unseen(v) {
 				t.Error("its node is seen before anybody said so")
 			}
 			end[how](v)
-			if a.unseen(v) || len(a.breakers.pending) > 0 {
+			if a.workerDesk.unseen(v) || len(a.breakers.pending) > 0 {
 				t.Errorf("after %q there is still something to learn", how)
 			}
 			end[how](v) // twice is once
 		}
-		if off := a.backOffs(); len(off) > 0 != c.off {
+		if off := a.healing.backOffs(); len(off) > 0 != c.off {
 			t.Errorf("%q: %+v", c.ends, off)
 		}
 	}
@@ -67,13 +67,13 @@ func TestWorkerLateWhileItBoots(t *testing.T) {
 	a := breakerAgent(t, nil, t.TempDir())
 	v := &vm{agent: a, id: "1", record: record{Worker: &workerRecord{Name: "vwn1", Image: "worker"}}}
 	a.breakers.starting["1"] = false
-	a.workerLate(v)
+	a.workerDesk.workerLate(v)
 	if !a.breakers.starting["1"] {
 		t.Error("nobody told the start")
 	}
 	delete(a.breakers.starting, "1")
-	a.workerLate(v) // of an agent that started anew: blames nobody, and keeps nothing
-	if len(a.breakers.starting)+len(a.backOffs()) > 0 {
-		t.Errorf("%v %v", a.breakers.starting, a.backOffs())
+	a.workerDesk.workerLate(v) // of an agent that started anew: blames nobody, and keeps nothing
+	if len(a.breakers.starting)+len(a.healing.backOffs()) > 0 {
+		t.Errorf("%v %v", a.breakers.starting, a.healing.backOffs())
 	}
 }

@@ -48,7 +48,7 @@ munged --key-file=/etc/munge/munge.key --socket=/run/munge/munge.socket.2 --pid-
 
 // guestWorker is a worker's daemon as its guest gets it. The cluster's key goes this way alone: it is in no command
 // line, no environment, no log, no record, and in no file of the host but the site's own.
-func (a *Agent) guestWorker(j *job, r record) (*guest.Job, error) {
+func (a workerDesk) guestWorker(j *job, r record) (*guest.Job, error) {
 	c := a.config().Worker
 	key, err := os.ReadFile(c.MungeKey)
 	if err != nil {
@@ -56,11 +56,11 @@ func (a *Agent) guestWorker(j *job, r record) (*guest.Job, error) {
 			Message: "the cluster's key cannot be read", Hint: "see [worker] munge_key in the agent's configuration",
 			Err: err}
 	}
-	hook, err := a.readHook()
+	hook, err := a.requests.readHook()
 	if err != nil {
 		return nil, err
 	}
-	name, facts := r.Worker.Name, a.facts(r)
+	name, facts := r.Worker.Name, a.requests.facts(r)
 	ip := r.Worker.Address.Addr().String()
 	files := []guest.File{
 		{Path: mungeKeyPath, Content: key},

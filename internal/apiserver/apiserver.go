@@ -46,7 +46,8 @@ type API struct {
 	origin    *http.CrossOriginProtection
 	refusals  throttle.Buckets // lines of the log about them, by address
 	shares    *shares
-	lot       *lot            // of polls that wait
+	lot       *lot // of polls that wait
+	hosts     hostLinks
 	ending    context.Context // ends when Serve does: long answers end then
 	end       context.CancelFunc
 }
@@ -60,7 +61,7 @@ func New(o Options) *API {
 	a := &API{server: o.Server, authn: o.Authn, log: o.Log, version: o.Version, keepAlive: o.KeepAlive,
 		mux: http.NewServeMux(), whose: map[string]string{}, origin: http.NewCrossOriginProtection(), ending: ending,
 		end: end, refusals: throttle.Buckets{Size: 1, Leak: time.Minute, Now: time.Now}}
-	a.lot, a.shares = newLot(a), newShares()
+	a.lot, a.shares, a.hosts = newLot(a), newShares(), hostLinks{a}
 	a.huma = humago.New(a.mux, a.config())
 	a.problem = &huma.Response{Description: "A problem, as RFC 9457 has it", Content: map[string]*huma.MediaType{
 		"application/problem+json": {Schema: a.schema(reflect.TypeFor[problem]())}}}
@@ -72,11 +73,13 @@ func New(o Options) *API {
 	a.tooLong = &tooLong
 	a.vmRoutes()
 	a.fleetHostRoutes()
-	a.linkRoutes()
+	a.hosts.routes()
 	a.cellRoutes()
 	a.accountRoutes()
 	a.serviceRoutes()
 	a.caRoutes()
+	transferRoutes{a}.add()
+	imageRoutes{a}.register()
 	for _, unused := range []string{"ErrorModel", "ErrorDetail"} { // huma's, which plainProblem replaces
 		delete(a.huma.OpenAPI().Components.Schemas.Map(), unused)
 	}

@@ -26,11 +26,11 @@ func (a *API) cellRoutes() {
 	handle(a, route{method: "GET", path: "/v1/cells", id: "list-cells", tag: "cells", summary: "List cells"},
 		func(ctx context.Context, who farm.Identity, in *struct{ Paging }) (*one[fleet.Page[fleet.Cell]], error) {
 			return listOf(ctx, a, in.Paging, cellView, func(c fleet.Cell) string { return c.Name },
-				func() ([]server.CellView, error) { return a.server.Cells(ctx, who) })
+				func() ([]server.CellView, error) { return a.server.Cells.List(ctx, who) })
 		})
 	handle(a, route{method: "GET", path: "/v1/cells/{cell}", id: "get-cell", tag: "cells", summary: "One cell"},
 		func(ctx context.Context, who farm.Identity, in *struct{ CellRef }) (*one[fleet.Cell], error) {
-			return answerCell(a.server.Cell(ctx, who, in.Cell))
+			return answerCell(a.server.Cells.Get(ctx, who, in.Cell))
 		})
 	handle(a, route{method: "POST", path: "/v1/cells/{cell}/open", id: "open-cell", tag: "cells",
 		summary: "Open a cell to new virtual machines, and end its drain"},
@@ -38,7 +38,7 @@ func (a *API) cellRoutes() {
 			CellRef
 			Seen
 		}) (*one[fleet.Cell], error) {
-			return answerCell(a.server.OpenCell(ctx, who, in.Cell, in.seen))
+			return answerCell(a.server.Cells.Open(ctx, who, in.Cell, in.seen))
 		})
 	handle(a, route{method: "POST", path: "/v1/cells/{cell}/close", id: "close-cell", tag: "cells",
 		summary: "Close a cell to new virtual machines",
@@ -48,7 +48,7 @@ func (a *API) cellRoutes() {
 			Seen
 			Body *fleet.Reason
 		}) (*one[fleet.Cell], error) {
-			return answerCell(a.server.CloseCell(ctx, who, in.Cell, in.seen, reasonOf(in.Body)))
+			return answerCell(a.server.Cells.Close(ctx, who, in.Cell, in.seen, reasonOf(in.Body)))
 		})
 	handle(a, route{method: "POST", path: "/v1/cells/{cell}/drain", id: "drain-cell", tag: "cells",
 		summary: "Empty a cell, with all its hosts"}, func(ctx context.Context, who farm.Identity, in *struct {
@@ -56,7 +56,7 @@ func (a *API) cellRoutes() {
 		Seen
 		Body *fleet.DrainRequest
 	}) (*one[fleet.Cell], error) {
-		return answerCell(a.server.DrainCell(ctx, who, in.Cell, in.seen, drainOrder(in.Body)))
+		return answerCell(a.server.Cells.Drain(ctx, who, in.Cell, in.seen, drainOrder(in.Body)))
 	})
 	a.catalogueRoutes()
 	a.groupRoutes()
@@ -93,31 +93,6 @@ func (a *API) catalogueRoutes() {
 		return listOf(ctx, a, in.Paging, wire.Network, func(n fleet.Network) string { return n.Name },
 			func() ([]farm.FleetNetwork, error) { return a.server.Networks(ctx, who) })
 	})
-	handle(a, route{method: "GET", path: "/v1/images", id: "list-images", tag: "catalogue",
-		summary: "List the images that hosts have, by name or digest, and how many hosts have each"},
-		func(ctx context.Context, who farm.Identity, in *struct{ Paging }) (*one[fleet.Page[fleet.Image]], error) {
-			same := func(i fleet.Image) fleet.Image { return i }
-			return listOf(ctx, a, in.Paging, same, func(i fleet.Image) string { return i.Name },
-				func() ([]fleet.Image, error) {
-					hosts, err := a.allHosts(ctx, who)
-					return imagesOf(hosts), err
-				})
-		})
-}
-
-// imagesOf counts who has what.
-func imagesOf(hosts []server.HostView) []fleet.Image {
-	count := map[string]int{}
-	for _, h := range hosts {
-		for _, image := range h.Facts.Images {
-			count[image]++
-		}
-	}
-	images := make([]fleet.Image, 0, len(count))
-	for name, n := range count {
-		images = append(images, fleet.Image{Name: name, Hosts: n})
-	}
-	return images
 }
 
 func (a *API) groupRoutes() {
@@ -128,7 +103,7 @@ func (a *API) groupRoutes() {
 			Project string `query:"project" maxLength:"100"`
 		}) (*one[fleet.Page[fleet.Group]], error) {
 			return listOf(ctx, a, in.Paging, groupView, func(g fleet.Group) string { return g.Project + "/" + g.Name },
-				func() ([]server.GroupView, error) { return a.server.Groups(ctx, who, in.Project) })
+				func() ([]server.GroupView, error) { return a.server.Groups.List(ctx, who, in.Project) })
 		})
 	handle(a, route{method: "PUT", path: "/v1/groups/{project}/{name}", id: "put-group", tag: "catalogue",
 		summary: "Make or change a server group"}, func(ctx context.Context, who farm.Identity, in *struct {
@@ -139,7 +114,7 @@ func (a *API) groupRoutes() {
 			Affinity string `json:"affinity" enum:"affinity,anti-affinity,soft-affinity,soft-anti-affinity"`
 		}
 	}) (*one[fleet.Group], error) {
-		g, err := a.server.PutGroup(ctx, who,
+		g, err := a.server.Groups.Put(ctx, who,
 			farm.ServerGroup{Project: in.Project, Name: in.Name, Affinity: farm.Affinity(in.Body.Affinity)},
 			in.seen)
 		if err != nil {
@@ -154,7 +129,7 @@ func (a *API) groupRoutes() {
 			Name    string `path:"name" maxLength:"100" example:"apart"`
 			Seen
 		}) (*nothing, error) {
-			return &nothing{}, a.server.DeleteGroup(ctx, who, in.Project, in.Name, in.seen)
+			return &nothing{}, a.server.Groups.Delete(ctx, who, in.Project, in.Name, in.seen)
 		})
 }
 

@@ -33,6 +33,7 @@ const CodeLongHeader farm.Code = "header-too-large"
 const (
 	maxBody     = 1 << 20  // bytes, from people
 	maxFarmBody = 16 << 20 // bytes: a site of ten thousand users has some
+	maxPiece    = fleet.UploadPiece
 	maxHostBody = 16 << 20 // bytes: a report has all VMs and the topology
 	maxAnyBody  = 64 << 10 // bytes, from whom nobody knows: an enrolment has a token and a signing request
 	maxHeader   = 32 << 10 // bytes, with the path
@@ -123,8 +124,11 @@ func (a *API) admit(w *writer, r *http.Request, whose string, shown authn.Shown)
 	switch whose {
 	case forPeople:
 		who, err = a.authn.Identify(r.Context(), shown)
-		if r.URL.Path == applyPath {
+		switch {
+		case r.URL.Path == applyPath:
 			limit = maxFarmBody
+		case strings.HasPrefix(r.URL.Path, uploadPath):
+			limit = maxPiece
 		}
 	case forHosts:
 		who, err = a.authn.IdentifyHost(r.Context(), shown)

@@ -77,11 +77,11 @@ func (a *API) fleetHostRoutes() {
 				f.Patterns = []string{in.Name}
 			}
 			return listOf(ctx, a, in.Paging, hostView, func(h fleet.Host) string { return h.Name },
-				func() ([]server.HostView, error) { return a.server.Hosts(ctx, who, f) })
+				func() ([]server.HostView, error) { return a.server.Hosts.List(ctx, who, f) })
 		})
 	handle(a, route{method: "GET", path: "/v1/hosts/{host}", id: "get-host", tag: "hosts", summary: "One host"},
 		func(ctx context.Context, who farm.Identity, in *struct{ HostRef }) (*one[fleet.Host], error) {
-			return answerHost(a.server.Host(ctx, who, in.Host))
+			return answerHost(a.server.Hosts.Get(ctx, who, in.Host))
 		})
 	handle(a, route{method: "PATCH", path: "/v1/hosts/{host}", id: "update-host", tag: "hosts",
 		summary: "Change labels of a host",
@@ -93,7 +93,7 @@ func (a *API) fleetHostRoutes() {
 		}) (*one[fleet.Host], error) {
 			order := labelOrder(in.Body)
 			order.IfRevision = in.seen
-			return answerHost(a.server.LabelHost(ctx, who, in.Host, order))
+			return answerHost(a.server.Hosts.LabelOne(ctx, who, in.Host, order))
 		})
 	handle(a, route{method: "POST", path: "/v1/hosts:label", id: "label-hosts", tag: "hosts",
 		summary: "Change labels of hosts", about: "As update-host."},
@@ -101,18 +101,18 @@ func (a *API) fleetHostRoutes() {
 			HostChoice
 			Body fleet.HostUpdate
 		}) (*hostList, error) {
-			return answerHosts(a.server.LabelHosts(ctx, who, in.Host, labelOrder(in.Body)))
+			return answerHosts(a.server.Hosts.Label(ctx, who, in.Host, labelOrder(in.Body)))
 		})
 	handle(a, route{method: "POST", path: "/v1/hosts:open", id: "open-hosts", tag: "hosts",
 		summary: "Open hosts to new virtual machines, and end their drains",
 		about:   "It answers with the hosts that were chosen."},
 		func(ctx context.Context, who farm.Identity, in *struct{ HostChoice }) (*hostList, error) {
-			return answerHosts(a.server.OpenHosts(ctx, who, in.Host))
+			return answerHosts(a.server.Hosts.Open(ctx, who, in.Host))
 		})
 	handle(a, route{method: "POST", path: "/v1/hosts:close", id: "close-hosts", tag: "hosts",
 		summary: "Close hosts to new virtual machines"},
 		func(ctx context.Context, who farm.Identity, in *hostsWithReason) (*hostList, error) {
-			return answerHosts(a.server.CloseHosts(ctx, who, in.Host, reasonOf(in.Body)))
+			return answerHosts(a.server.Hosts.Close(ctx, who, in.Host, reasonOf(in.Body)))
 		})
 	handle(a, route{method: "POST", path: "/v1/hosts:drain", id: "drain-hosts", tag: "hosts",
 		summary: "Empty hosts: no new virtual machines, and those that run at the deadline are stopped"},
@@ -120,7 +120,7 @@ func (a *API) fleetHostRoutes() {
 			HostChoice
 			Body *fleet.DrainRequest
 		}) (*hostList, error) {
-			return answerHosts(a.server.DrainHosts(ctx, who, in.Host, drainOrder(in.Body)))
+			return answerHosts(a.server.Hosts.Drain(ctx, who, in.Host, drainOrder(in.Body)))
 		})
 	handle(a, route{method: "POST", path: "/v1/hosts/{host}/fence", id: "fence-host", tag: "hosts",
 		summary: "Vouch that nothing of a host runs any more",
@@ -130,7 +130,7 @@ func (a *API) fleetHostRoutes() {
 		Seen
 		Body *fleet.Reason
 	}) (*one[fleet.Host], error) {
-		return answerHost(a.server.FenceHost(ctx, who, in.Host, in.seen, reasonOf(in.Body)))
+		return answerHost(a.server.Hosts.Fence(ctx, who, in.Host, in.seen, reasonOf(in.Body)))
 	})
 	handle(a, route{method: "POST", path: "/v1/hosts/{host}/evict", id: "evict-vms", tag: "hosts",
 		summary: "Delete virtual machines of a host that the server does not know",
@@ -141,7 +141,7 @@ func (a *API) fleetHostRoutes() {
 			Seen
 			Body fleet.Eviction
 		}) (*one[fleet.Host], error) {
-			return answerHost(a.server.EvictVMs(ctx, who, in.Host, in.seen, in.Body.VMs))
+			return answerHost(a.server.Hosts.EvictVMs(ctx, who, in.Host, in.seen, in.Body.VMs))
 		})
 	handle(a, route{method: "DELETE", path: "/v1/hosts/{host}", id: "forget-host", tag: "hosts",
 		status: http.StatusNoContent, summary: "Take a host that has no virtual machines out of the fleet"},
@@ -149,7 +149,7 @@ func (a *API) fleetHostRoutes() {
 			HostRef
 			Seen
 		}) (*nothing, error) {
-			return &nothing{}, a.server.ForgetHost(ctx, who, in.Host, in.seen)
+			return &nothing{}, a.server.Hosts.Forget(ctx, who, in.Host, in.seen)
 		})
 	a.joinTokenRoutes()
 }

@@ -49,7 +49,7 @@ func TestGuide(t *testing.T) {
 			t.Errorf("nothing said %s:\n%s", said, out)
 		}
 	}
-	if vms, _, err := l.root().VMs(ctx, fleet.VMFilter{}); err != nil || len(vms) != 0 {
+	if vms, _, err := l.root().VMs.List(ctx, fleet.VMFilter{}); err != nil || len(vms) != 0 {
 		t.Errorf("%v are left, %v", vms, err)
 	}
 }

@@ -15,32 +15,37 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/server/hostlink"
 	"github.com/grange-project/grange/internal/throttle"
+	"github.com/grange-project/grange/internal/transfer"
 )
 
 // What hosts ask is answered without huma: thousands of them poll every half minute, agents of later releases send
 // fields that this one does not know, and each poll that waits should hold little.
 
-// linkRoutes are those between hosts and server.
-func (a *API) linkRoutes() {
+// hostLinks answers hosts: they enrol, report, ask what is wanted of them, and bring streams.
+type hostLinks struct{ api *API }
+
+// routes are those between hosts and server.
+func (l hostLinks) routes() {
 	tag := "Link to hosts"
-	hostRoute(a, route{method: "POST", path: fleet.RouteEnrol, id: "enrol-host", whose: forAll, tag: tag,
+	hostRoute(l.api, route{method: "POST", path: fleet.RouteEnrol, id: "enrol-host", whose: forAll, tag: tag,
 		summary: "Trade a join token for a host's certificate", about: "Wrong tokens are counted by address."},
-		reflect.TypeFor[fleet.EnrolRequest](), reflect.TypeFor[fleet.EnrolAnswer](), a.enrol)
-	hostRoute(a, route{method: "POST", path: fleet.RouteRenew, id: "renew-host", whose: forHosts, tag: tag,
+		reflect.TypeFor[fleet.EnrolRequest](), reflect.TypeFor[fleet.EnrolAnswer](), l.enrol)
+	hostRoute(l.api, route{method: "POST", path: fleet.RouteRenew, id: "renew-host", whose: forHosts, tag: tag,
 		summary: "Get a host's next certificate"}, reflect.TypeFor[fleet.RenewRequest](),
-		reflect.TypeFor[fleet.EnrolAnswer](), a.renew)
-	hostRoute(a, route{method: "POST", path: fleet.RouteReport, id: "report-host", whose: forHosts, tag: tag,
+		reflect.TypeFor[fleet.EnrolAnswer](), l.renew)
+	hostRoute(l.api, route{method: "POST", path: fleet.RouteReport, id: "report-host", whose: forHosts, tag: tag,
 		summary: "Tell what a host is and how its VMs are"}, reflect.TypeFor[fleet.Report](),
-		reflect.TypeFor[fleet.ReportAnswer](), a.report)
-	hostRoute(a, route{method: "GET", path: fleet.RouteWanted, id: "poll-wanted", whose: forHosts, tag: tag,
+		reflect.TypeFor[fleet.ReportAnswer](), l.report)
+	hostRoute(l.api, route{method: "GET", path: fleet.RouteWanted, id: "poll-wanted", whose: forHosts, tag: tag,
 		summary: "Wait for what is wanted of a host",
 		about: "Answers at once when the list is another one than that of the revision `after`, and with 204 when " +
 			"nothing changed for a while. `instance` is the agent's, as it reported."},
-		nil, reflect.TypeFor[fleet.WantedList](), a.wanted)
-	hostRoute(a, route{method: "POST", path: fleet.RouteStream + "{id}", id: "bring-stream", whose: forHosts, tag: tag,
+		nil, reflect.TypeFor[fleet.WantedList](), l.wanted)
+	hostRoute(l.api, route{method: "POST", path: fleet.RouteStream + "{id}", id: "bring-stream", whose: forHosts,
+		tag:     tag,
 		summary: "Bring a stream that was ordered, or say why not",
 		about: "The connection is upgraded to grange-stream: bytes both ways. Without an upgrade the body is the " +
-			"problem for which there is no stream."}, reflect.TypeFor[api.Problem](), nil, a.bring)
+			"problem for which there is no stream."}, reflect.TypeFor[api.Problem](), nil, l.bring)
 }
 
 // hostRoute registers a route, and describes it.
@@ -65,14 +70,16 @@ func hostRoute(a *API, r route, in, out reflect.Type, do http.HandlerFunc) {
 			{Name: "after", In: "query", Description: "revision of the list that the host has; 0 or nothing: none",
 				Schema: &huma.Schema{Type: "integer"}},
 			{Name: "instance", In: "query", Required: true, Schema: &huma.Schema{Type: "string"}}}
+	case transfer.RouteIndex, transfer.RouteHeld, transfer.RoutePiece:
+		describeChunks(&op)
 	case fleet.RouteStream + "{id}":
 		op.Responses["101"] = &huma.Response{Description: "Bytes both ways"}
 		op.Parameters = []*huma.Param{{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}}}
 	}
 	a.huma.OpenAPI().AddOperation(&op)
 	a.mux.HandleFunc(r.method+" "+r.path, func(w http.ResponseWriter, req *http.Request) {
-		if err := a.understood(req); err != nil {
-			a.answerHost(w, req, nil, err)
+		if err := a.hosts.understood(req); err != nil {
+			a.hosts.answerHost(w, req, nil, err)
 			return
 		}
 		do(w, req)
@@ -80,13 +87,13 @@ func hostRoute(a *API, r route, in, out reflect.Type, do http.HandlerFunc) {
 }
 
 // understood refuses agents that are too old or too new. One that does not say is taken to be one of the first.
-func (a *API) understood(r *http.Request) error {
+func (l hostLinks) understood(r *http.Request) error {
 	n, err := strconv.Atoi(cmp.Or(r.Header.Get(fleet.CapabilityHeader), "1"))
 	if err != nil {
 		return badHostRequest(err)
 	}
 	if host := callerOf(r.Context()).Host; host != "" {
-		return a.server.Links.Admit(host, n)
+		return l.api.server.Links.Admit(host, n)
 	}
 	return hostlink.CheckCapability(n) // of a machine that is no host yet
 }
@@ -105,90 +112,90 @@ func read[T any](r *http.Request) (v T, err error) {
 }
 
 // answerHost writes an answer, or a problem.
-func (a *API) answerHost(w http.ResponseWriter, r *http.Request, answer any, err error) {
+func (l hostLinks) answerHost(w http.ResponseWriter, r *http.Request, answer any, err error) {
 	if err != nil {
 		p := newProblem(err)
 		if p.Status == http.StatusInternalServerError && r.Context().Err() == nil {
-			a.log.Error("request of a host", "route", r.Pattern, "error", err)
+			l.api.log.Error("request of a host", "route", r.Pattern, "error", err)
 		}
 		p.write(w)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if err := json.NewEncoder(w).Encode(answer); err != nil {
-		a.log.Debug("answer to a host", "error", err)
+		l.api.log.Debug("answer to a host", "error", err)
 	}
 }
 
-func (a *API) enrol(w http.ResponseWriter, r *http.Request) {
+func (l hostLinks) enrol(w http.ResponseWriter, r *http.Request) {
 	in, err := read[fleet.EnrolRequest](r)
 	if err != nil {
-		a.answerHost(w, r, nil, err)
+		l.answerHost(w, r, nil, err)
 		return
 	}
 	shown := shownOf(r.Context())
-	out, err := a.server.Links.Enrol(r.Context(), shown.Chain, in)
+	out, err := l.api.server.Links.Enrol(r.Context(), shown.Chain, in)
 	if farm.IsCode(err, hostlink.CodeJoinRefused) {
-		if room, more := a.refusals.Add(r.Pattern + " " + throttle.Party(shown.Address)); room {
-			a.log.Warn("enrolment refused", "from", r.RemoteAddr, "error", err, "more", more)
+		if room, more := l.api.refusals.Add(r.Pattern + " " + throttle.Party(shown.Address)); room {
+			l.api.log.Warn("enrolment refused", "from", r.RemoteAddr, "error", err, "more", more)
 		}
-		err = a.authn.Failed(shown, err)
+		err = l.api.authn.Failed(shown, err)
 	}
-	a.answerHost(w, r, out, err)
+	l.answerHost(w, r, out, err)
 }
 
-func (a *API) renew(w http.ResponseWriter, r *http.Request) {
+func (l hostLinks) renew(w http.ResponseWriter, r *http.Request) {
 	in, err := read[fleet.RenewRequest](r)
 	if err != nil {
-		a.answerHost(w, r, nil, err)
+		l.answerHost(w, r, nil, err)
 		return
 	}
-	out, err := a.server.Links.Renew(r.Context(), callerOf(r.Context()), in)
-	a.answerHost(w, r, out, err)
+	out, err := l.api.server.Links.Renew(r.Context(), callerOf(r.Context()), in)
+	l.answerHost(w, r, out, err)
 }
 
-func (a *API) report(w http.ResponseWriter, r *http.Request) {
+func (l hostLinks) report(w http.ResponseWriter, r *http.Request) {
 	in, err := read[fleet.Report](r)
 	if err != nil {
-		a.answerHost(w, r, nil, err)
+		l.answerHost(w, r, nil, err)
 		return
 	}
-	out, err := a.server.Links.Report(r.Context(), callerOf(r.Context()), in)
-	a.answerHost(w, r, out, err)
+	out, err := l.api.server.Links.Report(r.Context(), callerOf(r.Context()), in)
+	l.answerHost(w, r, out, err)
 }
 
-func (a *API) wanted(w http.ResponseWriter, r *http.Request) {
+func (l hostLinks) wanted(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	after, err := strconv.ParseInt(query.Get("after"), 10, 64)
 	if err != nil && query.Get("after") != "" {
-		a.answerHost(w, r, nil, badHostRequest(err))
+		l.answerHost(w, r, nil, badHostRequest(err))
 		return
 	}
 	if parkable(r) {
-		a.lot.poll(w, r, query.Get("instance"), after)
+		l.api.lot.poll(w, r, query.Get("instance"), after)
 		return
 	}
-	ctx, cancel := a.patient(r.Context())
+	ctx, cancel := l.api.patient(r.Context())
 	defer cancel()
-	list, changed, err := a.server.Links.Wanted(ctx, callerOf(r.Context()), query.Get("instance"), after)
+	list, changed, err := l.api.server.Links.Wanted(ctx, callerOf(r.Context()), query.Get("instance"), after)
 	if err == nil && !changed {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	a.answerHost(w, r, list, err)
+	l.answerHost(w, r, list, err)
 }
 
-func (a *API) bring(w http.ResponseWriter, r *http.Request) {
+func (l hostLinks) bring(w http.ResponseWriter, r *http.Request) {
 	id, host := r.PathValue("id"), callerOf(r.Context()).Host
 	if !strings.EqualFold(r.Header.Get("Upgrade"), fleet.UpgradeStream) {
 		in, err := read[api.Problem](r)
 		if err == nil {
-			err = a.server.RefuseStream(host, id,
+			err = l.api.server.Streams.Refuse(host, id,
 				&farm.Error{Kind: farm.Kind(in.Title), Code: farm.Code(strings.TrimPrefix(in.Type, "grange:")),
 					Message: in.Detail, Hint: in.Hint})
 		}
 		if err != nil {
-			a.answerHost(w, r, nil, err)
+			l.answerHost(w, r, nil, err)
 			return
 		}
 		w.WriteHeader(http.StatusNoContent)
@@ -196,11 +203,11 @@ func (a *API) bring(w http.ResponseWriter, r *http.Request) {
 	}
 	conn, err := Upgrade(w)
 	if err != nil {
-		a.log.Error("stream of a host", "host", host, "error", err)
+		l.api.log.Error("stream of a host", "host", host, "error", err)
 		return
 	}
 	defer conn.Close()
-	if err := a.server.BringStream(host, id, conn); err != nil {
-		a.log.Info("stream of a host that nobody waits for", "host", host, "error", err)
+	if err := l.api.server.Streams.Bring(host, id, conn); err != nil {
+		l.api.log.Info("stream of a host that nobody waits for", "host", host, "error", err)
 	}
 }

@@ -53,7 +53,8 @@ func newLab(t *testing.T) *lab {
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	l := &lab{t: t, store: st, dir: t.TempDir(), people: newAuthority(t, "People's CA")}
 	l.server = server.New(server.Options{Store: st, Log: log, URL: "https://server.example.org:7480", Version: "test",
-		CAKeyFile: filepath.Join(t.TempDir(), "ca.key")})
+		CAKeyFile: filepath.Join(t.TempDir(), "ca.key"), ImageDir: filepath.Join(t.TempDir(), "images"),
+		ImageSpace: 32 * farm.MiB})
 	l.api = New(Options{Server: l.server, Log: log, Version: "test", KeepAlive: 50 * time.Millisecond,
 		Authn: authn.New(authn.Options{Directory: l.server.Directory(),
 			People: authn.NewPeople(authn.Authority{Name: "grid", Roots: []*x509.Certificate{l.people.cert}})})})

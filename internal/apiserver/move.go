@@ -47,12 +47,12 @@ func (a *API) moveRoutes() {
 			if in.Body != nil {
 				to = in.Body.To
 			}
-			return answerMove(a.server.MoveVM(ctx, who, in.VM, in.seen, to))
+			return answerMove(a.server.VMs.Move(ctx, who, in.VM, in.seen, to))
 		})
 	handle(a, route{method: "GET", path: "/v1/vms/{vm}/move", id: "get-vm-move", tag: "VMs",
 		summary: "The last move of a virtual machine, and how far it is"},
 		func(ctx context.Context, who farm.Identity, in *struct{ VMRef }) (*moveAnswer, error) {
-			return answerMove(a.server.Move(ctx, who, in.VM))
+			return answerMove(a.server.VMs.LastMove(ctx, who, in.VM))
 		})
 	handle(a, route{method: "DELETE", path: "/v1/vms/{vm}/move", id: "cancel-vm-move", tag: "VMs",
 		summary: "Cancel a virtual machine's move; it runs on where it is"},
@@ -60,6 +60,6 @@ func (a *API) moveRoutes() {
 			VMRef
 			Seen
 		}) (*moveAnswer, error) {
-			return answerMove(a.server.CancelMove(ctx, who, in.VM, in.seen))
+			return answerMove(a.server.VMs.CancelMove(ctx, who, in.VM, in.seen))
 		})
 }

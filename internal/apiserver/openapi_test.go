@@ -67,6 +67,7 @@ type described struct {
 // revision that it is meant for.
 func TestEveryChangeIsGuarded(t *testing.T) {
 	neither := map[string]string{
+		"report-transfers": "what a host holds now", "get-image-piece": "changes nothing",
 		"apply-farm": "its plan says what it is meant for", "why": "it changes nothing",
 		"put-grant": "there is one, or there is none", "delete-grant": "the same",
 		"delete-token": "a token never changes", "delete-join-token": "its uses alone change",
@@ -74,7 +75,8 @@ func TestEveryChangeIsGuarded(t *testing.T) {
 		"retire-ca":  "refused unless one is, and it names whom it cuts off",
 		"open-hosts": "of several hosts", "close-hosts": "of several hosts", "drain-hosts": "of several hosts",
 		"label-hosts": "of several hosts",
-		"enrol-host":  "a host's", "renew-host": "a host's", "report-host": "a host's", "bring-stream": "a host's",
+		"add-image":   "its content says what it is", "put-image-upload": "its path says what it is",
+		"enrol-host": "a host's", "renew-host": "a host's", "report-host": "a host's", "bring-stream": "a host's",
 	}
 	text, err := bare(t).OpenAPI()
 	if err != nil {

@@ -62,17 +62,17 @@ func (l *lot) poll(w http.ResponseWriter, r *http.Request, instance string, afte
 	for err == nil && p.Due() {
 		list, changed, failed := p.Look(r.Context())
 		if err = failed; changed {
-			l.api.answerHost(w, r, list, nil)
+			l.api.hosts.answerHost(w, r, list, nil)
 			return
 		}
 	}
 	if err != nil {
-		l.api.answerHost(w, r, nil, err)
+		l.api.hosts.answerHost(w, r, nil, err)
 		return
 	}
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		l.api.answerHost(w, r, nil, err)
+		l.api.hosts.answerHost(w, r, nil, err)
 		return
 	}
 	secure, ok := conn.(*tls.Conn)
@@ -166,7 +166,7 @@ func (l *lot) look(p *parked, over bool) {
 	switch {
 	case changed || err != nil:
 		request := (&http.Request{Pattern: fleet.RouteWanted}).WithContext(l.api.ending)
-		l.answer(p, func(a *answer) { l.api.answerHost(a, request, list, err) })
+		l.answer(p, func(a *answer) { l.api.hosts.answerHost(a, request, list, err) })
 	case over:
 		l.answer(p, func(a *answer) { a.WriteHeader(http.StatusNoContent) })
 	default:

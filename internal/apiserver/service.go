@@ -12,7 +12,7 @@ import (
 )
 
 type changesInput struct {
-	Kind  []string `query:"kind,explode" maxItems:"20" doc:"vm, host, cell, project, shape, network, group, user; give it several times; none: all"`
+	Kind  []string `query:"kind,explode" maxItems:"20" doc:"vm, host, cell, project, shape, network, group, user, image, image-name; give it several times; none: all"`
 	After int64    `query:"after" minimum:"0" doc:"tell what changed after this revision; 0: from now on"`
 	Last  int64    `header:"Last-Event-ID" minimum:"0" doc:"goes before after"`
 	Watch bool     `query:"watch" doc:"always so"`
@@ -69,7 +69,7 @@ func (a *API) allHosts(ctx context.Context, who farm.Identity) ([]server.HostVie
 		return nil, err
 	}
 	defer leave()
-	return a.server.Hosts(ctx, who, server.HostFilter{})
+	return a.server.Hosts.List(ctx, who, server.HostFilter{})
 }
 
 // status counts what the caller may see.
@@ -84,7 +84,7 @@ func (a *API) status(ctx context.Context, who farm.Identity, _ *struct{}) (*one[
 		out.Hosts[string(h.State)]++
 		out.Versions[h.Facts.Version]++
 	}
-	vms, revision, err := a.server.CountVMs(ctx, who)
+	vms, revision, err := a.server.VMs.Count(ctx, who)
 	for state, n := range vms {
 		out.VMs[string(state)] = n
 	}

@@ -44,7 +44,7 @@ func (a *API) streamRoute() {
 			return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest,
 				Message: "query.port: a stream of kind tcp needs a port", Hint: "add port=22"}
 		}
-		stream, err := a.server.OpenStream(ctx, who, in.VM, in.Kind, in.Port)
+		stream, err := a.server.Streams.Open(ctx, who, in.VM, in.Kind, in.Port)
 		if err != nil {
 			return nil, err
 		}

@@ -75,7 +75,7 @@ func (a *API) vmRoutes() {
 	a.listVMsRoute()
 	handle(a, route{method: "GET", path: "/v1/vms/{vm}", id: "get-vm", tag: "VMs", summary: "One virtual machine"},
 		func(ctx context.Context, who farm.Identity, in *struct{ VMRef }) (*vmAnswer, error) {
-			return answerVM(a.server.VM(ctx, who, in.VM))
+			return answerVM(a.server.VMs.Get(ctx, who, in.VM))
 		})
 	handle(a, route{method: "PATCH", path: "/v1/vms/{vm}", id: "update-vm", tag: "VMs",
 		summary: "Change a virtual machine's tags or date of expiry"},
@@ -84,13 +84,13 @@ func (a *API) vmRoutes() {
 			Seen
 			Body fleet.VMUpdate
 		}) (*vmAnswer, error) {
-			return answerVM(a.server.UpdateVM(ctx, who, in.VM, in.seen,
+			return answerVM(a.server.VMs.Update(ctx, who, in.VM, in.seen,
 				server.UpdateVM{Expires: in.Body.Expires, Tags: in.Body.Tags}))
 		})
-	a.vmVerb("DELETE", "", "delete-vm", "Delete a virtual machine, its disks and its lease", a.server.DeleteVM)
-	a.vmVerb("POST", "/start", "start-vm", "Start a virtual machine that is stopped", a.server.StartVM)
-	a.vmVerb("POST", "/stop", "stop-vm", "Stop a virtual machine; its disks and its place stay", a.server.StopVM)
-	a.vmVerb("POST", "/restart", "restart-vm", "Restart a virtual machine", a.server.RestartVM)
+	a.vmVerb("DELETE", "", "delete-vm", "Delete a virtual machine, its disks and its lease", a.server.VMs.Delete)
+	a.vmVerb("POST", "/start", "start-vm", "Start a virtual machine that is stopped", a.server.VMs.Start)
+	a.vmVerb("POST", "/stop", "stop-vm", "Stop a virtual machine; its disks and its place stay", a.server.VMs.Stop)
+	a.vmVerb("POST", "/restart", "restart-vm", "Restart a virtual machine", a.server.VMs.Restart)
 	handle(a, route{method: "POST", path: "/v1/vms/{vm}/resize", id: "resize-vm", tag: "VMs",
 		summary: "Give a virtual machine another size, on its own host"},
 		func(ctx context.Context, who farm.Identity, in *struct {
@@ -98,7 +98,7 @@ func (a *API) vmRoutes() {
 			Seen
 			Body fleet.VMResize
 		}) (*vmAnswer, error) {
-			return answerVM(a.server.ResizeVM(ctx, who, in.VM, in.seen,
+			return answerVM(a.server.VMs.Resize(ctx, who, in.VM, in.seen,
 				server.ResizeVM{Shape: in.Body.Shape, CPUs: in.Body.CPUs, Memory: farm.Bytes(in.Body.Memory)}))
 		})
 	handle(a, route{method: "POST", path: "/v1/vms/{vm}/rebuild", id: "rebuild-vm", tag: "VMs",
@@ -112,7 +112,7 @@ func (a *API) vmRoutes() {
 			if in.Body != nil {
 				image = in.Body.Image
 			}
-			return answerVM(a.server.RebuildVM(ctx, who, in.VM, in.seen, image))
+			return answerVM(a.server.VMs.Rebuild(ctx, who, in.VM, in.seen, image))
 		})
 	a.moveRoutes()
 	a.whyRoutes()
@@ -137,7 +137,7 @@ func (a *API) createVMs(ctx context.Context, who farm.Identity, in *createVM) (*
 		return nil, err
 	}
 	order.Once = in.Key
-	made, err := a.server.CreateVMs(ctx, who, order)
+	made, err := a.server.VMs.Create(ctx, who, order)
 	if err != nil {
 		return nil, err
 	}

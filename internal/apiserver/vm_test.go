@@ -38,7 +38,7 @@ func TestLifeOfAVM(t *testing.T) {
 	c := l.ann()
 	request := fleet.VMRequest{Project: "atlas", Name: "web", Count: 2, Image: "micro", Shape: "small",
 		Tags: map[string]string{"tier": "front"}, NewKey: true}
-	made, err := c.CreateVMs(ctx, "key-1", request)
+	made, err := c.VMs.Create(ctx, "key-1", request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,23 +46,23 @@ func TestLifeOfAVM(t *testing.T) {
 		!strings.Contains(made[0].PrivateKey, "PRIVATE KEY") || made[1].PrivateKey != "" {
 		t.Fatalf("%+v", made)
 	}
-	again, err := c.CreateVMs(ctx, "key-1", request)
+	again, err := c.VMs.Create(ctx, "key-1", request)
 	if err != nil || len(again) != 2 || again[0].ID != made[0].ID || again[0].PrivateKey != "" {
 		t.Errorf("the same once more: %+v, %v", again, err)
 	}
 	request.Name = "other"
-	if _, err := c.CreateVMs(ctx, "key-1", request); status(err) != http.StatusUnprocessableEntity {
+	if _, err := c.VMs.Create(ctx, "key-1", request); status(err) != http.StatusUnprocessableEntity {
 		t.Errorf("another request under the same key: %v", err)
 	}
 	running := l.until(c, made[0].ID, func(v fleet.VM) bool { return v.State == "running" && !v.Pending })
 	if running.Host != "wn-1" || !running.Ready || running.Cell != "east" {
 		t.Errorf("%+v", running)
 	}
-	if _, err := c.UpdateVM(ctx, running.ID, fleet.VMUpdate{Tags: &map[string]string{"tier": "back"}},
+	if _, err := c.VMs.Update(ctx, running.ID, fleet.VMUpdate{Tags: &map[string]string{"tier": "back"}},
 		running.Revision); err != nil {
 		t.Error(err)
 	}
-	if _, err := c.UpdateVM(ctx, running.ID, fleet.VMUpdate{Tags: &map[string]string{}},
+	if _, err := c.VMs.Update(ctx, running.ID, fleet.VMUpdate{Tags: &map[string]string{}},
 		made[0].Revision); status(err) != http.StatusConflict || !strings.Contains(err.Error(), "vm.update") {
 		t.Errorf("an update of what was changed meanwhile: %v", err)
 	}
@@ -71,22 +71,24 @@ func TestLifeOfAVM(t *testing.T) {
 		call  func() (fleet.VM, error)
 		state string
 	}{
-		{"stop", func() (fleet.VM, error) { return c.StopVM(ctx, "atlas/web-1") }, "stopped"},
-		{"start", func() (fleet.VM, error) { return c.StartVM(ctx, "atlas/web-1") }, "running"},
-		{"restart", func() (fleet.VM, error) { return c.RestartVM(ctx, "atlas/web-1") }, "running"},
-		{"rebuild", func() (fleet.VM, error) { return c.RebuildVM(ctx, "atlas/web-1", fleet.VMRebuild{}) }, "running"},
+		{"stop", func() (fleet.VM, error) { return c.VMs.Stop(ctx, "atlas/web-1") }, "stopped"},
+		{"start", func() (fleet.VM, error) { return c.VMs.Start(ctx, "atlas/web-1") }, "running"},
+		{"restart", func() (fleet.VM, error) { return c.VMs.Restart(ctx, "atlas/web-1") }, "running"},
+		{"rebuild", func() (fleet.VM, error) {
+			return c.VMs.Rebuild(ctx, "atlas/web-1", fleet.VMRebuild{})
+		}, "running"},
 	} {
 		if _, err := do.call(); err != nil {
 			t.Errorf("%s: %v", do.verb, err)
 		}
 		l.until(c, running.ID, func(v fleet.VM) bool { return v.State == do.state && !v.Pending })
 	}
-	vms, revision, err := c.VMs(ctx, fleet.VMFilter{Tags: map[string]string{"tier": "back"}})
+	vms, revision, err := c.VMs.List(ctx, fleet.VMFilter{Tags: map[string]string{"tier": "back"}})
 	if err != nil || len(vms) != 1 || vms[0].Name != "web-1" || revision == 0 {
 		t.Errorf("%+v, %d, %v", vms, revision, err)
 	}
 	for _, v := range made {
-		if _, err := c.DeleteVM(ctx, v.ID); err != nil {
+		if _, err := c.VMs.Delete(ctx, v.ID); err != nil {
 			t.Error(err)
 		}
 		l.until(c, v.ID, nil)
@@ -101,11 +103,11 @@ func (l *lab) until(c *fleet.Client, id string, done func(fleet.VM) bool) (last 
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	last, err = c.VM(l.t.Context(), id)
+	last, err = c.VMs.Get(l.t.Context(), id)
 	if status(err) == 404 && done == nil || err == nil && done != nil && done(last) {
 		return last
 	}
-	err = c.WatchVMs(l.t.Context(), fleet.VMFilter{}, after, func(change fleet.Change) error {
+	err = c.VMs.Watch(l.t.Context(), fleet.VMFilter{}, after, func(change fleet.Change) error {
 		if change.ID != id || change.Deleted && done == nil {
 			if change.ID == id {
 				return enough
@@ -129,7 +131,7 @@ func (l *lab) until(c *fleet.Client, id string, done func(fleet.VM) bool) (last 
 func TestPages(t *testing.T) {
 	l := newLab(t)
 	c := l.root()
-	if _, err := c.CreateVMs(t.Context(), "", fleet.VMRequest{Project: "atlas", Name: "n", Count: 5, Image: "micro",
+	if _, err := c.VMs.Create(t.Context(), "", fleet.VMRequest{Project: "atlas", Name: "n", Count: 5, Image: "micro",
 		Shape: "small"}); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +177,7 @@ func TestCut(t *testing.T) {
 // TestWhoSees: nobody is told of VMs that they may not see, neither in lists nor in a watch.
 func TestWhoSees(t *testing.T) {
 	l := newLab(t)
-	if _, err := l.root().CreateVMs(t.Context(), "",
+	if _, err := l.root().VMs.Create(t.Context(), "",
 		fleet.VMRequest{Project: "atlas", Name: "secret", Image: "micro", Shape: "small"}); err != nil {
 		t.Fatal(err)
 	}
@@ -189,14 +191,14 @@ func TestWhoSees(t *testing.T) {
 		"a token of no form":  l.client(fleet.Config{Server: l.url, Token: "x"}),
 		"a token on a socket": l.client(fleet.Config{Server: "unix://" + l.socket, Token: "grt_aaaa_bbbb"}),
 	} {
-		if _, _, err := client.VMs(t.Context(), fleet.VMFilter{}); status(err) != http.StatusUnauthorized {
+		if _, _, err := client.VMs.List(t.Context(), fleet.VMFilter{}); status(err) != http.StatusUnauthorized {
 			t.Errorf("%s: %v", name, err)
 		}
 		if v, err := client.Version(t.Context()); err != nil || v.Version != "test" {
 			t.Errorf("%s asks for the version: %+v, %v", name, v, err)
 		}
 	}
-	if vms, _, err := l.ann().VMs(t.Context(), fleet.VMFilter{}); err != nil || len(vms) != 1 {
+	if vms, _, err := l.ann().VMs.List(t.Context(), fleet.VMFilter{}); err != nil || len(vms) != 1 {
 		t.Errorf("ann sees %v, %v", vms, err)
 	}
 }
@@ -206,7 +208,7 @@ func TestTooManyTries(t *testing.T) {
 	c := l.client(fleet.Config{Server: l.url, Token: "grt_aaaa_bbbb"})
 	var last error
 	for range 30 {
-		_, _, last = c.VMs(t.Context(), fleet.VMFilter{})
+		_, _, last = c.VMs.List(t.Context(), fleet.VMFilter{})
 	}
 	if status(last) != http.StatusTooManyRequests {
 		t.Errorf("after 30 wrong tokens: %v", last)
@@ -219,7 +221,7 @@ func TestWatch(t *testing.T) {
 	l := newLab(t)
 	c := l.root()
 	make1 := func(name string) fleet.VM {
-		made, err := c.CreateVMs(t.Context(), "",
+		made, err := c.VMs.Create(t.Context(), "",
 			fleet.VMRequest{Project: "atlas", Name: name, Image: "micro", Shape: "small"})
 		if err != nil {
 			t.Fatal(err)
@@ -229,7 +231,7 @@ func TestWatch(t *testing.T) {
 	first := make1("a")
 	stop := errors.New("stop")
 	seen := func(after int64, name string) (last int64) {
-		err := c.WatchVMs(t.Context(), fleet.VMFilter{Project: "atlas"}, after, func(change fleet.Change) error {
+		err := c.VMs.Watch(t.Context(), fleet.VMFilter{Project: "atlas"}, after, func(change fleet.Change) error {
 			v, err := change.VM()
 			if err == nil && v.Name == name {
 				last, err = change.Revision, stop
@@ -244,10 +246,10 @@ func TestWatch(t *testing.T) {
 	last := seen(0, "a")
 	second := make1("b")
 	seen(last, "b")
-	if _, err := c.DeleteVM(t.Context(), second.ID); err != nil {
+	if _, err := c.VMs.Delete(t.Context(), second.ID); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.WatchVMs(t.Context(), fleet.VMFilter{}, first.Revision+1000, nil); !fleet.Gone(err) {
+	if err := c.VMs.Watch(t.Context(), fleet.VMFilter{}, first.Revision+1000, nil); !fleet.Gone(err) {
 		t.Errorf("a revision that never was: %v", err)
 	}
 	answer, _ := l.ask("GET", "/v1/vms?watch", "", "Last-Event-ID", "999999")
@@ -261,11 +263,11 @@ func TestStatus(t *testing.T) {
 	l := newLab(t)
 	for who, c := range map[string]*fleet.Client{"ann": l.ann(), "root": l.root()} {
 		request := fleet.VMRequest{Project: "atlas", Name: who, Count: 3, Image: "micro", Shape: "small"}
-		if _, err := c.CreateVMs(t.Context(), "", request); err != nil {
+		if _, err := c.VMs.Create(t.Context(), "", request); err != nil {
 			t.Fatal(err)
 		}
 		for { // nothing else is written once nobody has any more to say of why there is no host
-			vms, before, err := c.VMs(t.Context(), fleet.VMFilter{})
+			vms, before, err := c.VMs.List(t.Context(), fleet.VMFilter{})
 			told, err2 := c.Status(t.Context())
 			revision, err3 := c.Revision(t.Context())
 			if err := errors.Join(err, err2, err3); err != nil {

@@ -214,7 +214,7 @@ func (a *API) listVMsRoute() {
 	handleEvents(a, r, reflect.TypeFor[fleet.Page[fleet.VM]](),
 		func(ctx context.Context, who farm.Identity, in *listVMs) (*huma.StreamResponse, error) {
 			return listOrWatch(func() (*one[fleet.Page[fleet.VM]], error) {
-				found, err := a.server.VMs(ctx, who, in.filter(in.Paging))
+				found, err := a.server.VMs.List(ctx, who, in.filter(in.Paging))
 				if err != nil {
 					return nil, err
 				}
@@ -242,7 +242,7 @@ func (a *API) watchVMs(ctx context.Context, who farm.Identity, in *listVMs) (*fe
 
 // vms reads the VMs of a filter page by page, the first one at once.
 func (f *feed) vms(filter server.VMFilter) (next func() ([]fleet.Change, error), err error) {
-	found, err := f.a.server.VMs(f.ctx, f.who, filter)
+	found, err := f.a.server.VMs.List(f.ctx, f.who, filter)
 	if err != nil {
 		return nil, err
 	}
@@ -255,7 +255,7 @@ func (f *feed) vms(filter server.VMFilter) (next func() ([]fleet.Change, error),
 			}
 			if more = found.Next != ""; more {
 				filter.After = found.Next
-				found, err = f.a.server.VMs(f.ctx, f.who, filter)
+				found, err = f.a.server.VMs.List(f.ctx, f.who, filter)
 			}
 		}
 		return page, err

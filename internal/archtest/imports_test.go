@@ -27,6 +27,8 @@ var rules = []struct {
 		"it decides from what the store has, and knows neither who asks for VMs nor how hosts are reached"},
 	{"internal/scaling", pure, outside, "decisions are simulated before they are trusted"},
 	{"internal/policy", pure, outside, "who may do what must not depend on the machine that asks"},
+	{"internal/chunk", nil, outside, "how a file is cut follows from its bytes"},
+	{"internal/transfer/swarm", pure, outside, "what many hosts do is simulated before it is trusted"},
 	{"internal/wire", nil, outside, "what is on the wire follows from what is said"},
 	{"internal/farmfile", filed, outside,
 		"what a farm file changes follows from the file and the farm, and can be told before anything is touched"},
@@ -190,6 +192,7 @@ var runners = []string{"internal/disk", "internal/lvm", "internal/diskbench", "i
 	"internal/hyper/libvirt", "internal/batch/program", "internal/tuning/apply", "internal/steps",
 	"internal/store/storetest", "internal/gateway/gatewaytest", "internal/network", "internal/rawqemu",
 	"internal/selftest", "internal/deathsig",
+	"internal/imagerecipe", // as the user who builds: mmdebstrap, and QEMU in a sandbox
 	"e2e"}
 
 func TestProgramsAreStartedInFewPlaces(t *testing.T) {

@@ -64,6 +64,7 @@ type Agent struct {
 	UserNetwork UserNetwork
 	Metadata    Metadata
 	Move        Move
+	Transfer    Transfer
 	Server      Uplink
 }
 
@@ -106,6 +107,7 @@ type file struct {
 	UserNetwork      userNetworkFile      `toml:"user_network"`
 	Metadata         metadataFile         `toml:"metadata"`
 	Move             moveFile             `toml:"move"`
+	Transfer         transferFile         `toml:"transfer"`
 	Server           uplinkFile           `toml:"server"`
 }
 
@@ -139,6 +141,7 @@ func defaults() file {
 		Default: shapeFile{CPUs: 1, Memory: "1G", PageSize: "any", Network: string(farm.NetworkNone)},
 		Minimum: minimumFile{Disk: "1G", Memory: "256M"}, Limits: limitsFile{CPUs: "75%", Memory: "75%", Disk: "50%"},
 		Overlay: "0", Areas: defaultAreas(), Metadata: metadataFile{Serve: true}, Move: moveFile{Listen: ":8445"},
+		Transfer:  transferFile{Listen: ":8446", ReceiveRate: "0", SendRate: "0"},
 		Heartbeat: heartbeatFile{Timeout: "5m", Watchdog: true, Action: string(HeartbeatReport)},
 		Batch:     batchFile{Requeues: DefaultRequeues, WaitTimeout: defaultWaitTimeout},
 	}
@@ -188,7 +191,7 @@ func (f file) agent() (Agent, error) {
 		Facts:      f.Facts, PrivateVMs: f.PrivateVMs, CoreFiles: f.CoreFiles, Disks: f.Disks,
 		Shapes: map[string]farm.Shape{}, Metadata: Metadata(f.Metadata),
 	}
-	var errs [19]error
+	var errs [20]error
 	a.ProbeTimeout, errs[0] = time.ParseDuration(f.ProbeTimeout)
 	a.BootTimeout, errs[1] = time.ParseDuration(f.BootTimeout)
 	a.ReservedCPUs, errs[2] = farm.ParseCPUSet(f.ReservedCPUs)
@@ -213,7 +216,8 @@ func (f file) agent() (Agent, error) {
 	a.Heartbeat, errs[14] = f.Heartbeat.heartbeat()
 	a.UserNetwork, errs[15] = f.UserNetwork.userNetwork()
 	a.Move, errs[17] = f.Move.parse()
-	a.Areas, errs[18] = f.Areas.areas(f.StateDir)
+	a.Transfer, errs[18] = f.Transfer.parse()
+	a.Areas, errs[19] = f.Areas.areas(f.StateDir)
 	if a.VMUIDs, errs[16] = farm.ParseUIDs(f.VMUIDs); errs[16] != nil {
 		errs[16] = fmt.Errorf("vm_uids: %w", errs[16])
 	}

@@ -18,10 +18,16 @@ type moveFile struct {
 }
 
 func (f moveFile) parse() (Move, error) {
-	if f.Listen == "none" {
-		return Move{}, nil
+	listen, err := parseListen("move.listen", f.Listen)
+	return Move{listen}, err
+}
+
+// parseListen reads where a host listens for others; "": nowhere.
+func parseListen(key, listen string) (string, error) {
+	if listen == "none" {
+		return "", nil
 	}
-	host, port, err := net.SplitHostPort(f.Listen)
+	host, port, err := net.SplitHostPort(listen)
 	if n, bad := strconv.Atoi(port); err == nil && (bad != nil || n < 0 || n > 65535) {
 		err = fmt.Errorf("invalid port %q", port)
 	}
@@ -29,7 +35,7 @@ func (f moveFile) parse() (Move, error) {
 		_, err = netip.ParseAddr(host)
 	}
 	if err != nil {
-		return Move{}, fmt.Errorf("move.listen is %q, neither ADDRESS:PORT, :PORT nor none: %w", f.Listen, err)
+		return "", fmt.Errorf("%s is %q, neither ADDRESS:PORT, :PORT nor none: %w", key, listen, err)
 	}
-	return Move(f), nil
+	return listen, nil
 }

@@ -36,6 +36,10 @@ type Server struct {
 	HostField   string // where its certificates name the host: dns or cn
 	SilentAfter time.Duration
 	Brokers     map[string]Broker // by the word that cells name them by
+	ImageRate   farm.Bytes        // a second that hosts together get of images; 0: any number
+	// ImageDir has the files of the catalogue of images, which take ImageSpace at most; 0: what is free.
+	ImageDir   string
+	ImageSpace farm.Bytes
 }
 
 // Authority vouches for people's certificates.
@@ -123,6 +127,9 @@ type serverFile struct {
 	HostField   string               `toml:"host_field"`
 	SilentAfter string               `toml:"silent_after"`
 	Brokers     map[string]Broker    `toml:"brokers"`
+	ImageRate   string               `toml:"image_rate"`
+	ImageDir    string               `toml:"image_dir"`
+	ImageSpace  string               `toml:"image_space"`
 }
 
 // ReadServer reads the file at path; a missing one means all defaults.
@@ -137,7 +144,8 @@ func ReadServer(path string) (Server, error) {
 // ParseServer reads TOML text; name stands for it in errors.
 func ParseServer(text []byte, name string) (Server, error) {
 	f := serverFile{Store: "/var/lib/grange-server/server.db", Socket: "/run/grange-server/server.sock",
-		SocketMode: 0o666, Listen: ":7480", HostField: "dns", SilentAfter: "90s"}
+		SocketMode: 0o666, Listen: ":7480", HostField: "dns", SilentAfter: "90s",
+		ImageSpace: "200G", ImageRate: "0"}
 	if err := stricttoml.Unmarshal(text, &f); err != nil {
 		return Server{}, badServer(name, err.Error())
 	}
@@ -151,7 +159,8 @@ func ParseServer(text []byte, name string) (Server, error) {
 func (f serverFile) server() (Server, error) {
 	s := Server{Store: f.Store, Socket: f.Socket, SocketMode: fs.FileMode(f.SocketMode) & fs.ModePerm, Listen: f.Listen,
 		URL: f.URL, Servers: f.Servers, Certificate: f.Certificate, Key: f.Key, CA: f.CA, CAKeyFile: f.CAKeyFile,
-		People: f.People, HostCA: f.HostCA, HostField: f.HostField, Brokers: f.Brokers}
+		People: f.People, HostCA: f.HostCA, HostField: f.HostField, Brokers: f.Brokers,
+		ImageDir: f.ImageDir}
 	if f.PeopleCA == "" && len(f.PeopleCRL) > 0 {
 		return s, errors.New("people_crl: people_ca is not set")
 	}
@@ -167,13 +176,27 @@ func (f serverFile) server() (Server, error) {
 	if f.SocketMode < 0 || f.SocketMode > 0o777 {
 		return s, fmt.Errorf("socket_mode: invalid mode %#o", f.SocketMode)
 	}
-	// Hosts poll three times in that time: less would be a load, and what takes longer is no news any more.
 	var err error
+	if s.ImageRate, err = parseRate("image_rate", f.ImageRate); err != nil {
+		return s, err
+	}
+	// Hosts poll three times in that time: less would be a load, and what takes longer is no news any more.
 	if s.SilentAfter, err = time.ParseDuration(f.SilentAfter); err != nil || s.SilentAfter < 5*time.Second ||
 		s.SilentAfter > time.Hour {
 		return s, fmt.Errorf("silent_after: invalid time %q: from 5s to 1h", f.SilentAfter)
 	}
+	if s.ImageSpace, err = farm.ParseBytes(f.ImageSpace); err != nil || s.ImageSpace < farm.MiB {
+		return s, fmt.Errorf("image_space: invalid size %q: at least 1M", f.ImageSpace)
+	}
 	return s, s.check()
+}
+
+// Chunks is where the indexes of images are kept: beside a SQLite file, or in the server's directory.
+func (s Server) Chunks() string {
+	if strings.Contains(s.Store, "://") {
+		return filepath.Join(stateDir, "chunks")
+	}
+	return filepath.Join(filepath.Dir(s.Store), "chunks")
 }
 
 // stateDir is where a server keeps what is not in its database, when that is elsewhere.
@@ -189,6 +212,17 @@ func (s Server) KeyFile() string {
 		return filepath.Join(stateDir, "ca.key")
 	}
 	return filepath.Join(filepath.Dir(s.Store), "ca.key")
+}
+
+// Images is ImageDir, or what it is where nothing is said: images beside a SQLite file, or in the server's directory.
+func (s Server) Images() string {
+	switch {
+	case s.ImageDir != "":
+		return s.ImageDir
+	case strings.Contains(s.Store, "://"):
+		return filepath.Join(stateDir, "images")
+	}
+	return filepath.Join(filepath.Dir(s.Store), "images")
 }
 
 // Reached is s with a URL, where it has a port and no URL: by the address that it listens on, or else the machine's
@@ -224,7 +258,7 @@ func (s Server) check() error {
 		}
 	}
 	for key, path := range map[string]string{"socket": s.Socket, "certificate": s.Certificate, "key": s.Key, "ca": s.CA,
-		"ca_key_file": s.CAKeyFile, "host_ca": s.HostCA} {
+		"ca_key_file": s.CAKeyFile, "host_ca": s.HostCA, "image_dir": s.ImageDir} {
 		if path != "" && !filepath.IsAbs(path) {
 			return fmt.Errorf("%s: %q is not an absolute path", key, path)
 		}

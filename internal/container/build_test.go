@@ -404,12 +404,39 @@ func TestTampered(t *testing.T) {
 	push(t, ref("t/a"), imageOf(t, packed(t, "tar", lowLayer(t))))
 	what.Store("/blobs/")
 	got, err := fetch(t, ref("t/a"), Options{})
-	if err == nil {
-		t.Error("tampered blobs were taken")
-	}
+	wantCode(t, "tampered blobs", err, farm.CodeBadImage, "not what its digest says")
 	if left, _ := fs.ReadDir(got.spool.FS(), "."); len(left) > 0 {
 		t.Errorf("%s stays", left[0].Name())
 	}
+}
+
+// TestLargeManifest: an answer that is no blob is read up to a bound.
+func TestLargeManifest(t *testing.T) {
+	var large atomic.Bool
+	ref := serve(t, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if large.Load() && strings.Contains(r.URL.Path, "/manifests/") {
+				w.Header().Set("Content-Type", string(types.OCIManifestSchema1))
+				w.Write(bytes.Repeat([]byte(" "), mostManifest+1))
+				return
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	push(t, ref("l/a"), imageOf(t, packed(t, "gzip", lowLayer(t))))
+	large.Store(true)
+	_, err := fetch(t, ref("l/a"), Options{})
+	wantCode(t, "a large manifest", err, farm.CodeBadImage, "no image that can be used")
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "index.json"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(dir, "index.json"), mostManifest+1); err != nil {
+		t.Fatal(err)
+	}
+	os.WriteFile(filepath.Join(dir, "oci-layout"), []byte(`{"imageLayoutVersion":"1.0.0"}`), 0o644)
+	_, err = fetch(t, "oci-layout:"+dir, Options{})
+	wantCode(t, "a large index", err, farm.CodeBadImage, "more bytes than are read")
 }
 
 // TestKeptLayers: layers that came whole are not downloaded again, and damaged ones are.

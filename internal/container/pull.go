@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -257,6 +258,9 @@ func (r Reference) openLayout() (v1.Image, error) {
 	if err != nil {
 		return nil, sourceError(r, true, err)
 	}
+	if info, err := os.Stat(filepath.Join(r.path, "index.json")); err == nil && info.Size() > mostManifest {
+		return nil, badImage(r.text+" has an index of more bytes than are read", tooLargeHint, nil)
+	}
 	index, err := dir.ImageIndex()
 	if err != nil {
 		return nil, sourceError(r, true, err)
@@ -281,6 +285,9 @@ func (r Reference) choose(index v1.ImageIndex, tag string) (v1.Image, error) {
 		}
 		if len(fits) == 0 {
 			return nil, wrongPlatform(r, there)
+		}
+		if fits[0].Size > mostManifest {
+			return nil, badImage(r.text+" has a manifest of more bytes than are read", tooLargeHint, nil)
 		}
 		if d := fits[0]; !d.MediaType.IsIndex() {
 			image, err := index.Image(d.Digest)
@@ -385,8 +392,6 @@ func copyLayer(ctx context.Context, r Reference, l v1.Layer, d v1.Descriptor, di
 	in := &tracked{ctx: ctx, r: io.LimitReader(from, d.Size+1), sum: sum, report: report}
 	_, err = io.CopyBuffer(struct{ io.Writer }{f}, in, make([]byte, 1<<20))
 	switch {
-	case in.failed != nil && strings.Contains(in.failed.Error(), "error verifying"):
-		return nil, notItsDigest(r, in.failed)
 	case in.failed != nil:
 		return nil, remoteError(r, in.failed)
 	case err != nil:
@@ -398,7 +403,7 @@ func copyLayer(ctx context.Context, r Reference, l v1.Layer, d v1.Descriptor, di
 }
 
 func notItsDigest(r Reference, err error) error {
-	return badImage("a layer of "+r.text+" is not what its digest says", "take the image from elsewhere", err)
+	return badImage("a part of "+r.text+" is not what its digest says", "take the image from elsewhere", err)
 }
 
 // verify compares a file with a digest.
@@ -475,13 +480,43 @@ func (t onlyHTTPS) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != "https" && !t.plain {
 		return nil, errPlain
 	}
-	return t.RoundTripper.RoundTrip(r)
+	answer, err := t.RoundTripper.RoundTrip(r)
+	if err == nil && !strings.Contains(r.URL.Path, "/blobs/") {
+		answer.Body = &shortBody{answer.Body, mostManifest}
+	}
+	return answer, err
+}
+
+// mostManifest is what registries themselves take of a manifest or an index. One is held in memory, several times.
+const mostManifest = 4 << 20
+
+var errLargeManifest = fmt.Errorf("the registry sends a manifest of more than %d bytes", mostManifest)
+
+// shortBody is an answer that is no blob.
+type shortBody struct {
+	io.ReadCloser
+	left int64
+}
+
+func (b *shortBody) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, errLargeManifest
+	}
+	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
 }
 
 // remoteError is what a registry, or a file system, did not do; nil of nil.
 func remoteError(r Reference, err error) error {
 	if err == nil {
 		return nil
+	}
+	switch {
+	case errors.Is(err, errLargeManifest):
+		return badImage(r.text+" is no image that can be used", tooLargeHint, err)
+	case strings.Contains(err.Error(), "error verifying"): // the library has no error of its own for it
+		return notItsDigest(r, err)
 	}
 	var answer *transport.Error
 	gone := errors.Is(err, errPlain) || errors.Is(err, fs.ErrNotExist)

@@ -39,6 +39,7 @@ type Facts struct {
 	Reserve     HostReserve
 	Taken       []Plan   // what VMs and jobs hold that the server did not place
 	Images      []string // names and digests of images that are there
+	ImageUse    []ImageUse
 	Networks    []string // names of bridges
 	ScratchFree Bytes
 	Short       []string // why the host takes nothing: resources below their minimum, a drain of its own; for people

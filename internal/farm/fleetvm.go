@@ -17,6 +17,7 @@ type VM struct {
 	Key      string
 	Keys     []string // public SSH keys for its first user
 	Image    string   // by name or digest, as asked
+	Digest   string   // what the catalogue has under that; "": the image is none of the catalogue's
 	Shape    Shape    // resolved
 	Cell     string   // asked for: VMs of a project may go to several. Then: where it is
 	Network  string   // FleetNetwork.Name; "": none

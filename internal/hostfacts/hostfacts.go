@@ -27,17 +27,11 @@ func Read(fsys fs.FS) (farm.HostFacts, error) {
 	h.KVM = r.kvm()
 	h.KSM = r.ksm()
 	h.THP = r.thp()
-	h.Memory, h.Pages = r.memory()
-	h.Sysctl = r.sysctl()
-	h.Counters = r.counters()
-	h.CPUTime = r.cpuTime()
-	h.Pressure = r.pressure()
-	h.Swaps = r.swaps()
-	r.processors(&h)
+	memory{r}.read(&h)
+	processors{r}.read(&h)
 	h.Partitions = r.partitions()
-	h.Services = r.services()
-	h.TunedProfile = r.word("etc/tuned/active_profile")
-	h.Tuned = r.tuned()
+	h.Services = services{r}.read()
+	h.TunedProfile, h.Tuned = r.word("etc/tuned/active_profile"), tuned{r}.settings()
 	h.Disks = r.disks()
 	h.Devices = r.devices()
 	h.Shapes = r.shapes()
@@ -51,6 +45,7 @@ func Read(fsys fs.FS) (farm.HostFacts, error) {
 // maxUnread bounds the list of what could not be read.
 const maxUnread = 100
 
+// reader is a host's files. memory, processors, services and tuned read their own of them.
 type reader struct {
 	*hosttree.Files
 	unread []string

@@ -17,8 +17,19 @@ const (
 	maxSwaps = 32 // Linux's own limit (MAX_SWAPFILES)
 )
 
-// memory reads /proc/meminfo and the pools of huge pages.
-func (r *reader) memory() (farm.MemoryFacts, []farm.PagePool) {
+// memory reads what the kernel tells of memory, and of the whole host in the same files.
+type memory struct{ *reader }
+
+func (r memory) read(h *farm.HostFacts) {
+	h.Memory, h.Pages = r.sizes()
+	h.Sysctl = r.sysctl()
+	h.Counters = r.counters()
+	h.Pressure = r.pressure()
+	h.Swaps = r.swaps()
+}
+
+// sizes reads /proc/meminfo and the pools of huge pages.
+func (r memory) sizes() (farm.MemoryFacts, []farm.PagePool) {
 	info := map[string]uint64{} // in KiB, or a plain count
 	for _, line := range r.lines("proc/meminfo") {
 		name, value, ok := strings.Cut(line, ":")
@@ -48,7 +59,7 @@ func (r *reader) memory() (farm.MemoryFacts, []farm.PagePool) {
 }
 
 // pools reads the huge pages of the whole host, in rising order of size.
-func (r *reader) pools() []farm.PagePool {
+func (r memory) pools() []farm.PagePool {
 	var out []farm.PagePool
 	for _, name := range r.Names(pageDir) {
 		text, ok := strings.CutPrefix(name, "hugepages-")
@@ -67,7 +78,7 @@ func (r *reader) pools() []farm.PagePool {
 }
 
 // swaps reads /proc/swaps: path, type, size and used in KiB, priority.
-func (r *reader) swaps() []farm.Swap {
+func (r memory) swaps() []farm.Swap {
 	var out []farm.Swap
 	for i, line := range r.lines("proc/swaps") {
 		fields := strings.Fields(line)
@@ -95,7 +106,7 @@ var sysctls = []string{
 	"kernel.randomize_va_space",
 }
 
-func (r *reader) sysctl() map[string]string {
+func (r memory) sysctl() map[string]string {
 	out := map[string]string{}
 	names := slices.Clone(sysctls)
 	for _, name := range r.Names("proc/sys/kernel") {
@@ -115,7 +126,7 @@ func (r *reader) sysctl() map[string]string {
 const maxCounters = 4096
 
 // counters reads /proc/vmstat.
-func (r *reader) counters() map[string]int64 {
+func (r memory) counters() map[string]int64 {
 	out := map[string]int64{}
 	for _, line := range r.lines("proc/vmstat") {
 		name, value, _ := strings.Cut(line, " ")
@@ -130,7 +141,7 @@ func (r *reader) counters() map[string]int64 {
 }
 
 // pressure reads PSI. The file of the CPU has no "full" line on kernels before 5.13.
-func (r *reader) pressure() map[string]farm.Pressure {
+func (r memory) pressure() map[string]farm.Pressure {
 	out := map[string]farm.Pressure{}
 	for _, what := range []string{"cpu", "memory", "io"} {
 		lines := r.lines("proc/pressure/" + what)
@@ -153,7 +164,7 @@ func (r *reader) pressure() map[string]farm.Pressure {
 	return out
 }
 
-func (r *reader) percent(path, field string) float64 {
+func (r memory) percent(path, field string) float64 {
 	_, text, _ := strings.Cut(field, "=")
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(v >= 0 && v <= 100) {

@@ -16,7 +16,11 @@ const (
 	maxIdleNames = 64
 )
 
-func (r *reader) processors(h *farm.HostFacts) {
+// processors reads what the host's CPUs are set to.
+type processors struct{ *reader }
+
+func (r processors) read(h *farm.HostFacts) {
+	h.CPUTime = r.cpuTime()
 	h.Virtual = slices.Contains(h.Topology.CPU.Flags, "hypervisor")
 	h.Clocks = r.governors(h.Topology.Online)
 	h.Idle = r.idle(h.Topology.Online)
@@ -60,7 +64,7 @@ func fromCommand(command, option string) farm.CPUSet {
 func cpuFile(cpu int, name string) string { return cpuDir + "/cpu" + strconv.Itoa(cpu) + "/" + name }
 
 // governors groups CPUs by their frequency policy, in order of their first CPU.
-func (r *reader) governors(online farm.CPUSet) []farm.Governor {
+func (r processors) governors(online farm.CPUSet) []farm.Governor {
 	var out []farm.Governor
 	cpus := [][]int{}
 	for _, cpu := range online.List() {
@@ -87,7 +91,7 @@ func (r *reader) governors(online farm.CPUSet) []farm.Governor {
 
 // idle lists the C-states, by name and latency: fast and slow cores of one processor have different ones under one
 // name.
-func (r *reader) idle(online farm.CPUSet) []farm.IdleState {
+func (r processors) idle(online farm.CPUSet) []farm.IdleState {
 	var out []farm.IdleState
 	enabled := [][]int{}
 	for _, cpu := range online.List() {
@@ -121,7 +125,7 @@ func (r *reader) idle(online farm.CPUSet) []farm.IdleState {
 }
 
 // cpuTime reads the first line of /proc/stat.
-func (r *reader) cpuTime() farm.CPUTime {
+func (r processors) cpuTime() farm.CPUTime {
 	text, _ := r.Head("proc/stat")
 	line, _, _ := strings.Cut(text, "\n")
 	fields := strings.Fields(line)

@@ -21,8 +21,11 @@ var watched = map[string][]string{
 	"ntpd":                  {"ntp", "ntpsec"},
 }
 
-// services tells of each watched daemon that runs or is started at boot.
-func (r *reader) services() map[string]farm.Service {
+// services are the daemons of a host.
+type services struct{ *reader }
+
+// read tells of each watched daemon that runs or is started at boot.
+func (r services) read() map[string]farm.Service {
 	running, enabled := r.running(), r.enabled()
 	out := map[string]farm.Service{}
 	for name, units := range watched {
@@ -38,7 +41,7 @@ func (r *reader) services() map[string]farm.Service {
 }
 
 // running lists the names of processes.
-func (r *reader) running() map[string]bool {
+func (r services) running() map[string]bool {
 	out := map[string]bool{}
 	for _, name := range r.Names("proc") {
 		if _, err := strconv.ParseUint(name, 10, 32); err == nil {
@@ -54,7 +57,7 @@ const unitDir = "etc/systemd/system"
 
 // enabled lists what is started at boot: systemd's services and sockets without their ending, and links of System V
 // init.
-func (r *reader) enabled() map[string]bool {
+func (r services) enabled() map[string]bool {
 	out := map[string]bool{}
 	for _, dir := range r.Names(unitDir) {
 		if !strings.HasSuffix(dir, ".wants") && !strings.HasSuffix(dir, ".requires") {
@@ -79,7 +82,7 @@ func (r *reader) enabled() map[string]bool {
 }
 
 // masked reports whether a unit is linked to /dev/null: it then starts for nobody.
-func (r *reader) masked(unit string) bool {
+func (r services) masked(unit string) bool {
 	target, err := r.Link(unitDir + "/" + unit)
 	return err == nil && target == "/dev/null"
 }

@@ -30,15 +30,18 @@ type tunedUnit struct {
 	options      map[string]string // as they are written
 }
 
-// tuned reads what tuned's active profile sets each time the daemon starts, as far as rules know these settings. What
-// depends on tuned's own functions is left out.
-func (r *reader) tuned() []farm.TunedSetting {
+// tuned is the daemon that applies profiles.
+type tuned struct{ *reader }
+
+// settings reads what tuned's active profile sets each time the daemon starts, as far as rules know these settings.
+// What depends on tuned's own functions is left out.
+func (r tuned) settings() []farm.TunedSetting {
 	names := slices.DeleteFunc(strings.Fields(r.word("etc/tuned/active_profile")),
 		func(n string) bool { return !tunedName.MatchString(n) })
 	if len(names) == 0 {
 		return nil
 	}
-	t := tunedProfile{r: r, variables: map[string]string{}}
+	t := tunedProfile{r: r.reader, variables: map[string]string{}}
 	t.load(names)
 	last := names[len(names)-1]
 	own := path.Join("etc/tuned", last, "tuned.conf")
@@ -52,7 +55,7 @@ func (r *reader) tuned() []farm.TunedSetting {
 		}
 		for _, option := range u.names {
 			value, known := t.expand(u.options[option])
-			for _, target := range r.tunedTargets(u.kind, option) {
+			for _, target := range r.targets(u.kind, option) {
 				if value = strings.TrimSpace(strings.Trim(value, `"`)); known {
 					out = append(out, farm.TunedSetting{Path: target, Value: value, File: own, Unit: u.name,
 						Option: option, Plain: u.name == u.kind && u.devices == ""})
@@ -63,8 +66,8 @@ func (r *reader) tuned() []farm.TunedSetting {
 	return out
 }
 
-// tunedTargets is what an option of a plug-in writes to, as path.Match takes it.
-func (r *reader) tunedTargets(kind, option string) []string {
+// targets is what an option of a plug-in writes to, as path.Match takes it.
+func (r tuned) targets(kind, option string) []string {
 	const pages = "sys/kernel/mm/transparent_hugepage/"
 	switch {
 	case kind == "vm" && (option == "transparent_hugepages" || option == "transparent_hugepage"):
@@ -78,14 +81,14 @@ func (r *reader) tunedTargets(kind, option string) []string {
 		return []string{"sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"}
 	case kind == "sysfs" && strings.HasPrefix(path.Clean(option), "/sys/"):
 		return []string{strings.TrimPrefix(path.Clean(option), "/")}
-	case kind == "sysctl" && !r.tunedReapplies():
+	case kind == "sysctl" && !r.reapplies():
 		return []string{"proc/sys/" + strings.ReplaceAll(option, ".", "/")}
 	}
 	return nil
 }
 
-// tunedReapplies reports whether files of sysctl.d win over profiles, as they do unless tuned is told otherwise.
-func (r *reader) tunedReapplies() bool {
+// reapplies reports whether files of sysctl.d win over profiles, as they do unless tuned is told otherwise.
+func (r tuned) reapplies() bool {
 	for _, line := range r.lines("etc/tuned/tuned-main.conf") {
 		if name, value, ok := strings.Cut(line, "="); ok && strings.TrimSpace(name) == "reapply_sysctl" {
 			return slices.Contains([]string{"1", "true", "yes", "y", "t"}, strings.ToLower(strings.TrimSpace(value)))

@@ -16,6 +16,7 @@ const (
 	CodeWillNotEnd farm.Code = "machine-wont-end"   // its process was killed and is still there
 	CodeRootQEMU   farm.Code = "root-qemu"          // the hypervisor would run QEMU as root
 	CodeUnreadable farm.Code = "process-unreadable" // /proc does not say where a machine's threads run
+	CodeNoFirmware farm.Code = "no-firmware"        // the host lacks UEFI, which the machine's disk needs
 	CodeCPUModel   farm.Code = "cpu-model"          // the host's CPU lacks what the model has that was asked for
 )
 

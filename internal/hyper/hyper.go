@@ -48,8 +48,12 @@ type DiskTuning struct {
 	Discard   string // of what a guest deletes: "unmap" gives it back, "ignore" does not; "": unmap
 }
 
-// Boot is a kernel that the hypervisor loads itself. The zero value boots from the first disk.
-type Boot struct{ Kernel, Initrd, Cmdline string }
+// Boot is a kernel that the hypervisor loads itself. Without one the machine boots from its first disk, by BIOS, or by
+// UEFI where the disk has nothing for BIOS.
+type Boot struct {
+	Kernel, Initrd, Cmdline string
+	UEFI                    bool
+}
 
 // Disk is one block device. The guest finds it by Serial (/dev/disk/by-id/virtio-SERIAL).
 type Disk struct {

@@ -21,7 +21,7 @@ func (l *Ledger) ClaimCloud(id, holder, key string, c Charge, plan Planner) (far
 	if err != nil {
 		return farm.Plan{}, err
 	}
-	l.enterCloud(id, holder, key, c, planned)
+	l.claims.enterCloud(id, holder, key, c, planned)
 	l.serve() // the earlier claim may have been larger
 	return planned, nil
 }
@@ -39,15 +39,15 @@ func (l *Ledger) planCloud(id, key string, c Charge, plan Planner) (farm.Plan, e
 	if err := l.spaceForCloud(id, c); err != nil {
 		return farm.Plan{}, err
 	}
-	if old, had := l.grants[id]; had {
-		delete(l.grants, id)
-		defer func() { l.grants[id] = old }() // ClaimCloud writes over it
+	if old, had := l.claims.grants[id]; had {
+		delete(l.claims.grants, id)
+		defer func() { l.claims.grants[id] = old }() // ClaimCloud writes over it
 	}
-	planned, err := plan(l.room(key), l.confined[key].Extra)
+	planned, err := plan(l.claims.room(key), l.claims.confined[key].Extra)
 	if farm.IsKind(err, farm.NoCapacity) || farm.IsCode(err, farm.CodeBadPlan) {
 		e := new(farm.Error)
 		errors.As(err, &e)
-		err = &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: e.Message + "; " + l.holders(),
+		err = &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: e.Message + "; " + l.claims.holders(),
 			Hint: "the server places it elsewhere, if there is room"}
 	}
 	return planned, err
@@ -55,11 +55,11 @@ func (l *Ledger) planCloud(id, key string, c Charge, plan Planner) (farm.Plan, e
 
 // spaceForCloud refuses disks of a cloud VM that would not find their space, were they charged as c says.
 func (l *Ledger) spaceForCloud(id string, c Charge) error {
-	before, had := l.charges[id]
-	l.charges[id] = c
+	before, had := l.claims.charges[id]
+	l.claims.charges[id] = c
 	err := l.spaceFor(id)
-	if l.charges[id] = before; !had {
-		delete(l.charges, id)
+	if l.claims.charges[id] = before; !had {
+		delete(l.claims.charges, id)
 	}
 	return err
 }
@@ -68,16 +68,7 @@ func (l *Ledger) spaceForCloud(id string, c Charge) error {
 func (l *Ledger) AdoptCloud(id, holder, key string, c Charge, plan farm.Plan) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.enterCloud(id, holder, key, c, plan)
-}
-
-func (l *Ledger) enterCloud(id, holder, key string, c Charge, plan farm.Plan) {
-	l.charges[id] = c
-	l.grants[id] = grant{holder, plan}
-	l.cloud[id] = true
-	if delete(l.keys, id); key != "" {
-		l.keys[id] = key
-	}
+	l.claims.enterCloud(id, holder, key, c, plan)
 }
 
 // Taken returns the plans of all that the server did not place, and of its VMs that are unlisted, by ID: those that it
@@ -87,5 +78,6 @@ func (l *Ledger) Taken(unlisted map[string]bool) (farm.Topology, numa.Reserve, [
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.look("")
-	return l.topology, l.reserve, l.plans("", func(id string) bool { return !l.cloud[id] || unlisted[id] })
+	c := l.claims
+	return c.topology, c.reserve, c.plans("", func(id string) bool { return !c.cloud[id] || unlisted[id] })
 }

@@ -48,8 +48,8 @@ func (l *Ledger) Drained() (d Drain, ok bool) {
 func (l *Ledger) JobHolders() (out []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for id, g := range l.grants {
-		if !l.cloud[id] {
+	for id, g := range l.claims.grants {
+		if !l.claims.cloud[id] {
 			out = append(out, g.holder)
 		}
 	}

@@ -9,7 +9,6 @@ package ledger
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -23,21 +22,13 @@ import (
 type Ledger struct {
 	host Host
 
-	mu       sync.Mutex
-	topology farm.Topology
-	reserve  numa.Reserve
-	grants   map[string]grant     // by the ID of the VM
-	keys     map[string]string    // of VMs for batch jobs, by ID: farm.Allotment.Key
-	charges  map[string]Charge    // by ID
-	cloud    map[string]bool      // IDs of grants that are cloud VMs
-	metal    map[string]farm.Plan // what batch systems have given, by farm.Allotment.Key
-	queue    []*waiter            // in the order of arrival
-	drained  *Drain               // nil: the host is not drained
+	mu      sync.Mutex
+	claims  *claims
+	queue   []*waiter // in the order of arrival
+	drained *Drain    // nil: the host is not drained
 
 	limits policy.Limits // of one user
 	keep   farm.Bytes    // of the file system of disks, for the host itself
-
-	confined map[string]farm.Plan // what jobs of Host.Jobs hold, by farm.Allotment.Key, at the last look
 }
 
 // Host is what a ledger asks of its host. A function that is nil is not asked.
@@ -55,12 +46,6 @@ type Host struct {
 	Reread func()
 }
 
-// grant is what one VM holds.
-type grant struct {
-	holder string // for people: "grange-1a2b3c4d (alice: make test)"
-	plan   farm.Plan
-}
-
 type waiter struct {
 	id, holder string
 	request    numa.Request
@@ -71,8 +56,7 @@ type waiter struct {
 
 // New returns a ledger in which nothing is claimed.
 func New(t farm.Topology, reserve numa.Reserve, host Host) *Ledger {
-	return &Ledger{host: host, topology: t, reserve: reserve, grants: map[string]grant{}, keys: map[string]string{},
-		charges: map[string]Charge{}, cloud: map[string]bool{}, metal: map[string]farm.Plan{}}
+	return &Ledger{host: host, claims: newClaims(t, reserve)}
 }
 
 // SetBatchJob notes that a VM is for the batch job key: what the batch system gave to that job is the VM's to take. An
@@ -81,7 +65,7 @@ func (l *Ledger) SetBatchJob(id, key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if key != "" {
-		l.keys[id] = key
+		l.claims.keys[id] = key
 	}
 }
 
@@ -95,7 +79,7 @@ func (l *Ledger) Claim(ctx context.Context, id, holder string, r numa.Request, n
 	plan, err := l.tryFirst(w)
 	if err == nil || noWait || !farm.IsKind(err, farm.NoCapacity) {
 		if err != nil {
-			l.forget(id)
+			l.claims.forget(id)
 		}
 		l.mu.Unlock()
 		return plan, err
@@ -115,7 +99,7 @@ func (l *Ledger) Claim(ctx context.Context, id, holder string, r numa.Request, n
 // tryFirst tries for one who has just come. A refusal for good is of the host as it is, not as it was some seconds ago,
 // for huge pages may just have been made: before one the host is read anew, during which the lock is not held.
 func (l *Ledger) tryFirst(w *waiter) (farm.Plan, error) {
-	l.look(l.keys[w.id])
+	l.look(l.claims.keys[w.id])
 	plan, err := l.try(w, l.blocked(w, len(l.queue)))
 	forGood := farm.IsCode(err, farm.CodeTooBig) || farm.IsCode(err, CodeUserLimit)
 	if !forGood || l.host.Reread == nil {
@@ -136,7 +120,7 @@ func (l *Ledger) leave(w *waiter) {
 	case <-w.granted:
 	default:
 	}
-	l.forget(w.id)
+	l.claims.forget(w.id)
 	l.serve()
 }
 
@@ -145,29 +129,22 @@ func (l *Ledger) leave(w *waiter) {
 func (l *Ledger) Adopt(id, holder string, plan farm.Plan) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.grants[id] = grant{holder, plan}
+	l.claims.grants[id] = grant{holder, plan}
 }
 
 // Release ends the claim of a VM, of a job's or a cloud VM, and grants to those who wait. Releasing twice is no error.
 func (l *Ledger) Release(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.forget(id)
+	l.claims.forget(id)
 	l.serve()
-}
-
-func (l *Ledger) forget(id string) {
-	delete(l.grants, id)
-	delete(l.keys, id)
-	delete(l.charges, id)
-	delete(l.cloud, id)
 }
 
 // SetTopology changes what the host has, and what of it the host keeps for itself. What is granted stays granted.
 func (l *Ledger) SetTopology(t farm.Topology, r numa.Reserve) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.topology, l.reserve = t, r
+	l.claims.topology, l.claims.reserve = t, r
 	l.serve()
 }
 
@@ -195,7 +172,7 @@ func (l *Ledger) serve() {
 func (l *Ledger) blocked(w *waiter, n int) farm.CPUSet {
 	var cpus farm.CPUSet
 	for _, front := range l.queue[:n] {
-		if !front.aside && (l.keys[w.id] == "" || l.keys[front.id] != "") {
+		if !front.aside && (l.claims.keys[w.id] == "" || l.claims.keys[front.id] != "") {
 			cpus = cpus.Or(front.request.Allowed)
 		}
 	}
@@ -206,93 +183,42 @@ func (l *Ledger) try(w *waiter, blocked farm.CPUSet) (farm.Plan, error) {
 	if l.drained != nil {
 		return farm.Plan{}, l.drained.Refusal()
 	}
-	err := l.beside(w.id, held{w.request.VCPUs, w.request.Memory, l.charges[w.id].Bytes})
+	err := l.beside(w.id, held{w.request.VCPUs, w.request.Memory, l.claims.charges[w.id].all()})
 	if w.aside = err != nil; w.aside {
 		return farm.Plan{}, err
 	}
 	if !w.request.Allowed.And(blocked).Empty() {
 		return farm.Plan{}, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom,
-			Message: "others wait in front; " + l.holders(), Hint: noRoomHint}
+			Message: "others wait in front; " + l.claims.holders(), Hint: noRoomHint}
 	}
-	plan, err := numa.Plan(l.room(l.keys[w.id]), w.request)
+	plan, err := numa.Plan(l.claims.room(l.claims.keys[w.id]), w.request)
 	if err == nil { // which may hold CPUs beside those of its vCPUs
-		err = l.withinSums(w.id, heldBy(plan, l.charges[w.id].Bytes))
+		err = l.withinSums(w.id, heldBy(plan, l.claims.charges[w.id].all()))
 		w.aside = err != nil
 	}
 	if w.aside {
 		return farm.Plan{}, err
 	}
 	if err == nil {
-		l.grants[w.id] = grant{w.holder, plan}
+		l.claims.grants[w.id] = grant{w.holder, plan}
 		return plan, nil
 	}
 	refused := new(farm.Error)
 	if errors.As(err, &refused) && refused.Kind == farm.NoCapacity {
 		return farm.Plan{}, &farm.Error{Kind: farm.NoCapacity, Code: refused.Code,
-			Message: refused.Message + "; " + l.holders(), Hint: noRoomHint}
+			Message: refused.Message + "; " + l.claims.holders(), Hint: noRoomHint}
 	}
 	return farm.Plan{}, err
 }
 
 const noRoomHint = "wait with --wait, or ask for less"
 
-// room is what is left for a VM of the batch job key, "" for any other: what its batch system set aside for that job is
-// its own.
-func (l *Ledger) room(key string) numa.Room {
-	return numa.NewRoom(l.topology, l.reserve, l.plans(key, func(string) bool { return true }))
-}
-
-// plans are what is held, of VMs what those hold that counts says. What batch systems hold for a VM that does not count
-// does not, either.
-func (l *Ledger) plans(key string, counts func(id string) bool) []farm.Plan {
-	plans := make([]farm.Plan, 0, len(l.grants)+len(l.metal))
-	inVMs, passed := map[string]bool{}, map[string]bool{}
-	for id, g := range l.grants {
-		if counts(id) {
-			plans = append(plans, g.plan)
-		} else if of := l.keys[id]; of != "" {
-			passed[of] = true
-		}
-		inVMs[l.keys[id]] = true
-	}
-	for of, plan := range l.metal {
-		if of == key || passed[of] {
-			continue
-		}
-		if inVMs[of] {
-			plan.Cells = nil // the VM's memory is that job's
-		}
-		plans = append(plans, plan)
-	}
-	return append(plans, l.besides(key, inVMs, passed)...)
-}
-
-// holders returns who holds what, for people.
-func (l *Ledger) holders() string {
-	lines := l.confinedHolders()
-	for key, plan := range l.metal {
-		lines = append(lines, fmt.Sprintf("%s on the host holds CPUs %v and %v", key, plan.Held(), plan.Memory()))
-	}
-	for _, g := range l.grants {
-		lines = append(lines, fmt.Sprintf("%s holds CPUs %v and %v", g.holder, g.plan.Held(), g.plan.Memory()))
-	}
-	if len(lines) == 0 {
-		return "nobody holds anything"
-	}
-	slices.Sort(lines)
-	const most = 8
-	if len(lines) > most {
-		lines = append(lines[:most], fmt.Sprintf("and %d more", len(lines)-most))
-	}
-	return strings.Join(lines, ", ")
-}
-
 // Neighbours returns the plans of all VMs but this one, and who holds each. Jobs on the host are no neighbours: where
 // they run is between them and their batch system.
 func (l *Ledger) Neighbours(id string) (plans []farm.Plan, holders []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for other, g := range l.grants {
+	for other, g := range l.claims.grants {
 		if other != id {
 			plans, holders = append(plans, g.plan), append(holders, g.holder)
 		}
@@ -306,21 +232,21 @@ func (l *Ledger) View() (room numa.Room, holders map[int]string, waiting int) {
 	defer l.mu.Unlock()
 	l.look("")
 	holders = map[int]string{}
-	for key, plan := range l.confined {
+	for key, plan := range l.claims.confined {
 		for cpu := range plan.Held().All() {
 			holders[cpu] = key
 		}
 	}
-	for key, plan := range l.metal {
+	for key, plan := range l.claims.metal {
 		for cpu := range plan.Held().All() {
 			holders[cpu] = key
 		}
 	}
-	for _, g := range l.grants {
+	for _, g := range l.claims.grants {
 		name, _, _ := strings.Cut(g.holder, " ")
 		for cpu := range g.plan.Held().All() {
 			holders[cpu] = name
 		}
 	}
-	return l.room(""), holders, len(l.queue)
+	return l.claims.room(""), holders, len(l.queue)
 }

@@ -110,8 +110,8 @@ func TestLedgerWaiterThatLeaves(t *testing.T) {
 		if got := <-done; got != "leaver: "+gone.Error() {
 			t.Error(got)
 		}
-		if len(l.keys) != 0 {
-			t.Errorf("keys %v", l.keys)
+		if len(l.claims.keys) != 0 {
+			t.Errorf("keys %v", l.claims.keys)
 		}
 		l.Release("all")
 		if got := <-done; got != "next" {

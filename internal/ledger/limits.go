@@ -54,14 +54,14 @@ func (c Charge) all() farm.Bytes {
 func (l *Ledger) SetCharge(id string, c Charge) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.charges[id] = c
+	l.claims.charges[id] = c
 }
 
 // Charge returns what was noted of a VM; the zero Charge where nothing was.
 func (l *Ledger) Charge(id string) Charge {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.charges[id]
+	return l.claims.charges[id]
 }
 
 // SetLimits changes what one user may hold, and what of the file system of disks is not for disks. What is granted
@@ -95,11 +95,11 @@ func (l *Ledger) beside(id string, want held) error {
 
 // withinSums holds a wish, and what its user has, against what one user may have.
 func (l *Ledger) withinSums(id string, want held) error {
-	mine := l.charges[id]
+	mine := l.claims.charges[id]
 	if !mine.Limited {
 		return nil
 	}
-	has, most := l.heldByUser(mine.UID, id), l.mostOf(mine.Who)
+	has, most := l.claims.heldByUser(mine.UID, id), l.mostOf(mine.Who)
 	for _, s := range []sum{
 		{"CPUs", uint64(has.cpus), uint64(want.cpus), uint64(most.cpus),
 			func(n uint64) string { return fmt.Sprint(n) }},
@@ -111,17 +111,6 @@ func (l *Ledger) withinSums(id string, want held) error {
 		}
 	}
 	return nil
-}
-
-// heldByUser is what all VMs of a user hold that count for it, but for the VM id.
-func (l *Ledger) heldByUser(uid uint32, id string) (has held) {
-	for other, g := range l.grants {
-		if c := l.charges[other]; other != id && c.Limited && c.UID == uid {
-			h := heldBy(g.plan, c.all())
-			has.cpus, has.bytes, has.disks = has.cpus+h.cpus, has.bytes+h.bytes, has.disks+h.disks
-		}
-	}
-	return has
 }
 
 // sum is what a user has of one thing, wants more of it, and may have in all.
@@ -154,7 +143,7 @@ func sizeText(n uint64) string { return farm.Bytes(n).Rounded().String() }
 // mostOf is what a user may hold of this host.
 func (l *Ledger) mostOf(who policy.Who) held {
 	limits := l.limits.Of(who)
-	room := numa.NewRoom(l.topology, l.reserve, nil)
+	room := numa.NewRoom(l.claims.topology, l.claims.reserve, nil)
 	var memory farm.Bytes
 	for _, n := range room.Nodes {
 		memory += n.Memory
@@ -174,7 +163,7 @@ func (l *Ledger) space(at, id string) (farm.DiskSpace, error) {
 	if l.host.Space == nil {
 		return farm.DiskSpace{}, nil
 	}
-	s, err := l.host.Space(at, func(at string) map[string]farm.Bytes { return l.promised(at, id) })
+	s, err := l.host.Space(at, func(at string) map[string]farm.Bytes { return l.claims.promised(at, id) })
 	if at != JobFiles && at != CloudFiles {
 		return s, err
 	}
@@ -194,20 +183,9 @@ func (l *Ledger) DiskSpace(at string) (farm.DiskSpace, error) {
 	return l.space(at, "")
 }
 
-// promised are the disks at a place of all that has a grant, and of id.
-func (l *Ledger) promised(at, id string) map[string]farm.Bytes {
-	out := map[string]farm.Bytes{}
-	for other, c := range l.charges {
-		if _, ok := l.grants[other]; (ok || other == id) && c.on(at) > 0 {
-			out[c.Disks] = c.on(at)
-		}
-	}
-	return out
-}
-
 // spaceFor refuses disks that would not find the space that they may take.
 func (l *Ledger) spaceFor(id string) error {
-	c := l.charges[id]
+	c := l.claims.charges[id]
 	if err := spaceAt(l, c.Area, id, c.Bytes); err != nil {
 		return err
 	}

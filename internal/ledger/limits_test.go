@@ -149,7 +149,7 @@ func TestSumsOfOneUser(t *testing.T) {
 			}
 			l.Release("a")
 			l.Release("b")
-			if l.DiskSpace(JobFiles); len(promised) > 0 || len(l.charges) > 0 {
+			if l.DiskSpace(JobFiles); len(promised) > 0 || len(l.claims.charges) > 0 {
 				t.Errorf("%v is promised after all has ended", promised)
 			}
 		})

@@ -15,39 +15,28 @@ func (l *Ledger) ClaimMetal(key string, cpus farm.CPUSet, count int, memory farm
 	conflicts []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.metal, key)
-	room := l.room(key)
-	conflicts = l.heldByVMs(key, cpus)
-	if cpus = l.fill(cpus, count, room.Free); cpus.Len() < count {
-		conflicts = append(conflicts, fmt.Sprintf("%d of %d CPUs are free; %s", cpus.Len(), count, l.holders()))
+	delete(l.claims.metal, key)
+	room := l.claims.room(key)
+	conflicts = l.claims.heldByVMs(key, cpus)
+	if cpus = fill(l.claims.topology, cpus, count, room.Free); cpus.Len() < count {
+		conflicts = append(conflicts, fmt.Sprintf("%d of %d CPUs are free; %s", cpus.Len(), count, l.claims.holders()))
 	}
 	var free farm.Bytes
 	for _, n := range room.Nodes {
 		free += n.Memory
 	}
 	if memory > free {
-		conflicts = append(conflicts, fmt.Sprintf("%v of %v memory are free; %s", free, memory, l.holders()))
+		conflicts = append(conflicts, fmt.Sprintf("%v of %v memory are free; %s", free, memory, l.claims.holders()))
 	}
-	plan = farm.Plan{Extra: cpus, Cells: spread(l.topology, cpus, memory)}
-	l.metal[key] = plan
+	plan = farm.Plan{Extra: cpus, Cells: spread(l.claims.topology, cpus, memory)}
+	l.claims.metal[key] = plan
 	l.serve() // an earlier claim of this job may have been larger
 	return plan, conflicts
 }
 
-// heldByVMs says, for people, which of these CPUs are held by VMs other than that of the batch job key.
-func (l *Ledger) heldByVMs(key string, cpus farm.CPUSet) (lines []string) {
-	for id, g := range l.grants {
-		if both := g.plan.Held().And(cpus); !both.Empty() && l.keys[id] != key {
-			lines = append(lines, fmt.Sprintf("CPUs %v are held by %s", both, g.holder))
-		}
-	}
-	slices.Sort(lines)
-	return lines
-}
-
-// fill adds free CPUs to cpus, from the last core on, until there are count.
-func (l *Ledger) fill(cpus farm.CPUSet, count int, free farm.CPUSet) farm.CPUSet {
-	for _, core := range slices.Backward(l.topology.Cores) {
+// fill adds free CPUs of the host to cpus, from the last core on, until there are count.
+func fill(t farm.Topology, cpus farm.CPUSet, count int, free farm.CPUSet) farm.CPUSet {
+	for _, core := range slices.Backward(t.Cores) {
 		if cpus.Len() >= count {
 			break
 		}
@@ -90,13 +79,13 @@ func spread(t farm.Topology, cpus farm.CPUSet, memory farm.Bytes) []farm.GuestCe
 func (l *Ledger) AdoptMetal(key string, plan farm.Plan) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.metal[key] = plan
+	l.claims.metal[key] = plan
 }
 
 // ReleaseMetal ends the claim of a job on the host, and grants to those who wait. Releasing twice is no error.
 func (l *Ledger) ReleaseMetal(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.metal, key)
+	delete(l.claims.metal, key)
 	l.serve()
 }

@@ -26,7 +26,7 @@ func (v *view) layout() (layout, bool) {
 	if l, ok := v.single(); ok || v.req.Cells == 1 {
 		return l, ok
 	}
-	return v.split()
+	return splitter{v}.layout()
 }
 
 func (v *view) isolatesEmulator() bool { return v.req.Emulator == farm.EmulatorIsolate }

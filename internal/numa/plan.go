@@ -28,7 +28,7 @@ func Plan(room Room, req Request) (farm.Plan, error) {
 	v := newView(room, &req, wants)
 	l, ok := v.layout()
 	if !ok {
-		return farm.Plan{}, v.refuse(room)
+		return farm.Plan{}, refusal{v}.err(room)
 	}
 	return v.write(l), nil
 }

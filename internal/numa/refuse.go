@@ -12,14 +12,17 @@ import (
 // maxNodesNamed bounds how many nodes a refusal lists.
 const maxNodesNamed = 8
 
-// refuse reports why there is no layout in the room: never on this host, or not now.
-func (v *view) refuse(room Room) error {
+// refusal says what a view lacks for its request.
+type refusal struct{ *view }
+
+// err reports why there is no layout in the room: never on this host, or not now.
+func (v refusal) err(room Room) error {
 	all := room.emptied()
-	empty := newView(all, v.req, v.wants)
-	if _, ok := empty.layout(); !ok {
+	never := refusal{newView(all, v.req, v.wants)}
+	if _, ok := never.layout(); !ok {
 		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooBig,
-			Message: "this host can never hold " + empty.wanted() + ": " + empty.shortages() +
-				" (even when the host is empty)", Hint: empty.tooBigHint(all)}
+			Message: "this host can never hold " + never.wanted() + ": " + never.shortages() +
+				" (even when the host is empty)", Hint: never.tooBigHint(all)}
 	}
 	return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom,
 		Message: "no room for " + v.wanted() + ": " + v.shortages() + " (now)",
@@ -48,7 +51,7 @@ func (r Room) emptied() Room {
 	return out
 }
 
-func (v *view) wanted() string {
+func (v refusal) wanted() string {
 	s := fmt.Sprintf("%s and %v", plural(v.req.VCPUs, "vCPU"), v.req.Memory)
 	switch {
 	case len(v.req.Each) > 0:
@@ -78,7 +81,7 @@ func pagesText(pages []farm.Bytes) string {
 	return strings.Join(names, " or ")
 }
 
-func (v *view) tooBigHint(room Room) string {
+func (v refusal) tooBigHint(room Room) string {
 	switch {
 	case v.req.Cells == 1 && len(v.nodes) > 1:
 		return "leave the number of cells to the plan, so that it may use several nodes"
@@ -93,7 +96,7 @@ func (v *view) tooBigHint(room Room) string {
 	return "ask for less, or take a larger host"
 }
 
-func (v *view) noRoomHint() string {
+func (v refusal) noRoomHint() string {
 	if v.req.Cells == 1 && len(v.nodes) > 1 {
 		return "leave the number of cells to the plan, so that it may use several nodes, or wait until a VM ends here"
 	}
@@ -102,7 +105,7 @@ func (v *view) noRoomHint() string {
 
 // nodesFor is how many of the roomiest nodes hold so much memory together; 0 where all do not, or where the cells are
 // given.
-func (v *view) nodesFor(memory farm.Bytes) int {
+func (v refusal) nodesFor(memory farm.Bytes) int {
 	if len(v.req.Each) > 0 || v.req.Cells > 0 {
 		return 0
 	}
@@ -123,7 +126,7 @@ func (v *view) nodesFor(memory farm.Bytes) int {
 }
 
 // shortOfPages reports that huge pages are wanted and nothing else will do, and that all nodes together have too few.
-func (v *view) shortOfPages() bool {
+func (v refusal) shortOfPages() bool {
 	var have farm.Bytes
 	for n := range v.nodes {
 		if v.state[n].home {
@@ -134,7 +137,7 @@ func (v *view) shortOfPages() bool {
 }
 
 // shortages returns what each node lacks, and why all together do not do.
-func (v *view) shortages() string {
+func (v refusal) shortages() string {
 	if len(v.req.Each) > 0 || v.req.Cells > 1 {
 		return v.unmatched()
 	}
@@ -151,7 +154,7 @@ func (v *view) shortages() string {
 }
 
 // lackingNodes says of each node what it lacks for the cell.
-func (v *view) lackingNodes(w *want, emulator bool) []string {
+func (v refusal) lackingNodes(w *want, emulator bool) []string {
 	var parts []string
 	for n := range v.nodes {
 		if v.state[n].threads == 0 && v.nodes[n].cpus.Empty() && v.state[n].pool.Empty() {
@@ -173,7 +176,7 @@ func (v *view) lackingNodes(w *want, emulator bool) []string {
 	return parts
 }
 
-func (v *view) noCPUs() bool {
+func (v refusal) noCPUs() bool {
 	for n := range v.nodes {
 		if !v.nodes[n].cpus.Empty() || !v.state[n].pool.Empty() {
 			return false
@@ -183,7 +186,7 @@ func (v *view) noCPUs() bool {
 }
 
 // lacks returns what the node is short of for the cell: CPUs, room in the shared pool, memory.
-func (v *view) lacks(w *want, node int, emulator bool) string {
+func (v refusal) lacks(w *want, node int, emulator bool) string {
 	var parts []string
 	if short := w.pinned - v.pinnable(node, w.threads, false); short > 0 && w.pinned > 0 {
 		parts = append(parts, v.lacksCPUs(w, short))
@@ -201,7 +204,7 @@ func (v *view) lacks(w *want, node int, emulator bool) string {
 	return strings.Join(parts, " and ")
 }
 
-func (v *view) lacksCPUs(w *want, short int) string {
+func (v refusal) lacksCPUs(w *want, short int) string {
 	switch {
 	case w.threads == farm.IsolateCores:
 		return plural(short, "whole core")
@@ -214,7 +217,7 @@ func (v *view) lacksCPUs(w *want, short int) string {
 }
 
 // lacksMemory returns what is short in each page size that would do.
-func (v *view) lacksMemory(w *want, node int) string {
+func (v refusal) lacksMemory(w *want, node int) string {
 	var parts []string
 	for _, size := range w.sizes {
 		if len(v.state[node].givers) == 0 {
@@ -258,7 +261,7 @@ func sized(size farm.Bytes) string {
 }
 
 // lacksTogether returns what all nodes together lack for the VM, if that explains the refusal.
-func (v *view) lacksTogether() string {
+func (v refusal) lacksTogether() string {
 	w := &v.wants[0]
 	vcpus, parts := 0, []string(nil)
 	for n := range v.nodes {
@@ -286,7 +289,7 @@ func (v *view) lacksTogether() string {
 }
 
 // allGivers lists the nodes whose memory some CPU could use.
-func (v *view) allGivers() []int {
+func (v refusal) allGivers() []int {
 	var out []int
 	for n := range v.nodes {
 		if v.nodes[n].cpus.Empty() && v.state[n].pool.Empty() {
@@ -302,7 +305,7 @@ func (v *view) allGivers() []int {
 }
 
 // unmatched returns which cells find no nodes of their own, and what the other nodes lack for the first of them.
-func (v *view) unmatched() string {
+func (v refusal) unmatched() string {
 	lists := make([][]farm.Bytes, len(v.wants))
 	for i, w := range v.wants {
 		lists[i] = w.sizes

@@ -10,9 +10,12 @@ import (
 // Beyond it only the likeliest sets are tried, and a split may be missed.
 const maxSets = 4000
 
-// split spreads the VM over as few nodes as will do: evenly in whole cores, or evenly in vCPUs, or as evenly as the
+// splitter cuts a VM into cells where the request leaves open how many.
+type splitter struct{ *view }
+
+// layout spreads the VM over as few nodes as will do: evenly in whole cores, or evenly in vCPUs, or as evenly as the
 // room allows.
-func (v *view) split() (layout, bool) {
+func (v splitter) layout() (layout, bool) {
 	w := &v.wants[0]
 	pages := v.pages()
 	most := v.mostCells(pages)
@@ -43,7 +46,7 @@ func (v *view) split() (layout, bool) {
 }
 
 // pages is the page sizes that will do, each once; the memory of the whole need not be a multiple of each.
-func (v *view) pages() []farm.Bytes {
+func (v splitter) pages() []farm.Bytes {
 	var out []farm.Bytes
 	for _, size := range v.req.pagesOf(0) {
 		if !slices.Contains(out, size) {
@@ -53,20 +56,8 @@ func (v *view) pages() []farm.Bytes {
 	return out
 }
 
-// capacity is how many vCPUs of the VM a node can take.
-func (v *view) capacity(node int, emulator bool) int {
-	w := &v.wants[0]
-	if w.pinned > 0 {
-		return v.pinnable(node, w.threads, emulator)
-	}
-	if emulator && v.pinnable(node, w.threads, true) < 0 {
-		return 0
-	}
-	return v.state[node].floats
-}
-
 // mostCells bounds into how many cells the VM could be cut: no more than nodes that can have any of it.
-func (v *view) mostCells(pages []farm.Bytes) int {
+func (v splitter) mostCells(pages []farm.Bytes) int {
 	able := 0
 	for n := range v.nodes {
 		able += number(v.capacity(n, false) > 0 && v.mostMemory(n, pages) > 0)
@@ -74,21 +65,8 @@ func (v *view) mostCells(pages []farm.Bytes) int {
 	return min(able, v.wants[0].vcpus())
 }
 
-// mostMemory is the most that a node's CPUs can get in one page size.
-func (v *view) mostMemory(node int, pages []farm.Bytes) farm.Bytes {
-	var most farm.Bytes
-	for _, size := range pages {
-		for _, giver := range v.state[node].givers {
-			if s := v.source(giver, size); s.unit > 0 {
-				most = max(most, farm.Bytes(min(s.free, units(v.wants[0].memory, s.unit)))*s.unit)
-			}
-		}
-	}
-	return most
-}
-
 // enough reports whether the k roomiest nodes could do. It spares the search in most refusals.
-func (v *view) enough(k int, pages []farm.Bytes) bool {
+func (v splitter) enough(k int, pages []farm.Bytes) bool {
 	threads, memory := make([]int, len(v.nodes)), make([]int, len(v.nodes))
 	for n := range v.nodes {
 		threads[n] = min(v.capacity(n, false), v.wants[0].vcpus())
@@ -109,7 +87,7 @@ func largest(of []int, k int) int {
 
 // even splits over k nodes so that vCPUs differ by step at most, and memory by one unit. The smallest cell comes first,
 // for it may have the emulator's CPU beside it.
-func (v *view) even(k, step int, size farm.Bytes) (layout, bool) {
+func (v splitter) even(k, step int, size farm.Bytes) (layout, bool) {
 	w := v.wants[0]
 	amount := size
 	if size == 0 {
@@ -137,7 +115,7 @@ func (v *view) even(k, step int, size farm.Bytes) (layout, bool) {
 }
 
 // ordinaryUnit is the unit of ordinary memory that all nodes can count in.
-func (v *view) ordinaryUnit() farm.Bytes {
+func (v splitter) ordinaryUnit() farm.Bytes {
 	u := v.grain
 	for i := range v.state {
 		u = max(u, v.state[i].room.Base)
@@ -146,9 +124,9 @@ func (v *view) ordinaryUnit() farm.Bytes {
 }
 
 // wholeCores reports whether all vCPUs get cores of their own.
-func (v *view) wholeCores(l layout) bool {
+func (v splitter) wholeCores(l layout) bool {
 	for i := range l {
-		if v.picker.pick(v, l[i].node, &l[i].want); v.picker.score.loose > 0 {
+		if v.picker.pick(v.view, l[i].node, &l[i].want); v.picker.score.loose > 0 {
 			return false
 		}
 	}
@@ -157,7 +135,7 @@ func (v *view) wholeCores(l layout) bool {
 
 // uneven splits over k nodes as evenly as their room allows. It is what a caller gets whose batch system granted ten
 // CPUs of one node and six of the other. Each cell takes whichever of pages makes it fit.
-func (v *view) uneven(k int, pages []farm.Bytes) (layout, bool) {
+func (v splitter) uneven(k int, pages []farm.Bytes) (layout, bool) {
 	var best layout
 	var bestRating rating
 	options, most := make([][]source, len(v.nodes)), 0
@@ -192,7 +170,7 @@ func (v *view) uneven(k int, pages []farm.Bytes) (layout, bool) {
 }
 
 // share cuts the VM over the nodes of set, in whole cores where that can be, or gives nil where it does not fit.
-func (v *view) share(set []int, from []source) layout {
+func (v splitter) share(set []int, from []source) layout {
 	if !v.isolatesEmulator() {
 		return v.shareBeside(set, from, -1)
 	}
@@ -205,7 +183,7 @@ func (v *view) share(set []int, from []source) layout {
 }
 
 // shareBeside is share with the emulator's CPU on one node of set, or on none when carrier is below 0.
-func (v *view) shareBeside(set []int, from []source, carrier int) layout {
+func (v splitter) shareBeside(set []int, from []source, carrier int) layout {
 	w, caps := &v.wants[0], make([]int, len(set))
 	ones := slices.Repeat([]int{1}, len(set))
 	for i, n := range set {
@@ -234,7 +212,7 @@ func (v *view) shareBeside(set []int, from []source, carrier int) layout {
 }
 
 // sets is all sets of k nodes, or where they are too many for the cost of each, the likeliest.
-func (v *view) sets(k, cost int) [][]int {
+func (v splitter) sets(k, cost int) [][]int {
 	if combinations(len(v.nodes), k)*cost > maxSets {
 		return v.likelySets(k)
 	}
@@ -245,7 +223,7 @@ func (v *view) sets(k, cost int) [][]int {
 
 // likelySets is the nodes with most threads, those with most memory, those with most of both, and each node with its
 // nearest.
-func (v *view) likelySets(k int) [][]int {
+func (v splitter) likelySets(k int) [][]int {
 	pages, w := v.pages(), &v.wants[0]
 	threads, memory := make([]int, len(v.nodes)), make([]int, len(v.nodes))
 	var order []int

@@ -204,3 +204,28 @@ func (v *view) givers(node int) []int {
 	}
 	return out
 }
+
+// capacity is how many vCPUs of the VM a node can take.
+func (v *view) capacity(node int, emulator bool) int {
+	w := &v.wants[0]
+	if w.pinned > 0 {
+		return v.pinnable(node, w.threads, emulator)
+	}
+	if emulator && v.pinnable(node, w.threads, true) < 0 {
+		return 0
+	}
+	return v.state[node].floats
+}
+
+// mostMemory is the most that a node's CPUs can get in one page size.
+func (v *view) mostMemory(node int, pages []farm.Bytes) farm.Bytes {
+	var most farm.Bytes
+	for _, size := range pages {
+		for _, giver := range v.state[node].givers {
+			if s := v.source(giver, size); s.unit > 0 {
+				most = max(most, farm.Bytes(min(s.free, units(v.wants[0].memory, s.unit)))*s.unit)
+			}
+		}
+	}
+	return most
+}

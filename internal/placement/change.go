@@ -17,29 +17,35 @@ const (
 	maxEnds     = 5000 // VMs whose end is tried
 )
 
+// trials tries what would admit a request that no host takes.
+type trials struct {
+	fleet   *Fleet
+	request Request
+	found   []Change
+}
+
 // changes finds what would admit a request that no host takes. Each is tried on the fleet before it is said. Order:
 // ChangeKind, then what gives up the least of what was asked for.
 func (f *Fleet) changes(r Request) []Change {
-	var out []Change
-	say := func(kind ChangeKind, format string, args ...any) {
-		out = append(out, Change{Kind: kind, Text: fmt.Sprintf(format, args...)})
+	t := &trials{fleet: f, request: r}
+	t.tuned()
+	t.relabelled()
+	t.ungrouped()
+	t.smaller()
+	t.renetworked()
+	t.imported()
+	t.opened()
+	t.elsewhere()
+	if v := t.ended(); v != nil {
+		t.say(ChangeEnd, "end a VM of %d CPUs and %v on host %s", v.size.CPUs, v.size.Memory, f.hosts[v.host].Name)
+		t.found[len(t.found)-1].VM = v.vm
 	}
-	f.tuned(r, say)
-	f.relabelled(r, say)
-	f.ungrouped(r, say)
-	f.smaller(r, say)
-	f.renetworked(r, say)
-	f.imported(r, say)
-	f.opened(r, say)
-	f.elsewhere(r, say)
-	if v := f.ended(r); v != nil {
-		say(ChangeEnd, "end a VM of %d CPUs and %v on host %s", v.size.CPUs, v.size.Memory, f.hosts[v.host].Name)
-		out[len(out)-1].VM = v.vm
-	}
-	return out
+	return t.found
 }
 
-type sayer func(kind ChangeKind, format string, args ...any)
+func (t *trials) say(kind ChangeKind, format string, args ...any) {
+	t.found = append(t.found, Change{Kind: kind, Text: fmt.Sprintf(format, args...)})
+}
 
 // admits reports whether some host would take the request.
 func (f *Fleet) admits(r Request) bool { return f.hostFor(r) != nil }
@@ -77,12 +83,12 @@ func (f *Fleet) hostIn(c *cell, r Request) *host {
 }
 
 // tuned tries other tuning of the same size, one thing at a time.
-func (f *Fleet) tuned(r Request, say sayer) {
-	asked := r.Shape
+func (t *trials) tuned() {
+	asked := t.request.Shape
 	try := func(s farm.Shape, format string, args ...any) {
-		q := r
-		if q.Shape = s; f.admits(q) {
-			say(ChangeTuning, format, args...)
+		q := t.request
+		if q.Shape = s; t.fleet.admits(q) {
+			t.say(ChangeTuning, format, args...)
 		}
 	}
 	if len(asked.Pages) > 0 && !slices.Contains(asked.Pages, 0) {
@@ -121,63 +127,63 @@ func pagesText(sizes []farm.Bytes) string {
 }
 
 // relabelled tries to leave selectors out: one of them, or all.
-func (f *Fleet) relabelled(r Request, say sayer) {
+func (t *trials) relabelled() {
 	found := false
-	for i, selector := range r.Needs {
-		q := r
-		q.Needs = slices.Delete(slices.Clone(r.Needs), i, i+1)
-		if f.admits(q) {
-			say(ChangeLabels, "without the label selector %s", selector)
+	for i, selector := range t.request.Needs {
+		q := t.request
+		q.Needs = slices.Delete(slices.Clone(t.request.Needs), i, i+1)
+		if t.fleet.admits(q) {
+			t.say(ChangeLabels, "without the label selector %s", selector)
 			found = true
 		}
 	}
-	if q := r; !found && len(r.Needs) > 1 {
-		if q.Needs = nil; f.admits(q) {
-			say(ChangeLabels, "without the label selectors %s", strings.Join(r.Needs, ", "))
+	if q := t.request; !found && len(t.request.Needs) > 1 {
+		if q.Needs = nil; t.fleet.admits(q) {
+			t.say(ChangeLabels, "without the label selectors %s", strings.Join(t.request.Needs, ", "))
 		}
 	}
 }
 
-func (f *Fleet) ungrouped(r Request, say sayer) {
-	if q := r; r.Group != "" {
-		if q.Group, q.Affinity = "", ""; f.admits(q) {
-			say(ChangeGroup, "outside of server group %s", r.Group)
+func (t *trials) ungrouped() {
+	if q := t.request; t.request.Group != "" {
+		if q.Group, q.Affinity = "", ""; t.fleet.admits(q) {
+			t.say(ChangeGroup, "outside of server group %s", t.request.Group)
 		}
 	}
 }
 
 // smaller tries fewer CPUs, less memory, less scratch: each alone, and CPUs with their memory where none of them does.
 // What loses the smallest share comes first.
-func (f *Fleet) smaller(r Request, say sayer) {
+func (t *trials) smaller() {
 	type offer struct {
 		text string
 		lost float64
 	}
 	var offers []offer
-	s := r.Shape
-	if n := f.most(r, s.CPUs, max(s.Cells, 1), withCPUs); n > 0 {
+	s := t.request.Shape
+	if n := t.most(s.CPUs, max(s.Cells, 1), withCPUs); n > 0 {
 		offers = append(offers, offer{fmt.Sprintf("%d fewer CPUs", s.CPUs-n), 1 - float64(n)/float64(s.CPUs)})
 	}
 	step := memoryStep(s)
-	if n := f.most(r, int(s.Memory/step), 1, withMemory(step)); n > 0 {
+	if n := t.most(int(s.Memory/step), 1, withMemory(step)); n > 0 {
 		offers = append(offers, offer{fmt.Sprintf("%v of memory instead of %v", farm.Bytes(n)*step, s.Memory),
 			1 - float64(farm.Bytes(n)*step)/float64(s.Memory)})
 	}
 	if unit := max(s.Scratch/64/farm.MiB*farm.MiB, 16*farm.MiB); s.Scratch > 0 {
-		if n := f.most(r, int(s.Scratch/unit), 1, withScratch(unit)); n >= 0 {
+		if n := t.most(int(s.Scratch/unit), 1, withScratch(unit)); n >= 0 {
 			offers = append(offers, offer{fmt.Sprintf("%v of scratch instead of %v", farm.Bytes(n)*unit, s.Scratch),
 				1 - float64(farm.Bytes(n)*unit)/float64(s.Scratch)})
 		}
 	}
 	if each := s.Memory / farm.Bytes(s.CPUs) / step * step; len(offers) == 0 && each > 0 {
-		if n := f.most(r, s.CPUs, max(s.Cells, 1), withBoth(each)); n > 0 {
+		if n := t.most(s.CPUs, max(s.Cells, 1), withBoth(each)); n > 0 {
 			offers = append(offers, offer{fmt.Sprintf("%d CPUs and %v instead of %d and %v", n, farm.Bytes(n)*each,
 				s.CPUs, s.Memory), 1})
 		}
 	}
 	slices.SortStableFunc(offers, func(a, b offer) int { return cmp.Compare(a.lost, b.lost) })
 	for _, o := range offers {
-		say(ChangeSize, "%s", o.text)
+		t.say(ChangeSize, "%s", o.text)
 	}
 }
 
@@ -209,13 +215,13 @@ func withBoth(each farm.Bytes) func(*Request, int) {
 
 // most is the largest number below now, a multiple of step, with which the request is admitted; -1 when there is none.
 // What fits with more is taken to fit with less.
-func (f *Fleet) most(r Request, now, step int, with func(*Request, int)) int {
+func (t *trials) most(now, step int, with func(*Request, int)) int {
 	found := -1
 	low, high := 0, (now-1)/step
 	for low <= high {
 		middle := (low + high + 1) / 2
-		q := r
-		if with(&q, middle*step); q.Shape.CPUs > 0 && f.admits(q) {
+		q := t.request
+		if with(&q, middle*step); q.Shape.CPUs > 0 && t.fleet.admits(q) {
 			found, low = middle*step, middle+1
 		} else {
 			high = middle - 1
@@ -224,74 +230,74 @@ func (f *Fleet) most(r Request, now, step int, with func(*Request, int)) int {
 	return found
 }
 
-func (f *Fleet) renetworked(r Request, say sayer) {
-	if r.Network == "" {
+func (t *trials) renetworked() {
+	if t.request.Network == "" {
 		return
 	}
 	others := map[string]bool{}
-	for _, h := range f.inOrder(r.Cells) {
+	for _, h := range t.fleet.inOrder(t.request.Cells) {
 		for _, n := range h.Networks {
-			if n != r.Network && len(others) < maxNetworks {
+			if n != t.request.Network && len(others) < maxNetworks {
 				others[n] = true
 			}
 		}
 	}
 	for _, n := range slices.Sorted(maps.Keys(others)) {
-		q := r
-		if q.Network = n; f.admits(q) {
-			say(ChangeNetwork, "network %s instead of %s", n, r.Network)
+		q := t.request
+		if q.Network = n; t.fleet.admits(q) {
+			t.say(ChangeNetwork, "network %s instead of %s", n, t.request.Network)
 		}
 	}
 }
 
 // imported looks for a host that would take the VM if it had its image.
-func (f *Fleet) imported(r Request, say sayer) {
-	q := r
-	if q.Image = ""; r.Image == "" {
+func (t *trials) imported() {
+	q := t.request
+	if q.Image = ""; t.request.Image == "" {
 		return
 	}
-	if h := f.hostFor(q); h != nil {
-		say(ChangeImage, "image %s on host %s: `grange image import` there", r.Image, h.Name)
+	if h := t.fleet.hostFor(q); h != nil {
+		t.say(ChangeImage, "image %s on host %s: `grange image import` there", t.request.Image, h.Name)
 	}
 }
 
 // opened looks for a host that people closed and that would take the VM.
-func (f *Fleet) opened(r Request, say sayer) {
-	for _, h := range f.inOrder(r.Cells) {
+func (t *trials) opened() {
+	for _, h := range t.fleet.inOrder(t.request.Cells) {
 		if !h.Closed || h.Refuses == "" {
 			continue
 		}
 		refuses := h.Refuses
 		h.Refuses = ""
-		a := f.answer(r, h)
+		a := t.fleet.answer(t.request, h)
 		h.Refuses = refuses
 		if a.Fits {
-			say(ChangeHost, "open host %s (%s)", h.Name, refuses)
+			t.say(ChangeHost, "open host %s (%s)", h.Name, refuses)
 			return
 		}
 	}
 }
 
 // elsewhere looks at cells that are closed, at their limits, or not the request's.
-func (f *Fleet) elsewhere(r Request, say sayer) {
-	others := slices.DeleteFunc(slices.Sorted(maps.Keys(f.cells)),
-		func(name string) bool { return slices.Contains(r.Cells, name) })
-	for _, name := range slices.Concat(r.Cells, others) {
-		c := f.cells[name]
-		if c == nil || !c.known || slices.Contains(r.Cells, name) && c.open(r) {
+func (t *trials) elsewhere() {
+	others := slices.DeleteFunc(slices.Sorted(maps.Keys(t.fleet.cells)),
+		func(name string) bool { return slices.Contains(t.request.Cells, name) })
+	for _, name := range slices.Concat(t.request.Cells, others) {
+		c := t.fleet.cells[name]
+		if c == nil || !c.known || slices.Contains(t.request.Cells, name) && c.open(t.request) {
 			continue
 		}
-		if !f.admitsIn(c, r) {
+		if !t.fleet.admitsIn(c, t.request) {
 			continue
 		}
-		refusal, _ := c.refuses(sizeOf(r.Shape))
-		switch its := slices.Contains(r.Cells, name); {
+		refusal, _ := c.refuses(sizeOf(t.request.Shape))
+		switch its := slices.Contains(t.request.Cells, name); {
 		case its && refusal == CellClosed:
-			say(ChangeCell, "open cell %s", name)
+			t.say(ChangeCell, "open cell %s", name)
 		case its && refusal == CellLimit:
-			say(ChangeCell, "raise the limits of cell %s", name)
+			t.say(ChangeCell, "raise the limits of cell %s", name)
 		case refusal == "":
-			say(ChangeCell, "let project %s use cell %s", r.Project, name)
+			t.say(ChangeCell, "let project %s use cell %s", t.request.Project, name)
 		}
 	}
 }
@@ -302,10 +308,10 @@ func (c *cell) open(r Request) bool {
 }
 
 // ended finds the smallest VM whose end would admit the request on its host.
-func (f *Fleet) ended(r Request) *held {
+func (t *trials) ended() *held {
 	var vms []*held
-	for _, h := range f.inOrder(r.Cells) {
-		if refusal, _ := f.barred(r, h); refusal != "" {
+	for _, h := range t.fleet.inOrder(t.request.Cells) {
+		if refusal, _ := t.fleet.barred(t.request, h); refusal != "" {
 			continue
 		}
 		for _, v := range h.vms {
@@ -316,15 +322,15 @@ func (f *Fleet) ended(r Request) *held {
 		return cmp.Or(cmp.Compare(a.size.CPUs, b.size.CPUs), cmp.Compare(a.size.Memory, b.size.Memory),
 			strings.Compare(a.vm, b.vm))
 	})
-	d, err := requestOf(r.Shape).Demand()
+	d, err := requestOf(t.request.Shape).Demand()
 	if err != nil {
 		return nil
 	}
 	var outline numa.Outline
 	tries := 0
 	for _, v := range vms {
-		h := f.hosts[v.host]
-		if _, free := h.outline.Threads(); h.crowded || !v.planned() || free+v.cpus.Len() < r.Shape.CPUs {
+		h := t.fleet.hosts[v.host]
+		if _, free := h.outline.Threads(); h.crowded || !v.planned() || free+v.cpus.Len() < t.request.Shape.CPUs {
 			continue
 		}
 		room := h.room.Give(v.plan())
@@ -335,7 +341,7 @@ func (f *Fleet) ended(r Request) *held {
 		if tries++; tries > maxEnds {
 			return nil
 		}
-		if f.admitsWithout(r, h, v, room) {
+		if t.admitsWithout(h, v, room) {
 			return v
 		}
 	}
@@ -343,15 +349,15 @@ func (f *Fleet) ended(r Request) *held {
 }
 
 // admitsWithout reports whether a host would take the request if one of its VMs ended and left room.
-func (f *Fleet) admitsWithout(r Request, h *host, v *held, room numa.Room) bool {
+func (t *trials) admitsWithout(h *host, v *held, room numa.Room) bool {
 	without := *h
 	without.room, without.scratch, without.vms = room, h.scratch-v.size.Scratch, maps.Clone(h.vms)
 	delete(without.vms, v.vm)
 	without.outline = numa.Outline{}
 	without.outline.Read(room)
-	if v.group != "" && v.group == r.Group {
-		f.addGroup(v, -1)
-		defer f.addGroup(v, 1)
+	if v.group != "" && v.group == t.request.Group {
+		t.fleet.groups.add(v, -1)
+		defer t.fleet.groups.add(v, 1)
 	}
-	return f.answer(r, &without).Fits
+	return t.fleet.answer(t.request, &without).Fits
 }

@@ -16,7 +16,7 @@ type Fleet struct {
 	hosts  map[string]*host            // by ID
 	vms    map[string]*held            // by ID
 	at     map[string]map[string]*held // VMs by host and ID, of hosts that are not known too
-	groups map[string]map[string]int   // by group: its VMs on each host
+	groups groups                      // server groups
 	kinds  map[kind][]numa.Room        // rooms whose index other hosts of the kind use too
 
 	uses  uint64 // of classes so far
@@ -26,7 +26,7 @@ type Fleet struct {
 // NewFleet is a fleet of nothing.
 func NewFleet() *Fleet {
 	return &Fleet{cells: map[string]*cell{}, hosts: map[string]*host{}, vms: map[string]*held{},
-		at: map[string]map[string]*held{}, groups: map[string]map[string]int{}, kinds: map[kind][]numa.Room{}}
+		at: map[string]map[string]*held{}, groups: groups{}, kinds: map[kind][]numa.Room{}}
 }
 
 // held is what a VM holds.
@@ -245,7 +245,7 @@ func (f *Fleet) enter(v *held, h *host) {
 		h.cell.addProject(v.project, h.slot, 1)
 	}
 	f.cell(v.cell).use(v.size, 1)
-	f.addGroup(v, 1)
+	f.groups.add(v, 1)
 }
 
 // Release gives a VM's room back, and tells where that was. Releasing twice is no error.
@@ -271,24 +271,28 @@ func (f *Fleet) Release(vm string) (p Placed, ok bool) {
 	c := f.cell(v.cell)
 	c.use(v.size, -1)
 	f.tidy(c)
-	f.addGroup(v, -1)
+	f.groups.add(v, -1)
 	return v.placed(), true
 }
 
-func (f *Fleet) addGroup(v *held, n int) {
+// groups has the VMs of each server group: how many are on each host.
+type groups map[string]map[string]int
+
+// add counts a VM n times.
+func (g groups) add(v *held, n int) {
 	if v.group == "" {
 		return
 	}
-	hosts := f.groups[v.group]
+	hosts := g[v.group]
 	if hosts == nil {
 		hosts = map[string]int{}
-		f.groups[v.group] = hosts
+		g[v.group] = hosts
 	}
 	if hosts[v.host] += n; hosts[v.host] == 0 {
 		delete(hosts, v.host)
 	}
 	if len(hosts) == 0 {
-		delete(f.groups, v.group)
+		delete(g, v.group)
 	}
 }
 

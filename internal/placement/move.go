@@ -75,7 +75,8 @@ func MayEnter(v farm.VM, from, to farm.Host) error {
 	case a.Vendor != b.Vendor:
 		return refuseMove("name a host of the same make", "the processor of host %s is of %s, that of %s of %s",
 			to.Name, b.Vendor, from.Name, a.Vendor)
-	case v.Observed.Digest != "" && !slices.Contains(to.Facts.Images, v.Observed.Digest):
+	case v.Observed.Digest != "" && v.Observed.Digest != v.Digest &&
+		!slices.Contains(to.Facts.Images, v.Observed.Digest):
 		return refuseMove("`grange image import` on that host brings it",
 			"host %s has not the image that the VM was made from, %s", to.Name, v.Observed.Digest)
 	}

@@ -27,7 +27,7 @@ type Request struct {
 	Project  string
 	Shape    farm.Shape
 	Cells    []string // where it may go, best first; never empty
-	Image    string   // that the host must have, for hosts fetch none by themselves; "": any
+	Image    string   // that the host must have, for none can fetch it; "": any
 	Network  string   // that the host must carry; "": none
 	Needs    []string // selectors, all of which must hold: "gpu", "!gpu", "kind=x", "kind!=x"
 	Group    string   // project/name of a server group; "": none

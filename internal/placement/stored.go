@@ -72,7 +72,11 @@ func SameHosts(a, b farm.FleetNetwork) bool {
 // RequestOf returns what placement is asked for a VM, in cells, best first. Affinities of groups are by "project/name".
 func RequestOf(vm farm.VM, cells []string, affinities map[string]farm.Affinity) Request {
 	group := groupOf(vm)
-	return Request{VM: vm.ID, Project: vm.Project, Shape: vm.Shape, Cells: cells, Image: vm.Image, Network: vm.Network,
+	image := vm.Image
+	if vm.Digest != "" { // any host fetches it
+		image = ""
+	}
+	return Request{VM: vm.ID, Project: vm.Project, Shape: vm.Shape, Cells: cells, Image: image, Network: vm.Network,
 		Needs: vm.Needs, Group: group, Affinity: affinities[group]}
 }
 

@@ -26,7 +26,9 @@ const (
 	ConsoleVM Action = "vm.console"
 	ConnectVM Action = "vm.connect" // a stream to one of its ports, as for SSH
 
-	ReadCatalogue Action = "catalogue.read" // cells, shapes, networks: what a VM may be and where
+	ReadCatalogue Action = "catalogue.read" // cells, shapes, networks, images: what a VM may be and where
+	WriteImage    Action = "image.write"    // add, name, deprecate, withdraw, remove
+	StageImage    Action = "image.stage"    // have hosts fetch images, and remove them
 	ReadProject   Action = "project.read"
 	WriteGroup    Action = "group.write"
 	ReadHost      Action = "host.read"
@@ -81,6 +83,8 @@ var needs = map[Action]need{
 	ConnectVM: operatorOrOwner,
 
 	ReadCatalogue: {least: farm.RoleReader, any: true},
+	WriteImage:    {least: farm.RoleAdmin},
+	StageImage:    {least: farm.RoleOperator, cell: true},
 	ReadProject:   {least: farm.RoleReader, project: true},
 	WriteGroup:    {least: farm.RoleMember, project: true},
 	ReadHost:      {least: farm.RoleReader, cell: true},

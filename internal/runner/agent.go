@@ -137,7 +137,7 @@ func (j *Job) event(e api.JobEvent) error {
 	if doing, known := waitingFor(e); known {
 		j.notes.wait(doing)
 	}
-	j.show(e)
+	j.out.show(e)
 	switch e.Event {
 	case api.EventEnded, api.EventFailed, api.EventLost:
 		j.tellOnce.Do(func() { close(j.told) })

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -30,28 +31,33 @@ func (j *Job) replace(b Batch) error {
 	j.request.Batch, j.request.Beats = string(b.Kind.Name), true
 	j.request.Argv = command(b.Kind.Wrapper, j.request.Argv)
 	j.request.Env = batchEnvironment(j.request.Env, os.Getenv)
-	line, err := j.scriptLine()
-	if err != nil {
-		return err
+	line := ""
+	if b.Kind.Wrapper.ScriptOnStdin && len(j.request.Argv) == 1 {
+		var err error
+		if line, err = scriptLine(j.opts.Stdin); err != nil {
+			return err
+		}
 	}
 	if line != "" {
 		j.stdin = io.MultiReader(strings.NewReader(line), j.opts.Stdin)
 		j.script = strings.TrimSuffix(line, "\n")
 	}
-	return j.readPrologs()
+	var err error
+	j.request.Prologs, err = readPrologs(b.Prologs)
+	return err
 }
 
-func (j *Job) readPrologs() error {
-	for _, path := range j.batch.Prologs {
+func readPrologs(paths []string) (scripts []api.Script, err error) {
+	for _, path := range paths {
 		script, err := readScript(path)
 		if err != nil {
-			return &farm.Error{Kind: farm.Invalid, Code: farm.CodeJobNotStarted,
+			return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeJobNotStarted,
 				Message: "the job's prolog cannot be read", Err: err,
 				Hint: "see TaskProlog in slurm.conf, and --task-prolog of the job"}
 		}
-		j.request.Prologs = append(j.request.Prologs, *script)
+		scripts = append(scripts, *script)
 	}
-	return nil
+	return scripts, nil
 }
 
 // command is what runs in the VM.

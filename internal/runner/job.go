@@ -63,6 +63,8 @@ type Job struct {
 	script      string        // path of a batch job's script, as its shell reads it from stdin; "": it does not
 	waitTimeout time.Duration // how long to look for an agent
 	notes       *notes        // why the job has not started
+	out         *printer
+	stopping    *stopping
 
 	client  *api.Client
 	session *guest.Session
@@ -74,7 +76,6 @@ type Job struct {
 	asked    []bind      // by flags
 	step     *steps.Task // that we are; nil: we are none
 	stepping sync.Once   // steps of the batch job are served
-	emulated sync.Once   // it was said that the VM is emulated
 	served   sync.WaitGroup
 
 	tellOnce sync.Once
@@ -84,9 +85,8 @@ type Job struct {
 	link     net.Conn // to the job port
 	started  bool     // the session runs
 	left     bool     // the session is over, and its port another one's
-	stopping stopping
-	takeMore func() // real-time signals: to take them all needs milliseconds, while the VM is made
-	writeErr error  // our own output could not be written
+	takeMore func()   // real-time signals: to take them all needs milliseconds, while the VM is made
+	writeErr error    // our own output could not be written
 }
 
 // outcome is how it went: an exit status, or why there is none.
@@ -105,9 +105,12 @@ func New(request api.JobRequest, o Options) (*Job, error) {
 	request.Binds = targets(binds)
 	j := &Job{opts: o, request: request, binds: binds, asked: binds, stdin: o.Stdin,
 		client: api.NewClient(o.Socket), session: guest.NewSession(request.ID), waitTimeout: agentTimeout,
-		notes: newNotes(o.Notes), result: make(chan outcome, 8), told: make(chan struct{}), stopping: newStopping()}
+		notes: newNotes(o.Notes), result: make(chan outcome, 8), told: make(chan struct{})}
+	j.out = &printer{opts: &j.opts, notes: j.notes}
+	j.stopping = newStopping(j.client, j.vmName, j.out)
 	j.notes.event, j.notes.quiet = o.Events, o.Quiet
-	if err := j.giveTerminal(); err != nil {
+	var err error
+	if j.request.Terminal, err = terminalOf(o); err != nil {
 		return nil, err
 	}
 	if o.Batch != nil {
@@ -129,7 +132,10 @@ func (j *Job) Run(ctx context.Context) Result {
 	signal.Ignore(syscall.SIGPIPE) // a reader that goes away is told to the job
 	stopSignals := j.passSignals(ctx)
 	defer stopSignals()
-	restore := j.rawTerminal()
+	restore := func() {}
+	if j.request.Terminal != nil {
+		restore = rawTerminal(j.opts.Stdin)
+	}
 	over := make(chan struct{})
 	go j.notes.remind(over)
 	defer close(over)
@@ -159,7 +165,7 @@ func (j *Job) outcome(ctx context.Context) outcome {
 func (j *Job) resultOf(o outcome, phases []api.Phase) Result {
 	if j.opts.Verbose && j.opts.Events == nil {
 		for _, p := range phases {
-			j.showPhase(p)
+			j.out.phase(p)
 		}
 	}
 	result := Result{Status: o.status, Exit: o.exit, Err: o.err, Phases: phases}
@@ -220,7 +226,7 @@ func (j *Job) startClock() {
 		return
 	}
 	time.AfterFunc(j.opts.Limit, func() {
-		j.printf("time limit of %v reached", j.opts.Limit)
+		j.out.printf("time limit of %v reached", j.opts.Limit)
 		j.send(guest.HostMessage{Signal: int(syscall.SIGTERM)})
 		time.AfterFunc(killGrace, func() { j.leave(signalled{syscall.SIGKILL}) })
 	})

@@ -24,7 +24,7 @@ func (j *Job) outOfMemory(kills int) {
 	if kills > 1 {
 		processes = fmt.Sprintf("%d processes", kills)
 	}
-	j.printf("out of memory in the VM: the job wanted more than %s, and the VM's kernel killed %s", size, processes)
+	j.out.printf("out of memory in the VM: the job wanted more than %s, and the VM's kernel killed %s", size, processes)
 	if j.batch == nil {
 		return
 	}

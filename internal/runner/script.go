@@ -18,11 +18,11 @@ import (
 
 // scriptLine reads what PBS gives a batch job's login shell to read: one line, the path of the job's script. The shell
 // in the VM reads it again. It reads no byte beyond that line, for those that follow are the shell's too.
-func (j *Job) scriptLine() (string, error) {
-	if !j.batch.Kind.Wrapper.ScriptOnStdin || len(j.request.Argv) != 1 || term.IsTerminal(int(j.opts.Stdin.Fd())) {
+func scriptLine(stdin *os.File) (string, error) {
+	if term.IsTerminal(int(stdin.Fd())) {
 		return "", nil
 	}
-	return readLine(j.opts.Stdin)
+	return readLine(stdin)
 }
 
 // readLine reads one line, with its end, byte by byte.

@@ -2,43 +2,51 @@ package runner
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/grange-project/grange/api"
 )
 
+// printer is where people read what the agent tells.
+type printer struct {
+	opts     *Options
+	notes    *notes
+	emulated sync.Once // it was said that the VM is emulated
+}
+
 // show hands an event on, or notes it where someone wants to read it: waiting and trouble always, phases with -v.
-func (j *Job) show(e api.JobEvent) {
-	if j.opts.Events != nil {
-		j.opts.Events(e)
+func (w *printer) show(e api.JobEvent) {
+	if w.opts.Events != nil {
+		w.opts.Events(e)
 		return
 	}
 	if e.VM != nil && e.VM.Applied.Emulated != "" {
-		j.emulated.Do(func() {
-			j.notes.say("the VM is emulated, many times slower than under KVM: %s", e.VM.Applied.Emulated)
+		w.emulated.Do(func() {
+			w.notes.say("the VM is emulated, many times slower than under KVM: %s", e.VM.Applied.Emulated)
 		})
 	}
 	switch {
 	case e.Event == api.EventWaiting, e.Event == api.EventRetry:
-		j.notes.say("%s: %s", e.Event, e.Message)
+		w.notes.say("%s: %s", e.Event, e.Message)
 	case e.Event == api.EventWarning && e.Code == api.CodeGuestDiffers:
-		j.notes.say("note: %s", e.Message)
-	case !j.opts.Verbose:
+		w.notes.say("note: %s", e.Message)
+	case !w.opts.Verbose:
 	case e.Phase != nil:
-		j.showPhase(*e.Phase)
+		w.phase(*e.Phase)
 	case e.VM != nil:
-		j.printf("vm %s on CPUs %v", e.VM.Name, e.VM.Plan.VCPUs)
+		w.printf("vm %s on CPUs %v", e.VM.Name, e.VM.Plan.VCPUs)
 	case e.Event == api.EventPolicy:
-		j.printf("policy: %s", e.Message)
+		w.printf("policy: %s", e.Message)
 	case e.Event == api.EventWarning:
-		j.printf("note: %s", e.Message)
+		w.printf("note: %s", e.Message)
 	}
 }
 
-func (j *Job) showPhase(p api.Phase) {
-	j.printf("%-8s %9.1f ms", p.Name, p.Milliseconds)
+func (w *printer) phase(p api.Phase) {
+	w.printf("%-8s %9.1f ms", p.Name, p.Milliseconds)
 }
 
 // printf writes a line for people.
-func (j *Job) printf(format string, args ...any) {
-	fmt.Fprintf(j.opts.Notes, "grange: "+format+"\n", args...)
+func (w *printer) printf(format string, args ...any) {
+	fmt.Fprintf(w.opts.Notes, "grange: "+format+"\n", args...)
 }

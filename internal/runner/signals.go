@@ -30,7 +30,7 @@ func (j *Job) passSignals(ctx context.Context) (stop func()) {
 			go signal.Notify(got, realTimeSignals()...)
 		}
 	})
-	go j.followStops(ctx)
+	go j.stopping.follow(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -86,7 +86,7 @@ func early(s syscall.Signal) bool {
 func (j *Job) signal(s syscall.Signal) {
 	switch s {
 	case syscall.SIGTSTP, syscall.SIGCONT:
-		j.wantStopped(s == syscall.SIGTSTP)
+		j.stopping.want(s == syscall.SIGTSTP)
 	case syscall.SIGWINCH:
 		if rows, cols, err := terminalSize(j.opts.Stdin); err == nil && j.request.Terminal != nil {
 			j.send(guest.HostMessage{Resize: &guest.Size{Rows: rows, Cols: cols}})
@@ -100,9 +100,14 @@ func (j *Job) signal(s syscall.Signal) {
 	}
 }
 
-// stopping is what TSTP and CONT want of us. Signals set it, and followStops makes it so: a CONT must not wait behind a
+// stopping is what TSTP and CONT want of us. Signals set it, and follow makes it so: a CONT must not wait behind a
 // stop that asks the agent.
 type stopping struct {
+	client *api.Client
+	vmName func() string // "" before there is one
+	out    *printer
+
+	mu        sync.Mutex
 	wanted    bool
 	continued time.Time       // when the last CONT was seen
 	turn      context.Context // ends when it is wanted otherwise
@@ -110,7 +115,8 @@ type stopping struct {
 	suspended bool // the agent was asked to suspend the VM, whatever it answered
 }
 
-func newStopping() (s stopping) {
+func newStopping(client *api.Client, vmName func() string, out *printer) *stopping {
+	s := &stopping{client: client, vmName: vmName, out: out}
 	s.turn, s.turned = context.WithCancel(context.Background())
 	return s
 }
@@ -120,33 +126,33 @@ func newStopping() (s stopping) {
 // by whoever wanted it, one too many lasts for ever.
 const justBehind = 100 * time.Millisecond
 
-// wantStopped notes a signal. What is wanted already changes nothing: of two TSTP in a row, one CONT lets us go on.
-func (j *Job) wantStopped(stopped bool) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+// want notes a signal. What is wanted already changes nothing: of two TSTP in a row, one CONT lets us go on.
+func (s *stopping) want(stopped bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if !stopped {
-		j.stopping.continued = time.Now()
+		s.continued = time.Now()
 	}
-	if j.stopping.wanted == stopped || stopped && time.Since(j.stopping.continued) < justBehind {
+	if s.wanted == stopped || stopped && time.Since(s.continued) < justBehind {
 		return
 	}
-	j.stopping.wanted = stopped
-	j.stopping.turned()
-	j.stopping.turn, j.stopping.turned = context.WithCancel(context.Background())
+	s.wanted = stopped
+	s.turned()
+	s.turn, s.turned = context.WithCancel(context.Background())
 }
 
-// followStops does what TSTP and CONT want until ctx ends.
-func (j *Job) followStops(ctx context.Context) {
+// follow does what TSTP and CONT want until ctx ends.
+func (s *stopping) follow(ctx context.Context) {
 	for ctx.Err() == nil {
-		j.mu.Lock()
-		stopped, turn := j.stopping.wanted, j.stopping.turn
-		j.mu.Unlock()
+		s.mu.Lock()
+		stopped, turn := s.wanted, s.turn
+		s.mu.Unlock()
 		turn, release := context.WithCancel(turn)
 		leaving := context.AfterFunc(ctx, release)
 		if stopped {
-			j.stop(turn)
+			s.stop(turn)
 		} else {
-			j.goOn(turn)
+			s.goOn(turn)
 		}
 		<-turn.Done()
 		leaving()
@@ -158,16 +164,16 @@ func (j *Job) followStops(ctx context.Context) {
 const suspendWithin = 10 * time.Second
 
 // stop suspends the VM, then ourselves, as a shell's job control expects; unless that is not wanted any more by then.
-func (j *Job) stop(turn context.Context) {
-	if name := j.vmName(); name != "" {
-		j.mu.Lock()
-		j.stopping.suspended = true
-		j.mu.Unlock()
+func (s *stopping) stop(turn context.Context) {
+	if name := s.vmName(); name != "" {
+		s.mu.Lock()
+		s.suspended = true
+		s.mu.Unlock()
 		ctx, cancel := context.WithTimeout(turn, suspendWithin)
-		_, err := j.client.Suspend(ctx, name)
+		_, err := s.client.Suspend(ctx, name)
 		cancel()
 		if err != nil && turn.Err() == nil {
-			j.printf("suspend: %v", err)
+			s.out.printf("suspend: %v", err)
 		}
 	}
 	if turn.Err() == nil {
@@ -176,23 +182,23 @@ func (j *Job) stop(turn context.Context) {
 }
 
 // goOn resumes a VM that we had suspended. An agent that is away is asked again: the job must not stand still for ever.
-func (j *Job) goOn(turn context.Context) {
-	j.mu.Lock()
-	suspended := j.stopping.suspended
-	j.mu.Unlock()
+func (s *stopping) goOn(turn context.Context) {
+	s.mu.Lock()
+	suspended := s.suspended
+	s.mu.Unlock()
 	for told := false; suspended && turn.Err() == nil; {
-		_, err := j.client.Resume(turn, j.vmName())
+		_, err := s.client.Resume(turn, s.vmName())
 		if turn.Err() != nil {
 			return
 		}
 		if err != nil && !told {
-			j.printf("resume: %v", err)
+			s.out.printf("resume: %v", err)
 			told = true
 		}
 		if err == nil || errors.As(err, new(*api.Problem)) {
-			j.mu.Lock()
-			j.stopping.suspended = false
-			j.mu.Unlock()
+			s.mu.Lock()
+			s.suspended = false
+			s.mu.Unlock()
 			return
 		}
 		select {

@@ -81,7 +81,7 @@ func (j *Job) serveBinds(oneFilesystem bool) {
 		go func() {
 			err := b.opened.Serve(j.session.Stream(guest.StreamBind+byte(i)), b.options(oneFilesystem))
 			if err != nil && !errors.Is(err, guest.ErrClosed) {
-				j.printf("bind %s: %v", b.Source, err)
+				j.out.printf("bind %s: %v", b.Source, err)
 			}
 		}()
 	}

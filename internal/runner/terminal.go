@@ -8,18 +8,17 @@ import (
 	"github.com/grange-project/grange/api"
 )
 
-// giveTerminal asks for a terminal in the VM where the job is to have ours. So has a job that somebody sits before, as
-// with srun --pty and qsub -I, as it would on the host.
-func (j *Job) giveTerminal() error {
-	if !j.opts.Terminal && (j.opts.Batch == nil || !j.opts.onTerminal()) {
-		return nil
+// terminalOf returns the terminal in the VM where the job is to have ours; nil: it has none. So has a job that somebody
+// sits before, as with srun --pty and qsub -I, as it would on the host.
+func terminalOf(o Options) (*api.Size, error) {
+	if !o.Terminal && (o.Batch == nil || !o.onTerminal()) {
+		return nil, nil
 	}
-	rows, cols, err := terminalSize(j.opts.Stdin)
+	rows, cols, err := terminalSize(o.Stdin)
 	if err != nil {
-		return usage("leave --tty out", "--tty needs a terminal here")
+		return nil, usage("leave --tty out", "--tty needs a terminal here")
 	}
-	j.request.Terminal = &api.Size{Rows: rows, Cols: cols}
-	return nil
+	return &api.Size{Rows: rows, Cols: cols}, nil
 }
 
 // onTerminal reports whether the job's files are all a terminal.
@@ -37,12 +36,9 @@ func terminalSize(f *os.File) (rows, cols uint16, err error) {
 	return uint16(h), uint16(w), err
 }
 
-// rawTerminal hands our terminal to the job, where it asked for one.
-func (j *Job) rawTerminal() (restore func()) {
-	if j.request.Terminal == nil {
-		return func() {}
-	}
-	stdin := int(j.opts.Stdin.Fd())
+// rawTerminal hands our terminal to the job.
+func rawTerminal(f *os.File) (restore func()) {
+	stdin := int(f.Fd())
 	old, err := term.MakeRaw(stdin)
 	if err != nil {
 		return func() {}

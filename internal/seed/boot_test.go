@@ -12,16 +12,23 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/grange-project/grange/internal/imagerecipe"
 )
 
 // TestSeedBoots boots a Debian image with seeds, in emulation, and waits for the program that stands in for
-// grange-guest. The image is GRANGE_TEST_DEBIAN, or made by scripts/build-debian-image, which takes two minutes.
+// grange-guest. The image is GRANGE_TEST_DEBIAN, or made of packages, which takes two minutes.
 func TestSeedBoots(t *testing.T) {
 	image := os.Getenv("GRANGE_TEST_DEBIAN")
 	if image == "" {
 		image = filepath.Join(t.TempDir(), "debian.qcow2")
-		if out, err := exec.Command("../../scripts/build-debian-image", image).CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
+		recipe, err := imagerecipe.Parse([]byte(`kind = "debian"`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := imagerecipe.Options{Out: image, Cache: t.TempDir(), Progress: func(text string) { t.Log(text) }}
+		if _, err := imagerecipe.Build(t.Context(), recipe, o); err != nil {
+			t.Fatal(err)
 		}
 	}
 	const tell = "echo \"GUEST-STARTED $(cat /proc/uptime) $(hostname) $(cat /etc/grange/facts) $(ls " +

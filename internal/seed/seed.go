@@ -225,6 +225,9 @@ func (s Seed) cloudConfig() ([]byte, error) {
 	return append([]byte("#cloud-config\n"), append(text, '\n')...), err
 }
 
+// guest386 ends the name of grange-guest for guests of 32 bits. A host without it runs none that are ready.
+const guest386 = "-386"
+
 // WriteTo writes the CD to w.
 func (s Seed) WriteTo(w io.Writer) (int64, error) {
 	documents, err := s.documents()
@@ -251,6 +254,12 @@ func (s Seed) WriteTo(w io.Writer) (int64, error) {
 	}
 	if err := iso.AddFile(guest, "grange-guest"); err != nil {
 		return 0, fmt.Errorf("writing seed of %s: %w", s.ID, err)
+	}
+	if other, err := os.Open(s.Guest + guest386); err == nil {
+		defer other.Close()
+		if err := iso.AddFile(other, "grange-guest"+guest386); err != nil {
+			return 0, fmt.Errorf("writing seed of %s: %w", s.ID, err)
+		}
 	}
 	if err := iso.WriteTo(counted, Label); err != nil {
 		return counted.n, fmt.Errorf("writing seed of %s: %w", s.ID, err)

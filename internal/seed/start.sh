@@ -3,8 +3,10 @@ set -e
 cd=/run/grange/seed
 mkdir -p "$cd" /usr/local/sbin
 mount -t iso9660 -o ro LABEL=cidata "$cd"
+program=grange-guest
+case $(uname -m) in i?86) [ ! -e "$cd/grange-guest-386" ] || program=grange-guest-386 ;; esac
 # A new file and a rename: the old program may be running.
-cp "$cd/grange-guest" /usr/local/sbin/.grange-guest.new
+cp "$cd/$program" /usr/local/sbin/.grange-guest.new
 umount "$cd"
 chmod 0755 /usr/local/sbin/.grange-guest.new
 mv -f /usr/local/sbin/.grange-guest.new /usr/local/sbin/grange-guest

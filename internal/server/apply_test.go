@@ -88,7 +88,7 @@ func TestApplyShowsAndDoesTheSame(t *testing.T) {
 	if done := l.apply(f, anything); len(done.Changes) != 0 {
 		t.Errorf("the same file again changes %v", done.Changes)
 	}
-	_, err := l.CreateVMs(l.t.Context(), otto, CreateVM{Project: "atlas", Name: "x", Image: "micro", Shape: "small"})
+	_, err := l.VMs.Create(l.t.Context(), otto, CreateVM{Project: "atlas", Name: "x", Image: "micro", Shape: "small"})
 	if code(err) != farm.CodeCellsClosed {
 		t.Errorf("a VM of a project whose only cell is closed: %v", err)
 	}
@@ -112,10 +112,10 @@ func TestApplyShowsAndDoesTheSame(t *testing.T) {
 // A file that does not say whether a cell is open leaves it to the operators who closed it.
 func TestApplyLeavesCellsClosed(t *testing.T) {
 	l := newFarm(t)
-	if _, err := l.CloseCell(t.Context(), site, "east", 0, "disks"); err != nil {
+	if _, err := l.Cells.Close(t.Context(), site, "east", 0, "disks"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.DrainCell(t.Context(), site, "west", 0, DrainOrder{Reason: "move"}); err != nil {
+	if _, err := l.Cells.Drain(t.Context(), site, "west", 0, DrainOrder{Reason: "move"}); err != nil {
 		t.Fatal(err)
 	}
 	open := true
@@ -123,7 +123,7 @@ func TestApplyLeavesCellsClosed(t *testing.T) {
 		farm.Cell{Name: "west", Projects: []string{"atlas"}, Services: true})
 	l.apply(f, anything)
 	now := func(name string) CellView {
-		v, err := l.Cell(t.Context(), site, name)
+		v, err := l.Cells.Get(t.Context(), site, name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -348,7 +348,7 @@ func TestApplyRoundTrip(t *testing.T) {
 	l := newFarm(t)
 	l.apply(farm.Farm{Settings: &farm.Settings{BootTimeout: 4 * time.Minute, Facts: map[string]string{"HS06": "357"}},
 		Maxima: &farm.Maxima{CPUs: 64}}, anything)
-	if _, err := l.CloseCell(t.Context(), site, "west", 0, "disks"); err != nil {
+	if _, err := l.Cells.Close(t.Context(), site, "west", 0, "disks"); err != nil {
 		t.Fatal(err)
 	}
 	all := l.export()
@@ -385,7 +385,7 @@ func TestProjectsShowWhereTheyGo(t *testing.T) {
 	if mine, err := l.Projects(t.Context(), ann); err != nil || len(mine) != 1 || mine[0].Name != "alice" {
 		t.Errorf("%+v, %v", mine, err)
 	}
-	if _, err := l.CloseCell(t.Context(), site, "west", 0, "disks"); err != nil {
+	if _, err := l.Cells.Close(t.Context(), site, "west", 0, "disks"); err != nil {
 		t.Fatal(err)
 	}
 	v, err := l.Project(t.Context(), otto, "atlas")

@@ -30,7 +30,7 @@ func BenchmarkCreate(b *testing.B) {
 				for p.Next() {
 					r := CreateVM{Project: "alice", Name: fmt.Sprint("new-", n.Add(1)), Image: "micro", Shape: "small",
 						Network: "wide"}
-					if _, err := s.CreateVMs(context.Background(), ann, r); err != nil {
+					if _, err := s.VMs.Create(context.Background(), ann, r); err != nil {
 						b.Error(err)
 						return
 					}

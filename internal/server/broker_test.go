@@ -103,7 +103,7 @@ func TestBatchCell(t *testing.T) {
 		t.Errorf("%d bookings after another pass", n)
 	}
 	// A VM's capacity is given back when its host has said that it is gone, and no sooner; then its name is free.
-	if _, err := l.DeleteVM(t.Context(), ann, made[0].ID, 0); err != nil {
+	if _, err := l.VMs.Delete(t.Context(), ann, made[0].ID, 0); err != nil {
 		t.Fatal(err)
 	}
 	l.loop()
@@ -116,7 +116,7 @@ func TestBatchCell(t *testing.T) {
 	if _, there := l.row(vm.ID); there || len(l.bookings()) != 2 {
 		t.Error("the row is there:", there, l.bookings())
 	}
-	if _, err := l.ResizeVM(t.Context(), ann, made[1].ID, 0, ResizeVM{CPUs: 4}); code(err) != CodeNoResize {
+	if _, err := l.VMs.Resize(t.Context(), ann, made[1].ID, 0, ResizeVM{CPUs: 4}); code(err) != CodeNoResize {
 		t.Error(err)
 	}
 }
@@ -172,7 +172,7 @@ func TestBookingsSurvive(t *testing.T) {
 		batch.Booking{Name: w.ID, Account: "alicegrp", Host: "n2", CPUs: 2}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.DeleteVM(t.Context(), ann, w.ID, 0); err != nil {
+	if _, err := l.VMs.Delete(t.Context(), ann, w.ID, 0); err != nil {
 		t.Fatal(err)
 	}
 	l.slurm.Fail(errors.New("slurmctld is down"))
@@ -224,7 +224,7 @@ func TestBookingIsEnded(t *testing.T) {
 	l.says(v.ID, farm.VMStopped)
 	// Somebody else has the room: it waits for it, on its host.
 	job := l.slurm.Submit(fake.Job{User: "eva", Host: before.Host, CPUs: 16})
-	if _, err := l.StartVM(t.Context(), ann, v.ID, 0); err != nil {
+	if _, err := l.VMs.Start(t.Context(), ann, v.ID, 0); err != nil {
 		t.Fatal(err)
 	}
 	if power, _ := l.told(v); power != "off" {
@@ -430,7 +430,7 @@ func TestLostBooking(t *testing.T) {
 			l.seen(h)
 		}
 	}
-	if _, err := l.FenceHost(t.Context(), site, first.Host, 0, "burnt"); err != nil {
+	if _, err := l.Hosts.Fence(t.Context(), site, first.Host, 0, "burnt"); err != nil {
 		t.Fatal(err)
 	}
 	l.loop()
@@ -447,12 +447,12 @@ func TestClosingInTheBatchSystem(t *testing.T) {
 	ctx := t.Context()
 	l.slurm.Submit(fake.Job{User: "eva", Host: "n1", CPUs: 1})
 	l.slurm.Fail(errors.New("slurmctld is down"))
-	if _, err := l.DrainHosts(ctx, site, []string{"n1*"}, DrainOrder{Reason: "new disks"}); err != nil {
+	if _, err := l.Hosts.Drain(ctx, site, []string{"n1*"}, DrainOrder{Reason: "new disks"}); err != nil {
 		t.Fatal(err)
 	}
 	warnings := func(host string) string {
 		t.Helper()
-		v, err := l.Host(ctx, site, host)
+		v, err := l.Hosts.Get(ctx, site, host)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -484,10 +484,10 @@ func TestClosingInTheBatchSystem(t *testing.T) {
 	if n := node("n1"); !n.Closed || !n.Ours || n.Reason != "new disks" || node("n2").Closed {
 		t.Errorf("%+v", n)
 	}
-	if v, err := l.Host(ctx, site, "n1.example.org"); err != nil || v.Jobs != 1 || len(v.Warnings) != 0 {
+	if v, err := l.Hosts.Get(ctx, site, "n1.example.org"); err != nil || v.Jobs != 1 || len(v.Warnings) != 0 {
 		t.Errorf("%+v %v", v, err)
 	}
-	if _, err := l.OpenHosts(ctx, site, []string{"n1*"}); err != nil {
+	if _, err := l.Hosts.Open(ctx, site, []string{"n1*"}); err != nil {
 		t.Fatal(err)
 	}
 	l.loop()
@@ -496,14 +496,14 @@ func TestClosingInTheBatchSystem(t *testing.T) {
 	}
 	// What somebody else has closed stays closed, and a cell takes all its hosts along.
 	l.slurm.AdminClose("n2", "bad fan")
-	if _, err := l.CloseCell(ctx, site, "farm", 0, "power cut"); err != nil {
+	if _, err := l.Cells.Close(ctx, site, "farm", 0, "power cut"); err != nil {
 		t.Fatal(err)
 	}
 	l.loop()
 	if n := node("n1"); !n.Closed || n.Reason != "power cut" || node("n2").Reason != "bad fan" {
 		t.Errorf("%+v %+v", n, node("n2"))
 	}
-	if _, err := l.OpenCell(ctx, site, "farm", 0); err != nil {
+	if _, err := l.Cells.Open(ctx, site, "farm", 0); err != nil {
 		t.Fatal(err)
 	}
 	l.loop()

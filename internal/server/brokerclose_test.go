@@ -78,7 +78,7 @@ func TestManyAreClosedInTheBatchSystem(t *testing.T) {
 		const many = 1500 // of which a pass closes fewer than half
 		l, system := newTiredLab(t, many)
 		busy := system.Submit(fake.Job{User: "eva", Host: "h1400", CPUs: 1})
-		if _, err := l.DrainHosts(t.Context(), site, []string{"h0*", "h14*"},
+		if _, err := l.Hosts.Drain(t.Context(), site, []string{"h0*", "h14*"},
 			DrainOrder{Reason: "new disks"}); err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +91,7 @@ func TestManyAreClosedInTheBatchSystem(t *testing.T) {
 		if got := l.get(v.ID); got.HostName < "h1000" || got.HostName >= "h14" {
 			t.Errorf("%+v", got)
 		}
-		if h, err := l.Host(t.Context(), site, "h1400"); err != nil || len(h.Warnings) != 1 ||
+		if h, err := l.Hosts.Get(t.Context(), site, "h1400"); err != nil || len(h.Warnings) != 1 ||
 			h.Warnings[0] != "not closed in slurm yet" {
 			t.Errorf("%v %v", h.Warnings, err)
 		}
@@ -99,7 +99,7 @@ func TestManyAreClosedInTheBatchSystem(t *testing.T) {
 		if drains, open = l.passes(system); drains > 100 || len(open) != 400 {
 			t.Errorf("asked about %d, and %d are open", drains, len(open))
 		}
-		if h, err := l.Host(t.Context(), site, "h1400"); err != nil || len(h.Warnings) != 0 || h.Jobs != 1 {
+		if h, err := l.Hosts.Get(t.Context(), site, "h1400"); err != nil || len(h.Warnings) != 0 || h.Jobs != 1 {
 			t.Errorf("%v %v", h, err)
 		}
 		if drains, _ = l.passes(system); drains != 1 { // where there is a job
@@ -110,7 +110,7 @@ func TestManyAreClosedInTheBatchSystem(t *testing.T) {
 		if drains, open = l.passes(system); drains != 2 || len(open) != 400 {
 			t.Errorf("asked about %d, and %d are open", drains, len(open))
 		}
-		if h, err := l.Host(t.Context(), site, "h1400"); err != nil || h.Jobs != 0 {
+		if h, err := l.Hosts.Get(t.Context(), site, "h1400"); err != nil || h.Jobs != 0 {
 			t.Errorf("%v %v", h, err)
 		}
 		if drains, _ = l.passes(system); drains != 0 {
@@ -134,13 +134,13 @@ func TestClosedHostsAreKnown(t *testing.T) {
 	system.Submit(fake.Job{User: "eva", Host: "h0001", CPUs: 1})
 	jobs := func() int {
 		t.Helper()
-		h, err := l.Host(t.Context(), site, "h0001")
+		h, err := l.Hosts.Get(t.Context(), site, "h0001")
 		if err != nil {
 			t.Fatal(err)
 		}
 		return h.Jobs
 	}
-	if _, err := l.CloseHosts(t.Context(), site, []string{"h0*"}, "tests"); err != nil {
+	if _, err := l.Hosts.Close(t.Context(), site, []string{"h0*"}, "tests"); err != nil {
 		t.Fatal(err)
 	}
 	if drains, open := l.passes(system); drains != 2 || len(open) != 0 || jobs() != 1 {
@@ -155,7 +155,7 @@ func TestClosedHostsAreKnown(t *testing.T) {
 		t.Errorf("asked about %d, jobs: %d", drains, jobs())
 	}
 	// its reason there follows
-	if _, err := l.CloseHosts(t.Context(), site, []string{"h0000"}, "other tests"); err != nil {
+	if _, err := l.Hosts.Close(t.Context(), site, []string{"h0000"}, "other tests"); err != nil {
 		t.Fatal(err)
 	}
 	if drains, _ := l.passes(system); drains != 2 {
@@ -170,7 +170,7 @@ func TestClosedHostsAreKnown(t *testing.T) {
 // A call decodes what is noted of a cell's batch system once, however many VMs and hosts it shows.
 func TestBrokerNoteIsReadOnce(t *testing.T) {
 	l := newBatchLab(t)
-	if _, err := l.CloseHosts(t.Context(), site, []string{"n*"}, "tests"); err != nil {
+	if _, err := l.Hosts.Close(t.Context(), site, []string{"n*"}, "tests"); err != nil {
 		t.Fatal(err)
 	}
 	l.loop()

@@ -9,7 +9,7 @@ import (
 
 // brokerNote is what the loop saw last of a cell's batch system, decoded once for all VMs and hosts that one call
 // shows: it has a line for each closed host.
-func (c *call) brokerNote(cell string) (broker.Note, error) {
+func (c *views) brokerNote(cell string) (broker.Note, error) {
 	if note, ok := c.seen.brokers[cell]; ok {
 		return note, nil
 	}
@@ -25,7 +25,7 @@ func (c *call) brokerNote(cell string) (broker.Note, error) {
 }
 
 // brokerOf reports what the batch system of a host's cell makes of its closing.
-func (c *call) brokerOf(v *HostView, cell farm.Cell) error {
+func (c *views) brokerOf(v *HostView, cell farm.Cell) error {
 	if cell.Broker == farm.BrokerGrange || cell.Broker == "" {
 		return nil
 	}

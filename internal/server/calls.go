@@ -9,14 +9,10 @@ import (
 )
 
 // call is an action on VMs and hosts: with the server, and with what it has looked up.
-type call struct {
-	*action.Call
-	s    *Server
-	seen seen
-}
+type call struct{ views }
 
 func (s *Server) begun(do func(*call) error) func(*action.Call) error {
-	return func(c *action.Call) error { return do(&call{Call: c, s: s}) }
+	return func(c *action.Call) error { return do(&call{views{Call: c, s: s}}) }
 }
 
 // change runs an action that writes.

@@ -7,9 +7,12 @@ import (
 	"github.com/grange-project/grange/internal/policy"
 )
 
-// Cells are all cells, by name.
-func (s *Server) Cells(ctx context.Context, who farm.Identity) (views []CellView, err error) {
-	err = s.look(ctx, who, policy.ReadCatalogue, func(c *call) error {
+// Cells are actions on cells.
+type Cells struct{ server *Server }
+
+// List returns all cells, by name.
+func (cs Cells) List(ctx context.Context, who farm.Identity) (views []CellView, err error) {
+	err = cs.server.look(ctx, who, policy.ReadCatalogue, func(c *call) error {
 		if err := c.May(policy.Target{}); err != nil {
 			return err
 		}
@@ -23,9 +26,9 @@ func (s *Server) Cells(ctx context.Context, who farm.Identity) (views []CellView
 	return views, err
 }
 
-// Cell is one cell.
-func (s *Server) Cell(ctx context.Context, who farm.Identity, name string) (view CellView, err error) {
-	err = s.look(ctx, who, policy.ReadCatalogue, func(c *call) error {
+// Get returns one cell.
+func (cs Cells) Get(ctx context.Context, who farm.Identity, name string) (view CellView, err error) {
+	err = cs.server.look(ctx, who, policy.ReadCatalogue, func(c *call) error {
 		cell, err := c.FindCell(name)
 		if err != nil {
 			return err
@@ -36,7 +39,7 @@ func (s *Server) Cell(ctx context.Context, who farm.Identity, name string) (view
 	return view, err
 }
 
-func (c *call) showCell(cell farm.Cell) (CellView, error) {
+func (c *views) showCell(cell farm.Cell) (CellView, error) {
 	views, err := c.showCells([]farm.Cell{cell})
 	if err != nil {
 		return CellView{}, err
@@ -45,7 +48,7 @@ func (c *call) showCell(cell farm.Cell) (CellView, error) {
 }
 
 // showCells reads all VMs of the farm once.
-func (c *call) showCells(cells []farm.Cell) (views []CellView, err error) {
+func (c *views) showCells(cells []farm.Cell) (views []CellView, err error) {
 	used, err := c.UsedCells()
 	if err != nil {
 		return nil, err
@@ -61,37 +64,37 @@ func (c *call) showCells(cells []farm.Cell) (views []CellView, err error) {
 	return views, nil
 }
 
-// CloseCell keeps new VMs off a cell. All else goes on.
-func (s *Server) CloseCell(ctx context.Context, who farm.Identity, name string, ifRevision int64,
+// Close keeps new VMs off a cell. All else goes on.
+func (cs Cells) Close(ctx context.Context, who farm.Identity, name string, ifRevision int64,
 	reason string) (CellView, error) {
-	return s.alterCell(ctx, who, policy.CloseCell, name, ifRevision, func(_ *call, cell *farm.Cell) (string, error) {
+	return cs.alter(ctx, who, policy.CloseCell, name, ifRevision, func(_ *call, cell *farm.Cell) (string, error) {
 		cell.Closed, cell.Reason = true, reason
 		return reason, checkReason(reason)
 	})
 }
 
-// OpenCell ends the drain and the closing of a cell. Hosts that were closed by themselves stay closed.
-func (s *Server) OpenCell(ctx context.Context, who farm.Identity, name string, ifRevision int64) (CellView, error) {
-	return s.alterCell(ctx, who, policy.OpenCell, name, ifRevision, func(_ *call, cell *farm.Cell) (string, error) {
+// Open ends the drain and the closing of a cell. Hosts that were closed by themselves stay closed.
+func (cs Cells) Open(ctx context.Context, who farm.Identity, name string, ifRevision int64) (CellView, error) {
+	return cs.alter(ctx, who, policy.OpenCell, name, ifRevision, func(_ *call, cell *farm.Cell) (string, error) {
 		cell.Closed, cell.Reason, cell.Drain = false, "", farm.Drain{}
 		return "", nil
 	})
 }
 
-// DrainCell keeps new VMs off a cell and, at the deadline, stops those that are left.
-func (s *Server) DrainCell(ctx context.Context, who farm.Identity, name string, ifRevision int64,
+// Drain keeps new VMs off a cell and, at the deadline, stops those that are left.
+func (cs Cells) Drain(ctx context.Context, who farm.Identity, name string, ifRevision int64,
 	d DrainOrder) (CellView, error) {
-	return s.alterCell(ctx, who, policy.DrainCell, name, ifRevision, func(c *call, cell *farm.Cell) (string, error) {
+	return cs.alter(ctx, who, policy.DrainCell, name, ifRevision, func(c *call, cell *farm.Cell) (string, error) {
 		var err error
 		cell.Drain, err = c.drain(cell.Drain, d)
 		return d.said(), err
 	})
 }
 
-func (s *Server) alterCell(ctx context.Context, who farm.Identity, a policy.Action, name string, ifRevision int64,
+func (cs Cells) alter(ctx context.Context, who farm.Identity, a policy.Action, name string, ifRevision int64,
 	do func(*call, *farm.Cell) (string, error)) (view CellView, err error) {
 	var cell farm.Cell
-	revision, err := s.change(ctx, who, a, func(c *call) (err error) {
+	revision, err := cs.server.change(ctx, who, a, func(c *call) (err error) {
 		if cell, err = c.FindCell(name); err != nil {
 			return err
 		}
@@ -110,7 +113,7 @@ func (s *Server) alterCell(ctx context.Context, who farm.Identity, a policy.Acti
 	if err != nil {
 		return view, err
 	}
-	err = s.look(ctx, who, policy.ReadCatalogue, func(c *call) error {
+	err = cs.server.look(ctx, who, policy.ReadCatalogue, func(c *call) error {
 		view, err = c.showCell(cell)
 		return err
 	})

@@ -12,24 +12,24 @@ import (
 	"github.com/grange-project/grange/internal/server/action"
 )
 
-// CreateVMs makes VMs, all or none: names, addresses and quota are taken in one transaction. On the server that leads
+// Create makes VMs, all or none: names, addresses and quota are taken in one transaction. On the server that leads
 // they have their hosts, too, where some have room (docs/adr/0024-places-with-the-request.md); the others have none
 // yet, and the server that leads finds one.
-func (s *Server) CreateVMs(ctx context.Context, who farm.Identity, r CreateVM) (Created, error) {
+func (vs VMs) Create(ctx context.Context, who farm.Identity, r CreateVM) (Created, error) {
 	if r.Count == 0 {
 		r.Count = 1
 	}
 	key := r.Once
 	r.Once = ""
 	var out Created
-	revision, err := s.change(ctx, who, policy.CreateVM, func(c *call) error {
+	revision, err := vs.server.change(ctx, who, policy.CreateVM, func(c *call) error {
 		out = Created{}
 		if err := c.May(policy.Target{Project: r.Project, Name: r.target()}); err != nil {
 			return err
 		}
-		ids, again, err := c.Once(key, r, func() ([]string, error) { return c.create(r, &out) })
+		ids, again, err := c.Once(key, r, func() ([]string, error) { return creation{c, r}.run(&out) })
 		if again {
-			return c.repeat(ids, &out)
+			return creation{c, r}.repeat(ids, &out)
 		}
 		return err
 	})
@@ -52,8 +52,14 @@ func (r CreateVM) target() string {
 	return farm.Printable(fmt.Sprintf("%.80s/%.80s", r.Project, r.Name))
 }
 
+// creation is an action that makes VMs.
+type creation struct {
+	*call
+	asked CreateVM
+}
+
 // repeat answers a request that was answered before with its VMs as they are now. Those that are gone are left out.
-func (c *call) repeat(ids []string, out *Created) error {
+func (c creation) repeat(ids []string, out *Created) error {
 	out.Again = true
 	for _, id := range ids {
 		vm, err := c.Tx.VM(id)
@@ -72,14 +78,15 @@ func (c *call) repeat(ids []string, out *Created) error {
 	return nil
 }
 
-func (c *call) create(r CreateVM, out *Created) (ids []string, err error) {
+func (c creation) run(out *Created) (ids []string, err error) {
+	r := c.asked
 	if err := r.check(c.Now); err != nil {
 		return nil, err
 	}
 	if err := checkImage(r.Image); err != nil {
 		return nil, err
 	}
-	draft, err := c.draft(r)
+	draft, err := c.draft()
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +96,7 @@ func (c *call) create(r CreateVM, out *Created) (ids []string, err error) {
 		}
 		draft.Keys = append(draft.Keys, draft.Key)
 	}
-	give, err := c.leasing(r)
+	give, err := c.leasing()
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +117,8 @@ func (c *call) create(r CreateVM, out *Created) (ids []string, err error) {
 }
 
 // draft is what all VMs of the request have in common, held against all that bounds it.
-func (c *call) draft(r CreateVM) (farm.VM, error) {
+func (c creation) draft() (farm.VM, error) {
+	r := c.asked
 	vm := farm.VM{Project: r.Project, Owner: c.Caller(), Keys: r.Keys, Image: r.Image, Cell: r.Cell, Network: r.Network,
 		Group: r.Group, Needs: r.Needs, Tags: r.Tags, UserData: r.UserData, Created: c.Now,
 		Wanted: farm.Wanted{Power: farm.PowerOn}}
@@ -125,7 +133,10 @@ func (c *call) draft(r CreateVM) (farm.VM, error) {
 	if err := allowImage(p, r.Image); err != nil {
 		return vm, err
 	}
-	if vm.Shape, err = c.shape(p, r, cells); err != nil {
+	if vm.Shape, err = c.shape(p, cells); err != nil {
+		return vm, err
+	}
+	if err := resolve(c.call, &vm, r.Guest != (farm.GuestTopology{})); err != nil {
 		return vm, err
 	}
 	if vm.Expires, err = expiry(p, r.Expires, c.Now); err != nil {
@@ -150,7 +161,7 @@ func (c *call) cellsFor(p farm.Project, asked string) ([]farm.Cell, error) {
 	return slices.DeleteFunc(all, func(cell farm.Cell) bool { return !slices.Contains(names, cell.Name) }), nil
 }
 
-func (c *call) groupOf(project, name string) error {
+func (c creation) groupOf(project, name string) error {
 	if name == "" {
 		return nil
 	}
@@ -202,7 +213,8 @@ func times(q farm.Quota, n int) farm.Quota {
 }
 
 // leasing is how VMs of the request get their leases; without a network they get none.
-func (c *call) leasing(r CreateVM) (give func(farm.VM) (farm.Lease, error), err error) {
+func (c creation) leasing() (give func(farm.VM) (farm.Lease, error), err error) {
+	r := c.asked
 	if r.Network == "" {
 		return func(farm.VM) (farm.Lease, error) { return farm.Lease{}, nil }, nil
 	}
@@ -214,7 +226,7 @@ func (c *call) leasing(r CreateVM) (give func(farm.VM) (farm.Lease, error), err 
 	if err != nil {
 		return nil, err
 	}
-	l := newLeases(c, network, others)
+	l := newLeases(c.call, network, others)
 	return func(vm farm.VM) (farm.Lease, error) {
 		if err := c.free(network.Name, r.Address.String(), r.Address.IsValid()); err != nil {
 			return farm.Lease{}, err
@@ -224,7 +236,7 @@ func (c *call) leasing(r CreateVM) (give func(farm.VM) (farm.Lease, error), err 
 }
 
 // networkFor is a network that the project may have, and all others of the farm.
-func (c *call) networkFor(p farm.Project, name string) (network farm.FleetNetwork, others []farm.FleetNetwork,
+func (c creation) networkFor(p farm.Project, name string) (network farm.FleetNetwork, others []farm.FleetNetwork,
 	err error) {
 	all, err := c.Networks()
 	if err != nil {
@@ -245,7 +257,7 @@ func (c *call) networkFor(p farm.Project, name string) (network farm.FleetNetwor
 }
 
 // free refuses a static address that another VM holds.
-func (c *call) free(network, address string, asked bool) error {
+func (c creation) free(network, address string, asked bool) error {
 	if !asked {
 		return nil
 	}
@@ -263,7 +275,7 @@ func (c *call) free(network, address string, asked bool) error {
 
 // insert makes the row, with a place where there is one at once, and names the holder where the VM's name is taken. It
 // returns the name of the VM's host; "": it has none yet.
-func (c *call) insert(vm *farm.VM) (host string, err error) {
+func (c creation) insert(vm *farm.VM) (host string, err error) {
 	holder, err := c.VMNamed(vm.Project, vm.Name)
 	switch {
 	case action.Missing(err):

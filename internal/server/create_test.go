@@ -27,7 +27,7 @@ func web(name string) CreateVM {
 
 func TestCreate(t *testing.T) {
 	l := newLab(t)
-	made, err := l.CreateVMs(t.Context(), ann,
+	made, err := l.VMs.Create(t.Context(), ann,
 		CreateVM{Project: "alice", Name: "web", Count: 2, Image: "micro", Shape: "small", Network: "lan", NewKey: true,
 			Tags: map[string]string{"role": "web"}, Needs: []string{"gpu", "kind!=old"},
 			UserData: []byte("#cloud-config\n")})
@@ -177,7 +177,7 @@ func TestCreateRefuses(t *testing.T) {
 			before := l.count("alice") + l.count("atlas")
 			r := web("web")
 			c.change(&r)
-			_, err := l.CreateVMs(t.Context(), c.who, r)
+			_, err := l.VMs.Create(t.Context(), c.who, r)
 			if code(err) != c.want || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%s: %v", code(err), err)
 			}
@@ -214,7 +214,7 @@ func createsAtOnce(t *testing.T, l *lab) {
 	for i := range 16 {
 		all.Go(func() {
 			r := web(fmt.Sprintf("w%d", i/2)) // each name twice
-			_, err := l.CreateVMs(context.Background(), ann, r)
+			_, err := l.VMs.Create(context.Background(), ann, r)
 			mu.Lock()
 			defer mu.Unlock()
 			outcomes[code(err)]++
@@ -236,7 +236,7 @@ func TestLeasesAtOnce(t *testing.T) {
 		all.Go(func() {
 			r := web(fmt.Sprintf("w%d", i))
 			r.Network = "lan"
-			made, err := l.CreateVMs(context.Background(), ann, r)
+			made, err := l.VMs.Create(context.Background(), ann, r)
 			mu.Lock()
 			defer mu.Unlock()
 			outcomes[code(err)]++
@@ -256,20 +256,20 @@ func TestCreateOnce(t *testing.T) {
 	l := newLab(t)
 	r := web("web")
 	r.Once, r.NewKey = "k1", true
-	first, err := l.CreateVMs(t.Context(), ann, r)
+	first, err := l.VMs.Create(t.Context(), ann, r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := l.CreateVMs(t.Context(), ann, r)
+	again, err := l.VMs.Create(t.Context(), ann, r)
 	if err != nil || !again.Again || again.PrivateKey != "" || len(again.VMs) != 1 ||
 		again.VMs[0].ID != first.VMs[0].ID {
 		t.Errorf("%+v, %v", again, err)
 	}
 	r.Name = "other"
-	if _, err := l.CreateVMs(t.Context(), ann, r); code(err) != farm.CodeOtherRequest {
+	if _, err := l.VMs.Create(t.Context(), ann, r); code(err) != farm.CodeOtherRequest {
 		t.Error(err)
 	}
-	if _, err := l.CreateVMs(t.Context(), site, r); err != nil {
+	if _, err := l.VMs.Create(t.Context(), site, r); err != nil {
 		t.Error("another's key is another key:", err)
 	}
 	if n := l.count("alice"); n != 2 {
@@ -335,10 +335,10 @@ func TestPurposeAndExpiry(t *testing.T) {
 
 func TestClosedCells(t *testing.T) {
 	l := newLab(t)
-	if _, err := l.CloseCell(t.Context(), site, "west", 0, "new switches"); err != nil {
+	if _, err := l.Cells.Close(t.Context(), site, "west", 0, "new switches"); err != nil {
 		t.Fatal(err)
 	}
-	_, err := l.CreateVMs(t.Context(), otto, CreateVM{Project: "atlas", Name: "wn", Image: "micro", Shape: "small"})
+	_, err := l.VMs.Create(t.Context(), otto, CreateVM{Project: "atlas", Name: "wn", Image: "micro", Shape: "small"})
 	if code(err) != farm.CodeCellsClosed || !strings.Contains(err.Error(), "west is closed (new switches)") {
 		t.Error(err)
 	}

@@ -19,11 +19,11 @@ const (
 	replant = "replace" // it is made anew elsewhere, with fresh disks, under its name and address
 )
 
-// FenceHost takes the caller's word that nothing of a silent host runs any more: its VMs are lost, and those that ask
+// Fence takes the caller's word that nothing of a silent host runs any more: its VMs are lost, and those that ask
 // for it are placed anew. This is the only way in which a VM whose host is silent is made elsewhere.
-func (s *Server) FenceHost(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
+func (hs Hosts) Fence(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
 	reason string) (view HostView, err error) {
-	revision, err := s.change(ctx, who, policy.FenceHost, func(c *call) error {
+	revision, err := hs.server.change(ctx, who, policy.FenceHost, func(c *call) error {
 		h, err := c.host(ref)
 		if err != nil {
 			return err
@@ -31,17 +31,17 @@ func (s *Server) FenceHost(ctx context.Context, who farm.Identity, ref string, i
 		if err := errors.Join(checkReason(reason), c.StillHost(h, ifRevision)); err != nil {
 			return err
 		}
-		if !s.Links.Silent(h) && c.Now.Sub(s.Links.Seen(h)) > s.Links.Silence {
+		if !hs.server.Links.Silent(h) && c.Now.Sub(hs.server.Links.Seen(h)) > hs.server.Links.Silence {
 			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeHostAnswers,
 				Message: fmt.Sprintf("this server has just come up, and waits for host %s, which was heard of at %s",
 					h.Name, action.When(h.Seen)), Hint: fmt.Sprintf("wait until %s",
-					action.When(s.Links.Since.Add(s.Links.Silence)))}
+					action.When(hs.server.Links.Since.Add(hs.server.Links.Silence)))}
 		}
-		if !s.Links.Silent(h) {
+		if !hs.server.Links.Silent(h) {
 			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeHostAnswers,
 				Message: fmt.Sprintf("host %s has reported at %s: its VMs run", h.Name, action.When(h.Seen)),
 				Hint: fmt.Sprintf("switch it off and see that it stays off; it is silent %v after its last report",
-					s.Links.Silence)}
+					hs.server.Links.Silence)}
 		}
 		h.Fenced, h.Reason = c.Now, reason
 		if err := c.SetHost(h); err != nil {

@@ -10,10 +10,13 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// PutGroup makes a server group. One that VMs name keeps its rule.
-func (s *Server) PutGroup(ctx context.Context, who farm.Identity, g farm.ServerGroup, ifRevision int64) (view GroupView,
+// Groups are actions on server groups.
+type Groups struct{ server *Server }
+
+// Put makes a server group. One that VMs name keeps its rule.
+func (gs Groups) Put(ctx context.Context, who farm.Identity, g farm.ServerGroup, ifRevision int64) (view GroupView,
 	err error) {
-	revision, err := s.change(ctx, who, policy.WriteGroup, func(c *call) error {
+	revision, err := gs.server.change(ctx, who, policy.WriteGroup, func(c *call) error {
 		view = GroupView{ServerGroup: g}
 		if err := c.May(groupTarget(g.Project, g.Name)); err != nil {
 			return err
@@ -90,9 +93,9 @@ func (c *call) unused(project, name string) error {
 			vms[0]), Hint: "delete them first, or make another group"}
 }
 
-// Groups are the server groups of a project; "": of all that the caller may see.
-func (s *Server) Groups(ctx context.Context, who farm.Identity, project string) (views []GroupView, err error) {
-	err = s.look(ctx, who, policy.ReadProject, func(c *call) error {
+// List returns the server groups of a project; "": of all that the caller may see.
+func (gs Groups) List(ctx context.Context, who farm.Identity, project string) (views []GroupView, err error) {
+	err = gs.server.look(ctx, who, policy.ReadProject, func(c *call) error {
 		views = nil
 		if project != "" {
 			if err := c.May(policy.Target{Project: project}); err != nil {
@@ -118,9 +121,9 @@ func (s *Server) Groups(ctx context.Context, who farm.Identity, project string) 
 	return views, err
 }
 
-// DeleteGroup removes a group that no VM names.
-func (s *Server) DeleteGroup(ctx context.Context, who farm.Identity, project, name string, ifRevision int64) error {
-	_, err := s.change(ctx, who, policy.WriteGroup, func(c *call) error {
+// Delete removes a group that no VM names.
+func (gs Groups) Delete(ctx context.Context, who farm.Identity, project, name string, ifRevision int64) error {
+	_, err := gs.server.change(ctx, who, policy.WriteGroup, func(c *call) error {
 		if err := c.May(groupTarget(project, name)); err != nil {
 			return err
 		}

@@ -61,7 +61,7 @@ func mixed(t *testing.T) *lab {
 // A list page by page is the list, whatever it chooses; and each host in it is as it is alone.
 func TestHostsByPage(t *testing.T) {
 	l := mixed(t)
-	h, err := l.Host(t.Context(), site, "node-02")
+	h, err := l.Hosts.Get(t.Context(), site, "node-02")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestHostsByPage(t *testing.T) {
 			for _, patterns := range [][]string{nil, {"node-[12]*", "id-node-07"}, {"cell:west"}} {
 				for _, state := range []HostState{"", HostOpen, HostClosed, HostDraining, HostSilent, HostFenced} {
 					f := HostFilter{Cell: cell, Patterns: patterns, State: state}
-					all, err := l.Hosts(t.Context(), who, f)
+					all, err := l.Hosts.List(t.Context(), who, f)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -84,16 +84,16 @@ func TestHostsByPage(t *testing.T) {
 			}
 		}
 	}
-	all, err := l.Hosts(t.Context(), site, HostFilter{})
+	all, err := l.Hosts.List(t.Context(), site, HostFilter{})
 	if err != nil || len(all) != 41 {
 		t.Fatal(len(all), err)
 	}
 	for _, v := range all {
-		alone, err := l.Host(t.Context(), site, v.Name)
+		alone, err := l.Hosts.Get(t.Context(), site, v.Name)
 		if d := cmp.Diff(alone, v, cmpopts.EquateEmpty()); d != "" || err != nil {
 			t.Error(d, err)
 		}
-		if silent, err := l.Hosts(t.Context(), site,
+		if silent, err := l.Hosts.List(t.Context(), site,
 			HostFilter{State: v.State, Patterns: []string{v.ID}}); err != nil ||
 			!slices.Contains(hostNames(silent), v.Name) {
 			t.Error(v.Name, v.State, hostNames(silent), err)
@@ -105,7 +105,7 @@ func TestHostsByPage(t *testing.T) {
 func (l *lab) pages(who farm.Identity, f HostFilter) (all []HostView) {
 	l.t.Helper()
 	for {
-		page, err := l.Hosts(l.t.Context(), who, f)
+		page, err := l.Hosts.List(l.t.Context(), who, f)
 		if err != nil || len(page) > f.Limit {
 			l.t.Fatal(len(page), err)
 		}
@@ -147,33 +147,33 @@ func TestHostsAreChosen(t *testing.T) {
 // host changes none.
 func TestHostsAreAnswered(t *testing.T) {
 	l := mixed(t)
-	h, err := l.Host(t.Context(), site, "node-02")
+	h, err := l.Hosts.Get(t.Context(), site, "node-02")
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.running(ann, web("web"), h.Host)
 	for _, patterns := range [][]string{{"node-02"}, {"node-0?", "id-node-18"}} {
-		views, err := l.DrainHosts(t.Context(), site, patterns, DrainOrder{Reason: "kernel"})
+		views, err := l.Hosts.Drain(t.Context(), site, patterns, DrainOrder{Reason: "kernel"})
 		if err != nil || len(views) == 0 {
 			t.Fatal(views, err)
 		}
 		for _, v := range views {
-			now, err := l.Host(t.Context(), site, v.Name)
+			now, err := l.Hosts.Get(t.Context(), site, v.Name)
 			if d := cmp.Diff(now, v, cmpopts.EquateEmpty()); d != "" || err != nil || v.Drain.Reason != "kernel" ||
 				v.CPUs != 16 {
 				t.Errorf("%s: %v %s", v.Name, err, d)
 			}
 		}
 	}
-	before, err := l.Hosts(t.Context(), site, HostFilter{})
+	before, err := l.Hosts.List(t.Context(), site, HostFilter{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.CloseHosts(t.Context(), farm.Identity{User: "wes"}, []string{"node-0?"},
+	if _, err := l.Hosts.Close(t.Context(), farm.Identity{User: "wes"}, []string{"node-0?"},
 		"x"); code(err) != farm.CodeNoRole {
 		t.Error(err)
 	}
-	after, err := l.Hosts(t.Context(), site, HostFilter{})
+	after, err := l.Hosts.List(t.Context(), site, HostFilter{})
 	if d := cmp.Diff(before, after); d != "" || err != nil {
 		t.Error(d, err)
 	}

@@ -18,9 +18,12 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// Hosts are those that the filter chooses and the caller may see, by name.
-func (s *Server) Hosts(ctx context.Context, who farm.Identity, f HostFilter) (views []HostView, err error) {
-	err = s.look(ctx, who, policy.ReadHost, func(c *call) error {
+// Hosts are actions on hosts.
+type Hosts struct{ server *Server }
+
+// List returns those that the filter chooses and the caller may see, by name.
+func (hs Hosts) List(ctx context.Context, who farm.Identity, f HostFilter) (views []HostView, err error) {
+	err = hs.server.look(ctx, who, policy.ReadHost, func(c *call) error {
 		if err := checkPatterns(f.Patterns); err != nil {
 			return err
 		}
@@ -79,7 +82,7 @@ func (c *call) lists(f HostFilter, h farm.Host) (bool, error) {
 
 // showHosts are hosts that were read without their facts as people see them. They are in the state by which they were
 // chosen, unless that is "": it might be another by now.
-func (c *call) showHosts(hosts []farm.Host, state HostState) (views []HostView, err error) {
+func (c *views) showHosts(hosts []farm.Host, state HostState) (views []HostView, err error) {
 	if err := c.seeHosts(hosts); err != nil {
 		return nil, err
 	}
@@ -99,16 +102,16 @@ func (c *call) showHosts(hosts []farm.Host, state HostState) (views []HostView, 
 }
 
 // seeHosts reads what showHost needs of many hosts: their facts, and their orphans.
-func (c *call) seeHosts(hosts []farm.Host) error {
+func (c *views) seeHosts(hosts []farm.Host) error {
 	if err := c.AddFacts(hosts); err != nil {
 		return err
 	}
 	return c.seeOrphans(hosts)
 }
 
-// Host is one host.
-func (s *Server) Host(ctx context.Context, who farm.Identity, ref string) (view HostView, err error) {
-	err = s.look(ctx, who, policy.ReadHost, func(c *call) error {
+// Get returns one host.
+func (hs Hosts) Get(ctx context.Context, who farm.Identity, ref string) (view HostView, err error) {
+	err = hs.server.look(ctx, who, policy.ReadHost, func(c *call) error {
 		h, err := c.host(ref)
 		if err != nil {
 			return err
@@ -120,7 +123,7 @@ func (s *Server) Host(ctx context.Context, who farm.Identity, ref string) (view 
 }
 
 // showOne is showHost for a host that was looked up by itself.
-func (c *call) showOne(h farm.Host) (HostView, error) {
+func (c *views) showOne(h farm.Host) (HostView, error) {
 	vms, err := c.Tx.VMs(store.VMFilter{Host: h.ID})
 	if err != nil {
 		return HostView{}, err
@@ -136,7 +139,7 @@ func (c *call) showOne(h farm.Host) (HostView, error) {
 }
 
 // showHost is a host as people see it; used is what cloud VMs hold there.
-func (c *call) showHost(h farm.Host, used farm.Quota) (HostView, error) {
+func (c *views) showHost(h farm.Host, used farm.Quota) (HostView, error) {
 	cell, err := c.in(h.Cell)
 	if err != nil {
 		return HostView{}, err
@@ -190,7 +193,7 @@ func (s *Server) closed(h farm.Host, cell farm.Cell) string {
 	return ""
 }
 
-func (c *call) warnings(h HostView) []string {
+func (c *views) warnings(h HostView) []string {
 	var w []string
 	if refused := c.s.Links.Unheard(h.ID); refused != nil {
 		w = append(w, fmt.Sprintf("its agent is refused: %s; %s [%s]", refused.Message, refused.Hint, refused.Code))
@@ -234,28 +237,28 @@ func matches(patterns []string, h farm.Host) bool {
 	})
 }
 
-// CloseHosts keeps new VMs off hosts.
-func (s *Server) CloseHosts(ctx context.Context, who farm.Identity, patterns []string,
+// Close keeps new VMs off hosts.
+func (hs Hosts) Close(ctx context.Context, who farm.Identity, patterns []string,
 	reason string) ([]HostView, error) {
-	return s.alterHosts(ctx, who, policy.CloseHost, patterns, func(_ *call, h *farm.Host) (string, error) {
+	return hs.alter(ctx, who, policy.CloseHost, patterns, func(_ *call, h *farm.Host) (string, error) {
 		h.Closed, h.Reason = true, reason
 		return reason, checkReason(reason)
 	})
 }
 
-// OpenHosts ends drains, closings and fences.
-func (s *Server) OpenHosts(ctx context.Context, who farm.Identity, patterns []string) ([]HostView, error) {
-	return s.alterHosts(ctx, who, policy.OpenHost, patterns, func(_ *call, h *farm.Host) (string, error) {
+// Open ends drains, closings and fences.
+func (hs Hosts) Open(ctx context.Context, who farm.Identity, patterns []string) ([]HostView, error) {
+	return hs.alter(ctx, who, policy.OpenHost, patterns, func(_ *call, h *farm.Host) (string, error) {
 		h.Closed, h.Reason, h.Drain, h.Fenced = false, "", farm.Drain{}, time.Time{}
 		return "", nil
 	})
 }
 
-// DrainHosts keeps new VMs off hosts and, at the deadline, stops those that are left. Draining again changes deadline
+// Drain keeps new VMs off hosts and, at the deadline, stops those that are left. Draining again changes deadline
 // and reason.
-func (s *Server) DrainHosts(ctx context.Context, who farm.Identity, patterns []string,
+func (hs Hosts) Drain(ctx context.Context, who farm.Identity, patterns []string,
 	d DrainOrder) ([]HostView, error) {
-	return s.alterHosts(ctx, who, policy.DrainHost, patterns, func(c *call, h *farm.Host) (string, error) {
+	return hs.alter(ctx, who, policy.DrainHost, patterns, func(c *call, h *farm.Host) (string, error) {
 		var err error
 		h.Drain, err = c.drain(h.Drain, d)
 		return d.said(), err
@@ -286,19 +289,19 @@ func checkReason(reason string) error {
 	return nil
 }
 
-// LabelHosts changes labels.
-func (s *Server) LabelHosts(ctx context.Context, who farm.Identity, patterns []string,
+// Label changes labels.
+func (hs Hosts) Label(ctx context.Context, who farm.Identity, patterns []string,
 	l LabelOrder) ([]HostView, error) {
-	return s.alterHosts(ctx, who, policy.LabelHost, patterns, l.apply)
+	return hs.alter(ctx, who, policy.LabelHost, patterns, l.apply)
 }
 
-// LabelHost changes labels of the host of a name or ID: a pattern is neither.
-func (s *Server) LabelHost(ctx context.Context, who farm.Identity, ref string, l LabelOrder) (HostView, error) {
+// LabelOne changes labels of the host of a name or ID: a pattern is neither.
+func (hs Hosts) LabelOne(ctx context.Context, who farm.Identity, ref string, l LabelOrder) (HostView, error) {
 	one := func(c *call) ([]farm.Host, error) {
 		h, err := c.host(ref)
 		return []farm.Host{h}, err
 	}
-	views, err := s.alterChosen(ctx, who, policy.LabelHost, one, l.apply)
+	views, err := hs.alterChosen(ctx, who, policy.LabelHost, one, l.apply)
 	if err != nil {
 		return HostView{}, err
 	}
@@ -320,18 +323,18 @@ func (l LabelOrder) apply(c *call, h *farm.Host) (string, error) {
 	return said, checkTags(labels)
 }
 
-// alterHosts runs an action that changes hosts, all that the patterns name or none. do changes the row and says what
+// alter runs an action that changes hosts, all that the patterns name or none. do changes the row and says what
 // changed.
-func (s *Server) alterHosts(ctx context.Context, who farm.Identity, a policy.Action, patterns []string,
+func (hs Hosts) alter(ctx context.Context, who farm.Identity, a policy.Action, patterns []string,
 	do func(*call, *farm.Host) (string, error)) (views []HostView, err error) {
-	return s.alterChosen(ctx, who, a, func(c *call) ([]farm.Host, error) { return c.hostsOf(patterns) }, do)
+	return hs.alterChosen(ctx, who, a, func(c *call) ([]farm.Host, error) { return c.hostsOf(patterns) }, do)
 }
 
 // alterChosen is alterHosts for hosts that are chosen otherwise.
-func (s *Server) alterChosen(ctx context.Context, who farm.Identity, a policy.Action,
+func (hs Hosts) alterChosen(ctx context.Context, who farm.Identity, a policy.Action,
 	choose func(*call) ([]farm.Host, error), do func(*call, *farm.Host) (string, error)) ([]HostView, error) {
 	var hosts []farm.Host
-	revision, err := s.change(ctx, who, a, func(c *call) (err error) {
+	revision, err := hs.server.change(ctx, who, a, func(c *call) (err error) {
 		if hosts, err = choose(c); err != nil {
 			return err
 		}
@@ -345,7 +348,7 @@ func (s *Server) alterChosen(ctx context.Context, who farm.Identity, a policy.Ac
 	if err != nil {
 		return nil, err
 	}
-	return s.altered(ctx, who, a, hosts, revision)
+	return hs.altered(ctx, who, a, hosts, revision)
 }
 
 // alter is alterHosts for one.
@@ -365,9 +368,9 @@ func (c *call) alter(h *farm.Host, do func(*call, *farm.Host) (string, error)) e
 
 // altered are hosts as a write left them, for its answer. All else of them is looked up after it: others may write
 // meanwhile.
-func (s *Server) altered(ctx context.Context, who farm.Identity, a policy.Action, hosts []farm.Host,
+func (hs Hosts) altered(ctx context.Context, who farm.Identity, a policy.Action, hosts []farm.Host,
 	revision int64) (views []HostView, err error) {
-	err = s.look(ctx, who, a, func(c *call) error {
+	err = hs.server.look(ctx, who, a, func(c *call) error {
 		views = nil
 		if err := c.seeHosts(hosts); err != nil {
 			return err
@@ -423,9 +426,9 @@ func isPattern(text string) bool {
 	return strings.HasPrefix(text, "cell:") || strings.ContainsAny(text, `*?[\`)
 }
 
-// ForgetHost removes a host that has no VMs; its certificate counts no more.
-func (s *Server) ForgetHost(ctx context.Context, who farm.Identity, ref string, ifRevision int64) error {
-	_, err := s.change(ctx, who, policy.ForgetHost, func(c *call) error {
+// Forget removes a host that has no VMs; its certificate counts no more.
+func (hs Hosts) Forget(ctx context.Context, who farm.Identity, ref string, ifRevision int64) error {
+	_, err := hs.server.change(ctx, who, policy.ForgetHost, func(c *call) error {
 		h, err := c.host(ref)
 		if err != nil {
 			return err

@@ -17,7 +17,7 @@ import (
 // states are those of hosts by name.
 func (l *lab) states(who farm.Identity, f HostFilter) map[string]HostState {
 	l.t.Helper()
-	views, err := l.Hosts(l.t.Context(), who, f)
+	views, err := l.Hosts.List(l.t.Context(), who, f)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -34,10 +34,10 @@ func TestHosts(t *testing.T) {
 	c := l.host("gpu-1", "west")
 	ctx := t.Context()
 	l.running(ann, web("web"), a)
-	if _, err := l.CloseHosts(ctx, site, []string{"node-1"}, "memory"); err != nil {
+	if _, err := l.Hosts.Close(ctx, site, []string{"node-1"}, "memory"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.DrainHosts(ctx, site, []string{"cell:west"}, DrainOrder{}); err != nil {
+	if _, err := l.Hosts.Drain(ctx, site, []string{"cell:west"}, DrainOrder{}); err != nil {
 		t.Fatal(err)
 	}
 	l.pass(l.Links.Silence + time.Second)
@@ -61,12 +61,12 @@ func TestHosts(t *testing.T) {
 			t.Errorf("%s: %s", name, d)
 		}
 	}
-	v, err := l.Host(ctx, site, "node-1")
+	v, err := l.Hosts.Get(ctx, site, "node-1")
 	if err != nil || v.VMs != 1 || v.CPUs != 16 || v.FreeCPUs != 14 || v.Memory != 64*farm.GiB ||
 		v.FreeMemory != 62*farm.GiB {
 		t.Errorf("%+v %v", v, err)
 	}
-	if _, err := l.OpenHosts(ctx, site, []string{"*"}); err != nil {
+	if _, err := l.Hosts.Open(ctx, site, []string{"*"}); err != nil {
 		t.Fatal(err)
 	}
 	l.seen(b)
@@ -85,14 +85,14 @@ func TestHosts(t *testing.T) {
 		"nobody":          {ann, []string{"node-1"}, farm.CodeNoRole},
 		"nobody and none": {ann, []string{"node-9"}, farm.CodeNoRole},
 	} {
-		if _, err := l.CloseHosts(ctx, c.who, c.patterns, ""); code(err) != c.want {
+		if _, err := l.Hosts.Close(ctx, c.who, c.patterns, ""); code(err) != c.want {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	l.update(func(tx *store.Tx) error {
 		return tx.PutGrant(farm.Grant{User: "wes", Role: farm.RoleOperator, Cell: "west"})
 	})
-	if _, err := l.CloseHosts(ctx, farm.Identity{User: "wes"}, []string{"*"}, ""); code(err) != farm.CodeNoRole {
+	if _, err := l.Hosts.Close(ctx, farm.Identity{User: "wes"}, []string{"*"}, ""); code(err) != farm.CodeNoRole {
 		t.Error("an operator of one cell closes all or none:", err)
 	}
 	if d := cmp.Diff(map[string]HostState{"gpu-1": HostOpen},
@@ -106,17 +106,17 @@ func TestLabels(t *testing.T) {
 	l.host("h1", "east")
 	for _, o := range []LabelOrder{{Set: map[string]string{"gpu": "a100", "rack": "b3"}},
 		{Set: map[string]string{"rack": "b4"}, Remove: []string{"gpu", "none"}}} {
-		if _, err := l.LabelHosts(t.Context(), site, []string{"h1"}, o); err != nil {
+		if _, err := l.Hosts.Label(t.Context(), site, []string{"h1"}, o); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, ref := range []string{"*", "h[1]", "cell:east", "h2"} {
-		if _, err := l.LabelHost(t.Context(), site, ref,
+		if _, err := l.Hosts.LabelOne(t.Context(), site, ref,
 			LabelOrder{Set: map[string]string{"rack": "b5"}}); codeOf(err) != CodeNoHost {
 			t.Errorf("%s: %v", ref, err)
 		}
 	}
-	v, err := l.Host(t.Context(), site, "h1")
+	v, err := l.Hosts.Get(t.Context(), site, "h1")
 	if d := cmp.Diff(map[string]string{"rack": "b4"}, v.Labels); d != "" || err != nil {
 		t.Error(d, err)
 	}
@@ -128,7 +128,7 @@ func TestHostsSeenAtARevision(t *testing.T) {
 	l := newLab(t)
 	h := l.host("h1", "east")
 	old := func(seen int64) error {
-		_, err := l.LabelHost(t.Context(), site, "h1",
+		_, err := l.Hosts.LabelOne(t.Context(), site, "h1",
 			LabelOrder{Set: map[string]string{"rack": fmt.Sprint("b", seen)}, IfRevision: seen})
 		return err
 	}
@@ -143,18 +143,18 @@ func TestHostsSeenAtARevision(t *testing.T) {
 			return nil
 		})
 	}
-	first, err := l.Host(t.Context(), site, "h1")
+	first, err := l.Hosts.Get(t.Context(), site, "h1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	elsewhere(action.LookBack / 5)
 	l.update(func(tx *store.Tx) error { return tx.SetHostFacts(h.ID, farm.Facts{Version: "2"}) })
 	for range 2 { // it is silent, and back
-		if err := l.silences(t.Context(), l.epoch()); err != nil {
+		if err := l.upkeep.silences(t.Context(), l.epoch()); err != nil {
 			t.Fatal(err)
 		}
 		l.pass(time.Hour)
-		if err := l.silences(t.Context(), l.epoch()); err != nil {
+		if err := l.upkeep.silences(t.Context(), l.epoch()); err != nil {
 			t.Fatal(err)
 		}
 		l.seen(h)
@@ -171,7 +171,7 @@ func TestHostsSeenAtARevision(t *testing.T) {
 	if err := old(first.Revision); codeOf(err) != action.CodeChanged {
 		t.Error("they have long ago:", err)
 	}
-	now, err := l.Host(t.Context(), site, "h1")
+	now, err := l.Hosts.Get(t.Context(), site, "h1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,22 +189,22 @@ func TestDrain(t *testing.T) {
 		v, stays := l.running(ann, web("web"), h), l.running(ann, web("stays"), other)
 		order := DrainOrder{Deadline: l.clock().Add(time.Hour), Reason: "new firmware"}
 		drain := func() error {
-			_, err := l.DrainHosts(ctx, site, []string{"h1"}, order)
+			_, err := l.Hosts.Drain(ctx, site, []string{"h1"}, order)
 			return err
 		}
 		open := func() error {
-			_, err := l.OpenHosts(ctx, site, []string{"h1"})
+			_, err := l.Hosts.Open(ctx, site, []string{"h1"})
 			return err
 		}
 		what := "its host h1"
 		if whole {
 			what = "its cell east"
 			drain = func() error {
-				_, err := l.DrainCell(ctx, site, "east", 0, order)
+				_, err := l.Cells.Drain(ctx, site, "east", 0, order)
 				return err
 			}
 			open = func() error {
-				_, err := l.OpenCell(ctx, site, "east", 0)
+				_, err := l.Cells.Open(ctx, site, "east", 0)
 				return err
 			}
 		}
@@ -217,17 +217,17 @@ func TestDrain(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		if whole {
-			if _, err := l.CreateVMs(ctx, ann, web("new")); code(err) != farm.CodeCellsClosed {
+			if _, err := l.VMs.Create(ctx, ann, web("new")); code(err) != farm.CodeCellsClosed {
 				t.Error(err)
 			}
 		}
-		if err := l.drains(ctx, epoch); err != nil || l.get(v.ID).Wanted.Power != farm.PowerOn {
+		if err := l.upkeep.drains(ctx, epoch); err != nil || l.get(v.ID).Wanted.Power != farm.PowerOn {
 			t.Error("too early", err)
 		}
 		l.pass(time.Hour)
 		l.seen(h)
 		l.seen(other)
-		if err := l.drains(ctx, epoch); err != nil {
+		if err := l.upkeep.drains(ctx, epoch); err != nil {
 			t.Fatal(err)
 		}
 		if got := l.get(v.ID); got.Wanted.Power != farm.PowerOff || got.State != farm.VMStopping {
@@ -236,17 +236,17 @@ func TestDrain(t *testing.T) {
 		if got := l.get(stays.ID); got.Wanted.Power != farm.PowerOn || got.Notice != "" {
 			t.Errorf("%+v", got)
 		}
-		if _, err := l.StartVM(ctx, ann, v.ID, 0); code(err) != CodeDraining {
+		if _, err := l.VMs.Start(ctx, ann, v.ID, 0); code(err) != CodeDraining {
 			t.Error(err)
 		}
 		l.says(v.ID, farm.VMStopped)
-		if view, err := l.Host(ctx, site, "h1"); err != nil || view.VMs != 1 || view.State != HostDraining {
+		if view, err := l.Hosts.Get(ctx, site, "h1"); err != nil || view.VMs != 1 || view.State != HostDraining {
 			t.Errorf("%+v %v", view, err)
 		}
 		if err := open(); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := l.StartVM(ctx, ann, v.ID, 0); err != nil || got.Notice != "" {
+		if got, err := l.VMs.Start(ctx, ann, v.ID, 0); err != nil || got.Notice != "" {
 			t.Error(got.Notice, err)
 		}
 	}
@@ -262,17 +262,17 @@ func TestSilenceAndFence(t *testing.T) {
 	r.Tags = map[string]string{"on-loss": "replace"}
 	again := l.running(ann, r, h)
 	ends := l.running(ann, web("ends"), h)
-	if _, err := l.DeleteVM(ctx, ann, ends.ID, 0); err != nil {
+	if _, err := l.VMs.Delete(ctx, ann, ends.ID, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.silences(ctx, epoch); err != nil {
+	if err := l.upkeep.silences(ctx, epoch); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.FenceHost(ctx, site, "h1", 0, "it runs"); code(err) != farm.CodeHostAnswers {
+	if _, err := l.Hosts.Fence(ctx, site, "h1", 0, "it runs"); code(err) != farm.CodeHostAnswers {
 		t.Error(err)
 	}
 	l.pass(l.Links.Silence + time.Second)
-	if err := l.silences(ctx, epoch); err != nil {
+	if err := l.upkeep.silences(ctx, epoch); err != nil {
 		t.Fatal(err)
 	}
 	if e := l.entries("host.silent", "done"); len(e) != 1 || e[0].Target != "h1" {
@@ -284,10 +284,10 @@ func TestSilenceAndFence(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
-	if _, err := l.FenceHost(ctx, ann, "h1", 0, ""); code(err) != farm.CodeNoRole {
+	if _, err := l.Hosts.Fence(ctx, ann, "h1", 0, ""); code(err) != farm.CodeNoRole {
 		t.Error(err)
 	}
-	view, err := l.FenceHost(ctx, site, "h1", 0, "burnt")
+	view, err := l.Hosts.Fence(ctx, site, "h1", 0, "burnt")
 	if err != nil || view.State != HostFenced {
 		t.Fatal(view.State, err)
 	}
@@ -301,13 +301,14 @@ func TestSilenceAndFence(t *testing.T) {
 	if _, there := l.row(ends.ID); there {
 		t.Error("what was to be deleted, and is lost, is there")
 	}
-	if err := l.ForgetHost(ctx, site, "h1", 0); code(err) != CodeHostHasVMs {
+	if err := l.Hosts.Forget(ctx, site, "h1", 0); code(err) != CodeHostHasVMs {
 		t.Error(err)
 	}
-	if got, err := l.RebuildVM(ctx, ann, stays.ID, 0, ""); err != nil || got.State != farm.VMPlacing || got.Host != "" {
+	if got, err := l.VMs.Rebuild(ctx, ann, stays.ID, 0, ""); err != nil || got.State != farm.VMPlacing ||
+		got.Host != "" {
 		t.Errorf("%+v %v", got, err)
 	}
-	if err := l.ForgetHost(ctx, site, h.ID, 0); err != nil {
+	if err := l.Hosts.Forget(ctx, site, h.ID, 0); err != nil {
 		t.Error(err)
 	}
 }
@@ -324,7 +325,7 @@ func TestDeleteLost(t *testing.T) {
 	r.Tags = map[string]string{"on-loss": "keep"}
 	kept, again := l.running(ann, r, h), l.running(ann, web("again"), h)
 	l.pass(l.Links.Silence + time.Second)
-	if _, err := l.FenceHost(t.Context(), site, "h1", 0, ""); err != nil {
+	if _, err := l.Hosts.Fence(t.Context(), site, "h1", 0, ""); err != nil {
 		t.Fatal(err)
 	}
 	if got := l.get(again.ID); got.State != farm.VMPlacing {
@@ -333,7 +334,7 @@ func TestDeleteLost(t *testing.T) {
 	if got := l.get(kept.ID); got.State != farm.VMLost {
 		t.Error("the VM's own word:", got.State)
 	}
-	if _, err := l.DeleteVM(t.Context(), ann, kept.ID, 0); err != nil {
+	if _, err := l.VMs.Delete(t.Context(), ann, kept.ID, 0); err != nil {
 		t.Fatal(err)
 	}
 	if _, there := l.row(kept.ID); there {
@@ -344,20 +345,20 @@ func TestDeleteLost(t *testing.T) {
 func TestCells(t *testing.T) {
 	l := newLab(t)
 	l.running(ann, web("web"), l.host("h1", "east"))
-	cells, err := l.Cells(t.Context(), ann)
+	cells, err := l.Cells.List(t.Context(), ann)
 	if err != nil || len(cells) != 2 || cells[0].Hosts != 1 || cells[0].VMs != 1 || cells[0].Used.CPUs != 2 {
 		t.Errorf("%+v %v", cells, err)
 	}
-	if _, err := l.Cells(t.Context(), eve); code(err) != farm.CodeNoRole {
+	if _, err := l.Cells.List(t.Context(), eve); code(err) != farm.CodeNoRole {
 		t.Error(err)
 	}
-	if _, err := l.Cell(t.Context(), site, "north"); code(err) != farm.CodeNoSuchCell {
+	if _, err := l.Cells.Get(t.Context(), site, "north"); code(err) != farm.CodeNoSuchCell {
 		t.Error(err)
 	}
-	if _, err := l.CloseCell(t.Context(), ann, "east", 0, ""); code(err) != farm.CodeNoRole {
+	if _, err := l.Cells.Close(t.Context(), ann, "east", 0, ""); code(err) != farm.CodeNoRole {
 		t.Error(err)
 	}
-	if _, err := l.CloseCell(t.Context(), site, "east", 0, "x\n"); code(err) != farm.CodeUsage {
+	if _, err := l.Cells.Close(t.Context(), site, "east", 0, "x\n"); code(err) != farm.CodeUsage {
 		t.Error(err)
 	}
 }
@@ -367,7 +368,7 @@ func TestClosedCellKeepsWorking(t *testing.T) {
 	l := newLab(t)
 	h := l.host("h1", "east")
 	v := l.running(ann, web("web"), h)
-	if _, err := l.CloseCell(t.Context(), site, "east", 0, ""); err != nil {
+	if _, err := l.Cells.Close(t.Context(), site, "east", 0, ""); err != nil {
 		t.Fatal(err)
 	}
 	for _, a := range []policy.Action{policy.StopVM, policy.StartVM, policy.RestartVM, policy.ResizeVM,
@@ -376,7 +377,7 @@ func TestClosedCellKeepsWorking(t *testing.T) {
 			t.Errorf("%s: %v", a, err)
 		}
 	}
-	if _, err := l.CreateVMs(t.Context(), ann, web("new")); code(err) != farm.CodeCellsClosed {
+	if _, err := l.VMs.Create(t.Context(), ann, web("new")); code(err) != farm.CodeCellsClosed {
 		t.Error(err)
 	}
 }
@@ -413,7 +414,7 @@ func TestSilenceAfterAStart(t *testing.T) {
 	if !next.Links.Silent(dead) || next.Links.Silent(alive) {
 		t.Errorf("dead is silent: %v, alive is silent: %v", next.Links.Silent(dead), next.Links.Silent(alive))
 	}
-	if _, err := next.FenceHost(t.Context(), site, "alive", 0, ""); code(err) != farm.CodeHostAnswers ||
+	if _, err := next.Hosts.Fence(t.Context(), site, "alive", 0, ""); code(err) != farm.CodeHostAnswers ||
 		!strings.Contains(err.Error(), "just come up") {
 		t.Error(err)
 	}

@@ -76,7 +76,7 @@ func TestWatch(t *testing.T) {
 	all.Go(func() { _ = l.follow(ctx) })
 	defer all.Wait()
 	defer end()
-	page, err := l.VMs(ctx, ann, VMFilter{})
+	page, err := l.VMs.List(ctx, ann, VMFilter{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestWatch(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	second := watch(got.upTo)
-	if _, err := l.DeleteVM(ctx, ann, v.ID, 0); err != nil {
+	if _, err := l.VMs.Delete(ctx, ann, v.ID, 0); err != nil {
 		t.Fatal(err)
 	}
 	if got = <-second; got.err != nil || len(got.changes) != 1 || !got.changes[0].Deleted || got.changes[0].ID != v.ID {
@@ -124,7 +124,7 @@ func TestStreams(t *testing.T) {
 	}
 	opened := make(chan answer, 1)
 	go func() {
-		conn, err := l.OpenStream(context.Background(), ann, v.ID, fleet.StreamTCP, 22)
+		conn, err := l.Streams.Open(context.Background(), ann, v.ID, fleet.StreamTCP, 22)
 		opened <- answer{conn, err}
 	}()
 	order := l.order("id-h1")
@@ -132,11 +132,11 @@ func TestStreams(t *testing.T) {
 		t.Fatalf("%+v", order)
 	}
 	here, there := net.Pipe()
-	if err := l.BringStream("id-h2", order.ID, there); code(err) != CodeNoStream {
+	if err := l.Streams.Bring("id-h2", order.ID, there); code(err) != CodeNoStream {
 		t.Error("another host brings it:", err)
 	}
 	over := make(chan error, 1)
-	go func() { over <- l.BringStream("id-h1", order.ID, there) }()
+	go func() { over <- l.Streams.Bring("id-h1", order.ID, there) }()
 	got := <-opened
 	if got.err != nil {
 		t.Fatal(got.err)
@@ -201,7 +201,7 @@ func TestStreamsRefused(t *testing.T) {
 		"another's":   {otto, v.ID, fleet.StreamConsole, 0, farm.CodeNoRole},
 		"not running": {ann, off.ID, fleet.StreamConsole, 0, farm.CodeVMState},
 	} {
-		if _, err := l.OpenStream(t.Context(), c.who, c.vm, c.kind, c.port); code(err) != c.want {
+		if _, err := l.Streams.Open(t.Context(), c.who, c.vm, c.kind, c.port); code(err) != c.want {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -210,7 +210,7 @@ func TestStreamsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := l.OpenStream(t.Context(), ann, v.ID, fleet.StreamConsole, 0); code(err) != CodeStreams {
+	if _, err := l.Streams.Open(t.Context(), ann, v.ID, fleet.StreamConsole, 0); code(err) != CodeStreams {
 		t.Error(err)
 	}
 	if err := l.streams.enter("otto"); err != nil {

@@ -56,7 +56,8 @@ func newLabOn(t *testing.T, url string) *lab {
 	l := &lab{t: t, now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), brokers: map[string]batch.System{}}
 	l.Server = New(Options{Store: st, Log: slog.New(slog.DiscardHandler), Now: l.clock,
 		URL: "https://server.example.org", CAKeyFile: filepath.Join(t.TempDir(), "ca.key"), Broker: l.broker,
-		Brokers: []string{"slurm"}})
+		ImageDir: filepath.Join(t.TempDir(), "images"),
+		Brokers:  []string{"slurm"}})
 	l.update(func(tx *store.Tx) error {
 		pool := farm.AddressPool{First: netip.MustParseAddr("10.0.0.10"),
 			Last: netip.MustParseAddr("10.0.0.12"), Bits: 24}
@@ -185,7 +186,7 @@ func (l *lab) says(id string, state farm.VMState) {
 // create makes VMs that must be made.
 func (l *lab) create(who farm.Identity, r CreateVM) []VMView {
 	l.t.Helper()
-	made, err := l.CreateVMs(l.t.Context(), who, r)
+	made, err := l.VMs.Create(l.t.Context(), who, r)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -203,7 +204,7 @@ func (l *lab) running(who farm.Identity, r CreateVM, h farm.Host) VMView {
 
 func (l *lab) get(id string) VMView {
 	l.t.Helper()
-	v, err := l.VM(l.t.Context(), root, id)
+	v, err := l.VMs.Get(l.t.Context(), root, id)
 	if err != nil {
 		l.t.Fatal(err)
 	}

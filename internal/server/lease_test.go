@@ -77,7 +77,7 @@ func TestLeasesGoOnBehindTheLast(t *testing.T) {
 	}
 	r := web("none")
 	r.Network = "wide"
-	if _, err := l.CreateVMs(t.Context(), ann, r); code(err) != CodeNoLease {
+	if _, err := l.VMs.Create(t.Context(), ann, r); code(err) != CodeNoLease {
 		t.Errorf("all are taken: %v", err)
 	}
 	l.update(func(tx *store.Tx) error { return tx.DeleteVM("old-199") })

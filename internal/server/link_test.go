@@ -186,7 +186,7 @@ func TestWholeReport(t *testing.T) {
 	h.tell(fleet.Report{Instance: "a", Facts: h.facts("a", "b")})
 	row := func(h *linked) farm.Host { return farm.Host{ID: h.id, Cell: "east"} }
 	vm := func(name string, at *linked, state farm.VMState, power farm.Power) farm.VM {
-		made, err := l.CreateVMs(t.Context(), root,
+		made, err := l.VMs.Create(t.Context(), root,
 			CreateVM{Project: "alice", Name: name, Image: "micro", Shape: "small"})
 		if err != nil {
 			t.Fatal(err)
@@ -246,7 +246,7 @@ func TestWholeReport(t *testing.T) {
 	if d := cmp.Diff(map[string]string{runs.ID: "on", news.ID: "on", moved.ID: "deleted"}, powers); d != "" {
 		t.Errorf("wanted then:\n%s", d)
 	}
-	if host, err := l.Host(t.Context(), site, h.id); err != nil || len(host.Orphans) != 1 ||
+	if host, err := l.Hosts.Get(t.Context(), site, h.id); err != nil || len(host.Orphans) != 1 ||
 		host.Orphans[0].VM != "unknown" {
 		t.Errorf("%+v, %v", host.Orphans, err)
 	}
@@ -275,7 +275,7 @@ func TestOrphans(t *testing.T) {
 	}
 	orphans := func(want ...farm.Orphan) {
 		t.Helper()
-		host, err := l.Host(t.Context(), site, "wn-1")
+		host, err := l.Hosts.Get(t.Context(), site, "wn-1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -314,7 +314,7 @@ func TestOrphans(t *testing.T) {
 		"one of two":      {site, "wn-1", []string{"p/db"}, farm.CodeNoVM},
 		"by name, and ID": {site, "wn-1", []string{"p/web", "v2"}, ""},
 	} {
-		if _, err := l.EvictVMs(t.Context(), c.who, c.host, 0, c.vms); codeOf(err) != c.want {
+		if _, err := l.Hosts.EvictVMs(t.Context(), c.who, c.host, 0, c.vms); codeOf(err) != c.want {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -354,7 +354,7 @@ func TestManyOrphans(t *testing.T) {
 	}
 	has := func(want int, first string) {
 		t.Helper()
-		host, err := l.Host(t.Context(), site, "wn-1")
+		host, err := l.Hosts.Get(t.Context(), site, "wn-1")
 		if err != nil || len(host.Orphans) != want || host.Orphans[0].VM != first {
 			t.Errorf("%d strangers (%v), not %d from %s on", len(host.Orphans), err, want, first)
 		}
@@ -516,7 +516,7 @@ func TestATokenTakenBackLetsNobodyJoin(t *testing.T) {
 	if err := enrol("wn-2"); codeOf(err) != hostlink.CodeJoinRefused {
 		t.Errorf("joined by a token that was taken back: %v", err)
 	}
-	if _, err := l.Host(t.Context(), site, "wn-1"); err != nil {
+	if _, err := l.Hosts.Get(t.Context(), site, "wn-1"); err != nil {
 		t.Errorf("the host that had joined: %v", err)
 	}
 	if _, _, err := l.Links.CreateJoinToken(t.Context(), site,

@@ -92,7 +92,7 @@ func TestWhoReplacesAHost(t *testing.T) {
 			l.pass(2 * l.Links.Silence)
 		}
 		if tt.host == fenced {
-			if _, err := l.FenceHost(t.Context(), site, name, 0, "off"); err != nil {
+			if _, err := l.Hosts.Fence(t.Context(), site, name, 0, "off"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -172,8 +172,8 @@ func TestRightsOfAJoinTokensMaker(t *testing.T) {
 // secrets makes a VM with all that its host is sent of it.
 func (l *lab) secretVM(name string, at farm.Host) farm.VM {
 	l.t.Helper()
-	made, err := l.CreateVMs(l.t.Context(), root, CreateVM{Project: "alice", Name: name, Image: "micro", Shape: "small",
-		Network: "lan", Keys: []string{"ssh-ed25519 " +
+	made, err := l.VMs.Create(l.t.Context(), root, CreateVM{Project: "alice", Name: name, Image: "micro",
+		Shape: "small", Network: "lan", Keys: []string{"ssh-ed25519 " +
 			"AAAAC3NzaC1lZDI1NTE5AAAAIDw7yRrpd3SBiDiRcBm9jyy8yiUXfXzzdRcYYjHNDeQp ann"},
 		UserData: []byte("#cloud-config\npassword: hunter2"), Tags: map[string]string{"tier": "db"}})
 	if err != nil {
@@ -252,12 +252,12 @@ func TestReplacedHostsVMs(t *testing.T) {
 	if err != nil || len(list.Streams) != 0 {
 		t.Errorf("streams %v, %v", list.Streams, err)
 	}
-	view, err := l.VM(t.Context(), root, "alice/db")
+	view, err := l.VMs.Get(t.Context(), root, "alice/db")
 	if err != nil || view.State != farm.VMLost {
 		t.Errorf("it is %s, %v", view.State, err)
 	}
 	h.tell(fleet.Report{Instance: "b", Whole: true, Wanted: list.Revision})
-	if _, err := l.VM(t.Context(), root, "alice/old"); codeOf(err) != farm.CodeNoVM {
+	if _, err := l.VMs.Get(t.Context(), root, "alice/old"); codeOf(err) != farm.CodeNoVM {
 		t.Errorf("what was to be deleted: %v", err)
 	}
 	if got := h.wanted("b"); len(got) != 0 {
@@ -288,7 +288,7 @@ func TestReportOfForeignVMs(t *testing.T) {
 			}
 		}
 	}
-	view, err := l.VM(t.Context(), root, "alice/db")
+	view, err := l.VMs.Get(t.Context(), root, "alice/db")
 	if err != nil || view.Host != b.id || view.State != farm.VMUnknown && view.State != farm.VMRunning {
 		t.Errorf("the VM of the other: %s on %s, %v", view.State, view.Host, err)
 	}

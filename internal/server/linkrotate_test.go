@@ -353,6 +353,22 @@ func TestRenewalsOfOthers(t *testing.T) {
 	}
 }
 
+// A host whose session goes on through a server's restart, for its poll was asked again by itself, reports no facts to
+// the new one: that knows of the store whom the host believes.
+func TestRotationOfASessionThatGoesOn(t *testing.T) {
+	l := newLab(t)
+	h := l.joined("wn-1")
+	old := l.joinedFingerprint()
+	h.reports(old)
+	if _, err := l.Links.RotateCA(t.Context(), site); err != nil {
+		t.Fatal(err)
+	}
+	h.lab = l.another()
+	if a := h.tell(fleet.Report{Instance: "a", Whole: true}); strings.Count(string(a.CA), "BEGIN CERTIFICATE") != 2 {
+		t.Errorf("it believes %s and is told %d bytes of the authorities", old, len(a.CA))
+	}
+}
+
 func (l *lab) joinedFingerprint() string {
 	l.t.Helper()
 	cas, err := l.Links.Authorities(l.t.Context())

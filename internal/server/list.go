@@ -26,23 +26,23 @@ func pageSize(limit int) int {
 	return min(limit, mostPage)
 }
 
-// VMs are those that the filter chooses and the caller may see, by project and name.
-func (s *Server) VMs(ctx context.Context, who farm.Identity, f VMFilter) (list VMList, err error) {
+// List returns those that the filter chooses and the caller may see, by project and name.
+func (vs VMs) List(ctx context.Context, who farm.Identity, f VMFilter) (list VMList, err error) {
 	if _, err := path.Match(f.Name, ""); err != nil {
 		return list, badVM("invalid name pattern %.80q", f.Name)
 	}
-	err = s.look(ctx, who, policy.ReadVM, func(c *call) error {
+	err = vs.server.look(ctx, who, policy.ReadVM, func(c *call) error {
 		list = VMList{Revision: c.Revision()}
 		return c.list(f, &list)
 	})
 	return list, err
 }
 
-// CountVMs is how many VMs are in each state of those that the caller may see, and the revision at which that is so.
-func (s *Server) CountVMs(ctx context.Context, who farm.Identity) (n map[farm.VMState]int, revision int64, err error) {
-	err = s.look(ctx, who, policy.ReadVM, func(c *call) error {
+// Count returns how many VMs are in each state of those that the caller may see, and the revision at which that is so.
+func (vs VMs) Count(ctx context.Context, who farm.Identity) (n map[farm.VMState]int, revision int64, err error) {
+	err = vs.server.look(ctx, who, policy.ReadVM, func(c *call) error {
 		n, revision = map[farm.VMState]int{}, c.Revision()
-		projects := c.projects("")
+		projects := seenProjects(c.Who, c.Grants, "")
 		if len(projects) == 0 {
 			return nil
 		}
@@ -52,7 +52,7 @@ func (s *Server) CountVMs(ctx context.Context, who farm.Identity) (n map[farm.VM
 		}
 		sees := map[policy.Target]bool{}
 		for _, p := range projects {
-			err := c.EachVMState(store.VMFilter{Project: p, Cell: c.onlyCell()}, func(vm farm.VM) {
+			err := c.EachVMState(store.VMFilter{Project: p, Cell: onlyCell(c.Who, c.Grants)}, func(vm farm.VM) {
 				t := policy.Target{Project: vm.Project, Cell: vm.Cell, Owner: vm.Owner}
 				if _, known := sees[t]; !known {
 					sees[t] = c.Sees(vm)
@@ -85,9 +85,9 @@ func (c *call) list(f VMFilter, list *VMList) error {
 	if err != nil {
 		return err
 	}
-	size, cell := pageSize(f.Limit), cmp.Or(f.Cell, c.onlyCell())
+	page, cell := &page{c, f, pageSize(f.Limit), list}, cmp.Or(f.Cell, onlyCell(c.Who, c.Grants))
 	after, _, _ := strings.Cut(f.After, "/")
-	for _, p := range c.projects(f.Project) {
+	for _, p := range seenProjects(c.Who, c.Grants, f.Project) {
 		if p != "" && (p < after || !c.maySee(policy.ReadVM, p)) {
 			continue
 		}
@@ -99,19 +99,27 @@ func (c *call) list(f VMFilter, list *VMList) error {
 		case after:
 			q.After = f.After
 		}
-		if err := c.fill(f, q, size, list); err != nil || list.Next != "" {
+		if err := page.fill(q); err != nil || list.Next != "" {
 			return err
 		}
 	}
 	return nil
 }
 
+// page is one of a list of VMs.
+type page struct {
+	*call
+	filter VMFilter
+	size   int
+	list   *VMList
+}
+
 // fill reads the store's pages until the list has its size. One more that is there makes Next. The first page has as
 // many as are missing, for mostly all of them are chosen; each further one is larger.
-func (c *call) fill(f VMFilter, q store.VMFilter, size int, list *VMList) error {
-	seesAll := c.Allowed(policy.ReadVM, policy.Target{Project: q.Project, Cell: q.Cell})
-	for q.Limit = size + 1 - len(list.Items); ; q.Limit = min(2*q.Limit, mostPage+1) {
-		vms, err := c.Tx.VMs(q)
+func (p *page) fill(q store.VMFilter) error {
+	seesAll := p.Allowed(policy.ReadVM, policy.Target{Project: q.Project, Cell: q.Cell})
+	for q.Limit = p.size + 1 - len(p.list.Items); ; q.Limit = min(2*q.Limit, mostPage+1) {
+		vms, err := p.Tx.VMs(q)
 		if err != nil {
 			return err
 		}
@@ -119,31 +127,31 @@ func (c *call) fill(f VMFilter, q store.VMFilter, size int, list *VMList) error 
 		if !last {
 			q.After = action.Label(vms[len(vms)-1])
 		}
-		vms = slices.DeleteFunc(vms, func(vm farm.VM) bool { return !f.names(vm) || !seesAll && !c.Sees(vm) })
-		if err := c.take(vms, f.State, size, list); err != nil || list.Next != "" || last {
+		vms = slices.DeleteFunc(vms, func(vm farm.VM) bool { return !p.filter.names(vm) || !seesAll && !p.Sees(vm) })
+		if err := p.take(vms); err != nil || p.list.Next != "" || last {
 			return err
 		}
 	}
 }
 
-// take enters VMs into the list, those of a state, until it has its size.
-func (c *call) take(vms []farm.VM, state farm.VMState, size int, list *VMList) error {
-	if err := c.meet(vms); err != nil {
+// take enters VMs into the list, those of the filter's state, until it has its size.
+func (p *page) take(vms []farm.VM) error {
+	if err := p.meet(vms); err != nil {
 		return err
 	}
 	for _, vm := range vms {
-		view, err := c.show(vm)
+		view, err := p.show(vm)
 		if err != nil {
 			return err
 		}
-		if state != "" && view.State != state {
+		if p.filter.State != "" && view.State != p.filter.State {
 			continue
 		}
-		if len(list.Items) == size {
-			list.Next = action.Label(list.Items[size-1].VM)
+		if len(p.list.Items) == p.size {
+			p.list.Next = action.Label(p.list.Items[p.size-1].VM)
 			return nil
 		}
-		list.Items = append(list.Items, view)
+		p.list.Items = append(p.list.Items, view)
 	}
 	return nil
 }
@@ -161,20 +169,20 @@ func (f VMFilter) names(vm farm.VM) bool {
 	return true
 }
 
-// projects are those whose VMs the caller may see, or "" for all: whoever is a reader in few projects does not have the
-// whole farm read.
-func (c *call) projects(asked string) []string {
+// seenProjects are those whose VMs a caller with these roles may see, or "" for all: whoever is a reader in few
+// projects does not have the whole farm read.
+func seenProjects(who farm.Identity, grants []farm.Grant, asked string) []string {
 	if asked != "" {
 		return []string{asked}
 	}
-	if c.Who.Root {
+	if who.Root {
 		return []string{""}
 	}
 	var mine []string
-	for _, g := range c.Grants {
+	for _, g := range grants {
 		if g.Project == "" {
-			if len(c.Who.Projects) > 0 {
-				return slices.Sorted(slices.Values(c.Who.Projects))
+			if len(who.Projects) > 0 {
+				return slices.Sorted(slices.Values(who.Projects))
 			}
 			return []string{""}
 		}
@@ -184,14 +192,14 @@ func (c *call) projects(asked string) []string {
 	return slices.Compact(mine)
 }
 
-// onlyCell is the cell that all of the caller's roles are for, so that it may see no VM of another one; "": they are
-// not for one cell.
-func (c *call) onlyCell() string {
-	if c.Who.Root || len(c.Grants) == 0 {
+// onlyCell is the cell that all of a caller's roles are for, so that it may see no VM of another one; "": they are not
+// for one cell.
+func onlyCell(who farm.Identity, grants []farm.Grant) string {
+	if who.Root || len(grants) == 0 {
 		return ""
 	}
-	cell := c.Grants[0].Cell
-	if slices.ContainsFunc(c.Grants, func(g farm.Grant) bool { return g.Cell != cell }) {
+	cell := grants[0].Cell
+	if slices.ContainsFunc(grants, func(g farm.Grant) bool { return g.Cell != cell }) {
 		return ""
 	}
 	return cell

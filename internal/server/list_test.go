@@ -106,7 +106,7 @@ func (l *lab) slowly(who farm.Identity, f VMFilter) (all []string, states map[fa
 func (l *lab) paged(who farm.Identity, f VMFilter) (all []string) {
 	l.t.Helper()
 	for {
-		page, err := l.VMs(l.t.Context(), who, f)
+		page, err := l.VMs.List(l.t.Context(), who, f)
 		if err != nil {
 			l.t.Fatal(err)
 		}
@@ -139,7 +139,7 @@ func TestPages(t *testing.T) {
 			}
 		}
 		_, want := l.slowly(who, VMFilter{})
-		got, revision, err := l.CountVMs(t.Context(), who)
+		got, revision, err := l.VMs.Count(t.Context(), who)
 		if d := cmp.Diff(want, got); d != "" || err != nil || revision == 0 {
 			t.Errorf("%s, counted: %v at %d (-want +got):\n%s", name, err, revision, d)
 		}
@@ -147,7 +147,7 @@ func TestPages(t *testing.T) {
 	if want, _ := l.slowly(site, VMFilter{}); cmp.Diff(want, l.paged(site, VMFilter{Limit: 1})) != "" {
 		t.Error("one by one it is another list")
 	}
-	if got, err := l.VMs(t.Context(), root, VMFilter{After: "~/~", Limit: 1}); err != nil || len(got.Items) > 0 ||
+	if got, err := l.VMs.List(t.Context(), root, VMFilter{After: "~/~", Limit: 1}); err != nil || len(got.Items) > 0 ||
 		got.Revision == 0 {
 		t.Errorf("behind all: %+v, %v", got, err)
 	}

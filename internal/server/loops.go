@@ -41,25 +41,28 @@ func (s *Server) Run(ctx context.Context) error {
 	for _, l := range []loop{
 		{"feed", func(ctx context.Context, _ int64) error { return s.follow(ctx) }},
 		{"seen", func(ctx context.Context, _ int64) error { s.Links.KeepSeen(ctx); return nil }},
+		every("files of images", time.Hour, func(ctx context.Context, _ int64) error { return s.Images.Sweep(ctx) }),
 	} {
 		all.Go(func() { s.keep(ctx, 0, l) })
 	}
 	s.lead(ctx)
 	all.Wait()
-	return nil
+	return s.Images.Close()
 }
 
 // leading are the loops of the one server that leads.
 func (s *Server) leading() []loop {
 	return []loop{
 		{"placer", s.place},
-		every("expiry", 10*time.Second, s.expire),
-		every("drains", 5*time.Second, s.drains),
-		every("moves", 5*time.Second, s.moves),
-		every("silence", 10*time.Second, s.silences),
+		every("expiry", 10*time.Second, s.upkeep.expire),
+		every("drains", 5*time.Second, s.upkeep.drains),
+		every("moves", 5*time.Second, s.upkeep.moves),
+		every("silence", 10*time.Second, s.upkeep.silences),
 		s.onChange("brokers", 3*time.Second, 15*time.Second, s.brokers.Pass),
-		every("pruning", time.Hour, s.prune),
+		every("pruning", time.Hour, s.upkeep.prune),
 		every("authorities", time.Hour, s.Links.RetireDue),
+		s.onChange("images", time.Second, 15*time.Second, s.Images.Pass),
+		every("orders of images", time.Hour, s.Images.Prune),
 	}
 }
 

@@ -27,17 +27,17 @@ type moveTarget struct {
 	score float64
 }
 
-// MoveVM orders a live migration to a host, or, where to is "", to the best one that takes it.
-func (s *Server) MoveVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
+// Move orders a live migration to a host, or, where to is "", to the best one that takes it.
+func (vs VMs) Move(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
 	to string) (farm.Move, error) {
-	return s.orderMove(ctx, ref, ifRevision, to, func(do func(*call) error) error {
-		_, err := s.change(ctx, who, policy.MoveVM, do)
+	return vs.orderMove(ctx, ref, ifRevision, to, func(do func(*call) error) error {
+		_, err := vs.server.change(ctx, who, policy.MoveVM, do)
 		return err
 	})
 }
 
 // orderMove chooses in one transaction, plans outside of any, and orders in another, which looks again.
-func (s *Server) orderMove(ctx context.Context, ref string, ifRevision int64, to string,
+func (vs VMs) orderMove(ctx context.Context, ref string, ifRevision int64, to string,
 	change func(do func(*call) error) error) (m farm.Move, err error) {
 	var vm farm.VM
 	err = change(func(c *call) error {
@@ -53,7 +53,7 @@ func (s *Server) orderMove(ctx context.Context, ref string, ifRevision int64, to
 	if err != nil {
 		return m, err
 	}
-	why, err := s.mirror.ExplainMove(ctx, vm)
+	why, err := vs.server.mirror.ExplainMove(ctx, vm)
 	if err != nil {
 		return m, err
 	}
@@ -169,9 +169,9 @@ func (c *call) hostCalled(ref string) (farm.Host, error) {
 	return h, err
 }
 
-// Move is the last move of a VM.
-func (s *Server) Move(ctx context.Context, who farm.Identity, ref string) (m farm.Move, err error) {
-	err = s.look(ctx, who, policy.ReadVM, func(c *call) error {
+// LastMove returns the last move of a VM.
+func (vs VMs) LastMove(ctx context.Context, who farm.Identity, ref string) (m farm.Move, err error) {
+	err = vs.server.look(ctx, who, policy.ReadVM, func(c *call) error {
 		vm, err := c.vm(ref)
 		if err != nil {
 			return err
@@ -187,9 +187,9 @@ func (s *Server) Move(ctx context.Context, who farm.Identity, ref string) (m far
 }
 
 // CancelMove takes a move back, unless the VM has gone by then.
-func (s *Server) CancelMove(ctx context.Context, who farm.Identity, ref string, ifRevision int64) (m farm.Move,
+func (vs VMs) CancelMove(ctx context.Context, who farm.Identity, ref string, ifRevision int64) (m farm.Move,
 	err error) {
-	_, err = s.change(ctx, who, policy.MoveVM, func(c *call) error {
+	_, err = vs.server.change(ctx, who, policy.MoveVM, func(c *call) error {
 		vm, err := c.vm(ref)
 		if err != nil {
 			return err
@@ -236,21 +236,21 @@ const (
 
 // moves orders what drains move, and cancels what does not begin. Of a service cell, that is all VMs that can be moved:
 // who cannot, or fits nowhere, stays until the deadline.
-func (s *Server) moves(ctx context.Context, epoch int64) error {
-	if err := s.cancelLate(ctx, epoch); err != nil || !s.mirror.Draining() {
+func (u *upkeep) moves(ctx context.Context, epoch int64) error {
+	if err := u.cancelLate(ctx, epoch); err != nil || !u.server.mirror.Draining() {
 		return err
 	}
-	due, err := s.movedByDrains(ctx)
+	due, err := u.movedByDrains(ctx)
 	if err != nil {
 		return err
 	}
 	for _, vm := range due {
-		_, err := s.orderMove(ctx, vm.ID, 0, "",
-			func(do func(*call) error) error { return s.byItself(ctx, epoch, policy.MoveVM, do) })
+		_, err := u.server.VMs.orderMove(ctx, vm.ID, 0, "",
+			func(do func(*call) error) error { return u.server.byItself(ctx, epoch, policy.MoveVM, do) })
 		switch {
 		case farm.IsCode(err, placement.CodeMoveRefused):
-			s.unmoved.add(vm.ID, s.now())
-			s.log.Info("a drain does not move a VM", "vm", action.Label(vm), "reason", err)
+			u.server.unmoved.add(vm.ID, u.server.now())
+			u.server.log.Info("a drain does not move a VM", "vm", action.Label(vm), "reason", err)
 		case err != nil && !action.Missing(err):
 			return err
 		}
@@ -259,18 +259,19 @@ func (s *Server) moves(ctx context.Context, epoch int64) error {
 }
 
 // cancelLate cancels moves whose target does not make room: it may be silent.
-func (s *Server) cancelLate(ctx context.Context, epoch int64) error {
+func (u *upkeep) cancelLate(ctx context.Context, epoch int64) error {
 	late := func(t *store.Tx) (late []farm.Move, err error) {
 		all, err := t.ActiveMoves()
+		now := u.server.now()
 		for _, m := range all {
-			if !m.Cancelled && m.Target.Address == "" && m.Source.Phase == "" && s.now().Sub(m.Since) > moveRoom {
+			if !m.Cancelled && m.Target.Address == "" && m.Source.Phase == "" && now.Sub(m.Since) > moveRoom {
 				late = append(late, m)
 			}
 		}
 		return late, err
 	}
 	var n int
-	err := s.store.View(ctx, func(t *store.Tx) error {
+	err := u.server.store.View(ctx, func(t *store.Tx) error {
 		all, err := late(t)
 		n = len(all)
 		return err
@@ -278,7 +279,7 @@ func (s *Server) cancelLate(ctx context.Context, epoch int64) error {
 	if err != nil || n == 0 {
 		return err
 	}
-	return s.byItself(ctx, epoch, policy.MoveVM, func(c *call) error {
+	return u.server.byItself(ctx, epoch, policy.MoveVM, func(c *call) error {
 		all, err := late(c.Tx)
 		if err != nil {
 			return err
@@ -295,9 +296,9 @@ func (s *Server) cancelLate(ctx context.Context, epoch int64) error {
 }
 
 // movedByDrains are VMs that are to leave hosts which are drained, a few of each host.
-func (s *Server) movedByDrains(ctx context.Context) ([]farm.VM, error) {
-	return ofHosts(ctx, s, policy.MoveVM, func(c *call, h farm.Host, cell farm.Cell) ([]farm.VM, error) {
-		if !h.Drain.Active() || !cell.Services || s.Links.Silent(h) {
+func (u *upkeep) movedByDrains(ctx context.Context) ([]farm.VM, error) {
+	return ofHosts(ctx, u.server, policy.MoveVM, func(c *call, h farm.Host, cell farm.Cell) ([]farm.VM, error) {
+		if !h.Drain.Active() || !cell.Services || u.server.Links.Silent(h) {
 			return nil, nil
 		}
 		return c.leaving(h)

@@ -76,7 +76,7 @@ func (m *movers) wanted(host string) fleet.WantedVM {
 
 func (m *movers) order(to string) farm.Move {
 	m.t.Helper()
-	move, err := m.MoveVM(m.t.Context(), root, m.vm.ID, 0, to)
+	move, err := m.VMs.Move(m.t.Context(), root, m.vm.ID, 0, to)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func (m *movers) order(to string) farm.Move {
 
 func (m *movers) last() farm.Move {
 	m.t.Helper()
-	move, err := m.Move(m.t.Context(), root, m.vm.ID)
+	move, err := m.VMs.LastMove(m.t.Context(), root, m.vm.ID)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestMoveVM(t *testing.T) {
 	if w := m.wanted("n3"); w.ID != "" {
 		t.Errorf("a third host is told %+v", w)
 	}
-	if _, err := m.MoveVM(t.Context(), root, m.vm.ID, 0, "n3"); code(err) != placement.CodeMoveRefused ||
+	if _, err := m.VMs.Move(t.Context(), root, m.vm.ID, 0, "n3"); code(err) != placement.CodeMoveRefused ||
 		!strings.Contains(err.Error(), "on its way to host n2") {
 		t.Errorf("a second move: %v", err)
 	}
@@ -181,19 +181,19 @@ func TestMoveEnds(t *testing.T) {
 		"source": {func(*movers, farm.Move) {}, "move-failed: the test"},
 		"cancelled": {func(m *movers, _ farm.Move) {
 			for range 2 {
-				if _, err := m.CancelMove(m.t.Context(), root, m.vm.ID, 0); err != nil {
+				if _, err := m.VMs.CancelMove(m.t.Context(), root, m.vm.ID, 0); err != nil {
 					m.t.Error(err)
 				}
 			}
 		}, "move-failed: the test"},
 		"stopped": {func(m *movers, _ farm.Move) {
-			if _, err := m.StopVM(m.t.Context(), root, m.vm.ID, 0); err != nil {
+			if _, err := m.VMs.Stop(m.t.Context(), root, m.vm.ID, 0); err != nil {
 				m.t.Error(err)
 			}
 		}, "move-failed: the test"},
 		"late": {func(m *movers, _ farm.Move) {
 			m.pass(moveRoom + time.Second)
-			if err := m.moves(m.t.Context(), m.epoch()); err != nil {
+			if err := m.upkeep.moves(m.t.Context(), m.epoch()); err != nil {
 				m.t.Error(err)
 			}
 		}, "move-failed: host n2 has not made room within 3m0s"},
@@ -217,7 +217,7 @@ func TestMoveEnds(t *testing.T) {
 		if w := m.wanted("n2"); w.Power != "deleted" || w.Move != nil {
 			t.Errorf("%s: the target is told %+v", name, w)
 		}
-		if _, err := m.CancelMove(t.Context(), root, m.vm.ID, 0); code(err) != farm.CodeNoMove {
+		if _, err := m.VMs.CancelMove(t.Context(), root, m.vm.ID, 0); code(err) != farm.CodeNoMove {
 			t.Errorf("%s: cancelled when it was over: %v", name, err)
 		}
 	}
@@ -254,14 +254,14 @@ func TestMoveRefused(t *testing.T) {
 		if c.do != nil {
 			c.do(m)
 		}
-		_, err := m.MoveVM(t.Context(), root, m.vm.ID, 0, c.to)
+		_, err := m.VMs.Move(t.Context(), root, m.vm.ID, 0, c.to)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
 	m := newMovers(t)
 	for _, who := range []farm.Identity{ann, otto, eve} {
-		if _, err := m.MoveVM(t.Context(), who, m.vm.ID, 0, ""); err == nil {
+		if _, err := m.VMs.Move(t.Context(), who, m.vm.ID, 0, ""); err == nil {
 			t.Errorf("%s may move it", who.User)
 		}
 	}
@@ -297,15 +297,15 @@ func TestDrainMoves(t *testing.T) {
 		if _, err := m.WhyOf(t.Context(), root, m.vm.ID); err != nil {
 			t.Fatal(err)
 		}
-		if err := m.moves(t.Context(), m.epoch()); err != nil {
+		if err := m.upkeep.moves(t.Context(), m.epoch()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	pass()
-	if _, err := m.Move(t.Context(), root, m.vm.ID); code(err) != farm.CodeNoMove {
+	if _, err := m.VMs.LastMove(t.Context(), root, m.vm.ID); code(err) != farm.CodeNoMove {
 		t.Fatalf("moved without a drain: %v", err)
 	}
-	if _, err := m.DrainHosts(t.Context(), root, []string{"n1"}, DrainOrder{Reason: "new memory"}); err != nil {
+	if _, err := m.Hosts.Drain(t.Context(), root, []string{"n1"}, DrainOrder{Reason: "new memory"}); err != nil {
 		t.Fatal(err)
 	}
 	pass()
@@ -355,7 +355,7 @@ func TestMoveFenced(t *testing.T) {
 	m.order("n2")
 	m.pass(time.Hour)
 	m.seen(m.hosts["n2"])
-	if _, err := m.FenceHost(t.Context(), root, "n1", 0, "on fire"); err != nil {
+	if _, err := m.Hosts.Fence(t.Context(), root, "n1", 0, "on fire"); err != nil {
 		t.Fatal(err)
 	}
 	if v := m.last(); v.Active() || m.get(m.vm.ID).State != farm.VMLost {

@@ -10,7 +10,7 @@ import (
 )
 
 // orphansOf are those of a host.
-func (c *call) orphansOf(host string) ([]farm.Orphan, error) {
+func (c *views) orphansOf(host string) ([]farm.Orphan, error) {
 	if c.seen.orphans == nil {
 		return c.Orphans(host)
 	}
@@ -18,7 +18,7 @@ func (c *call) orphansOf(host string) ([]farm.Orphan, error) {
 }
 
 // seeOrphans reads those of the hosts of a list at once.
-func (c *call) seeOrphans(hosts []farm.Host) error {
+func (c *views) seeOrphans(hosts []farm.Host) error {
 	all, err := c.OrphansOf(hosts)
 	c.seen.orphans = map[string][]farm.Orphan{}
 	for _, v := range all {
@@ -29,9 +29,9 @@ func (c *call) seeOrphans(hosts []farm.Host) error {
 
 // EvictVMs has a host delete VMs that the server does not know, by ID or by the name that the host gives them: all, or
 // none. It takes people's word: what such a VM has in its disks is nowhere else.
-func (s *Server) EvictVMs(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
+func (hs Hosts) EvictVMs(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
 	vms []string) (view HostView, err error) {
-	revision, err := s.change(ctx, who, policy.EvictHost, func(c *call) error {
+	revision, err := hs.server.change(ctx, who, policy.EvictHost, func(c *call) error {
 		h, err := c.host(ref)
 		if err != nil {
 			return err

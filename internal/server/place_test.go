@@ -51,7 +51,7 @@ func TestPlacesOfAFailedRequestAreGivenBack(t *testing.T) {
 	l.settle(p)
 	l.placer.Store(p)
 	l.create(ann, web("a-2"))
-	_, err := l.CreateVMs(t.Context(), ann,
+	_, err := l.VMs.Create(t.Context(), ann,
 		CreateVM{Project: "alice", Name: "a", Count: 3, Image: "micro", Shape: "small"})
 	if code(err) != CodeNameTaken {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestResizeIsPlaced(t *testing.T) {
 	l.settle(p)
 	resize := func(cpus int) farm.VM {
 		t.Helper()
-		if _, err := l.ResizeVM(t.Context(), ann, v.ID, 0, ResizeVM{CPUs: cpus}); err != nil {
+		if _, err := l.VMs.Resize(t.Context(), ann, v.ID, 0, ResizeVM{CPUs: cpus}); err != nil {
 			t.Fatal(err)
 		}
 		l.settle(p)
@@ -113,11 +113,11 @@ func TestResizeIsPlaced(t *testing.T) {
 		got.Wanted.Builds != 1 || !strings.HasPrefix(got.Waiting, "not resized to 33 CPUs and 8G: host e1 ") {
 		t.Errorf("%+v", got)
 	}
-	if got, err := l.UpdateVM(t.Context(), ann, v.ID, 0, UpdateVM{Tags: &map[string]string{"a": "b"}}); err != nil ||
+	if got, err := l.VMs.Update(t.Context(), ann, v.ID, 0, UpdateVM{Tags: &map[string]string{"a": "b"}}); err != nil ||
 		got.Notice == "" {
 		t.Errorf("the notice went with a tag: %+v, %v", got, err)
 	}
-	if got, err := l.RestartVM(t.Context(), ann, v.ID, 0); err != nil || got.Notice != "" ||
+	if got, err := l.VMs.Restart(t.Context(), ann, v.ID, 0); err != nil || got.Notice != "" ||
 		l.must(v.ID).Waiting != "" {
 		t.Errorf("the notice is old: %+v, %v", got, err)
 	}

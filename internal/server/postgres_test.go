@@ -42,7 +42,7 @@ func TestTwoServersOnPostgres(t *testing.T) {
 	defer following.Wait()
 	defer end()
 
-	page, err := other.VMs(t.Context(), site, VMFilter{})
+	page, err := other.VMs.List(t.Context(), site, VMFilter{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestTwoServersOnPostgres(t *testing.T) {
 			}
 			r := web(fmt.Sprintf("w%d", i/2))
 			r.Once = fmt.Sprint("key", i/2) // each request goes to both servers
-			_, err := s.CreateVMs(context.Background(), ann, r)
+			_, err := s.VMs.Create(context.Background(), ann, r)
 			mu.Lock()
 			defer mu.Unlock()
 			outcomes[code(err)]++

@@ -20,7 +20,7 @@ func TestPruning(t *testing.T) {
 		}
 		return tx.Audit(farm.Entry{Time: l.clock(), Who: "ann"})
 	})
-	if err := l.prune(t.Context(), l.epoch()); err != nil {
+	if err := l.upkeep.prune(t.Context(), l.epoch()); err != nil {
 		t.Fatal(err)
 	}
 	l.view(func(tx *store.Tx) error {

@@ -142,7 +142,7 @@ func TestNothingTwice(t *testing.T) {
 func (l *lab) somebody(r *rand.Rand) {
 	l.t.Helper()
 	ctx := l.t.Context()
-	page, err := l.VMs(ctx, ann, VMFilter{})
+	page, err := l.VMs.List(ctx, ann, VMFilter{})
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -155,12 +155,12 @@ func (l *lab) somebody(r *rand.Rand) {
 		if r.IntN(3) == 0 {
 			v.Tags = map[string]string{"on-loss": "replace"}
 		}
-		_, err = l.CreateVMs(ctx, ann, v)
+		_, err = l.VMs.Create(ctx, ann, v)
 	} else {
 		v := page.Items[r.IntN(len(page.Items))]
 		a := actions[r.IntN(len(actions)-1)]
 		if a == "vm.resize" {
-			_, err = l.ResizeVM(ctx, ann, v.ID, v.Revision, ResizeVM{CPUs: 1 + r.IntN(12)})
+			_, err = l.VMs.Resize(ctx, ann, v.ID, v.Revision, ResizeVM{CPUs: 1 + r.IntN(12)})
 		} else {
 			_, err = l.act(a, ann, v.ID)
 		}
@@ -179,12 +179,12 @@ func (l *lab) oneHost(r *rand.Rand, h *fakeHost, epoch int64) {
 	case h.dead && r.IntN(3) == 0:
 		l.pass(l.Links.Silence + time.Second)
 		if r.IntN(2) == 0 { // an operator pulls its plug, and says so
-			if _, err := l.FenceHost(ctx, site, h.host.Name, 0, "plug pulled"); err != nil {
+			if _, err := l.Hosts.Fence(ctx, site, h.host.Name, 0, "plug pulled"); err != nil {
 				l.t.Fatal(err)
 			}
 			clear(h.has)
 		}
-		if _, err := l.OpenHosts(ctx, site, []string{h.host.Name}); err != nil {
+		if _, err := l.Hosts.Open(ctx, site, []string{h.host.Name}); err != nil {
 			l.t.Fatal(err)
 		}
 		h.dead, h.list = false, fleet.WantedList{}
@@ -203,7 +203,7 @@ func (l *lab) oneHost(r *rand.Rand, h *fakeHost, epoch int64) {
 		}
 		h.work(r)
 	}
-	if err := l.expire(ctx, epoch); err != nil {
+	if err := l.upkeep.expire(ctx, epoch); err != nil {
 		l.t.Fatal(err)
 	}
 }
@@ -250,12 +250,12 @@ func (l *lab) sound(hosts []*fakeHost) {
 // empty deletes all, lets every host answer, and looks what is left.
 func (l *lab) empty(p *placer.Placer, hosts []*fakeHost) {
 	l.t.Helper()
-	page, err := l.VMs(l.t.Context(), ann, VMFilter{})
+	page, err := l.VMs.List(l.t.Context(), ann, VMFilter{})
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	for _, v := range page.Items {
-		if _, err := l.DeleteVM(l.t.Context(), ann, v.ID, 0); err != nil {
+		if _, err := l.VMs.Delete(l.t.Context(), ann, v.ID, 0); err != nil {
 			l.t.Fatal(err)
 		}
 	}

@@ -66,9 +66,9 @@ func (l *lab) shownTo(who farm.Identity, vm VMView) map[string]string {
 		return string(out)
 	}
 	out := map[string]string{}
-	v, err := l.VM(l.t.Context(), who, vm.ID)
+	v, err := l.VMs.Get(l.t.Context(), who, vm.ID)
 	out["show"] = text(v, err)
-	list, err := l.VMs(l.t.Context(), who, VMFilter{})
+	list, err := l.VMs.List(l.t.Context(), who, VMFilter{})
 	out["list"] = text(list, err)
 	changes, _, err := l.Watch(l.t.Context(), who, WatchFilter{Kinds: []string{"vm"}}, 0)
 	out["watch"] = text(changes, err)

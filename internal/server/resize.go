@@ -11,17 +11,17 @@ import (
 	"github.com/grange-project/grange/internal/server/action"
 )
 
-// ResizeVM gives it another size, on its own host. The row says what is wanted; the placer claims it there, and the
+// Resize gives a VM another size, on its own host. The row says what is wanted; the placer claims it there, and the
 // host makes the machine anew with its disks. Where the host has no room the VM stays as it is, and its notice says
 // why. A VM without a host just asks for another size.
-func (s *Server) ResizeVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
+func (vs VMs) Resize(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
 	r ResizeVM) (VMView, error) {
-	return s.alter(ctx, who, policy.ResizeVM, ref, ifRevision, func(c *call, vm *farm.VM, _ verdict) (string, error) {
+	return vs.alter(ctx, who, policy.ResizeVM, ref, ifRevision, func(c *call, vm *farm.VM, _ verdict) (string, error) {
 		p, err := c.FindProject(vm.Project)
 		if err != nil {
 			return "", err
 		}
-		if err := c.keepsSize(*vm); err != nil {
+		if err := keepsSize(*vm); err != nil {
 			return "", err
 		}
 		shape, err := c.resized(p, *vm, r)
@@ -51,7 +51,7 @@ func (c *call) acted(vm *farm.VM) error {
 }
 
 // keepsSize refuses VMs whose capacity a batch system has booked.
-func (c *call) keepsSize(vm farm.VM) error {
+func keepsSize(vm farm.VM) error {
 	if vm.Booking == "" {
 		return nil
 	}

@@ -19,7 +19,9 @@ import (
 	"github.com/grange-project/grange/internal/server/broker"
 	"github.com/grange-project/grange/internal/server/hostlink"
 	"github.com/grange-project/grange/internal/server/hub"
+	"github.com/grange-project/grange/internal/server/images"
 	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/transfer"
 )
 
 // Options is what a server is made of.
@@ -44,13 +46,27 @@ type Options struct {
 	Broker func(farm.Cell) (batch.System, error)
 	// Brokers are what cells can name as their broker besides grange.
 	Brokers []string
+	// Transfers gives images to hosts; nil: nobody does.
+	Transfers *transfer.Source
+	// ImageDir has the files of the catalogue of images; "": this server keeps none. ImageSpace is the most that they
+	// may take; 0: what is free.
+	ImageDir   string
+	ImageSpace farm.Bytes
 }
 
 // Server is one of the servers of a fleet. All of them answer requests; the one that leads runs the loops.
 type Server struct {
+	VMs      VMs
+	Hosts    Hosts
+	Cells    Cells
+	Groups   Groups
+	Streams  Streams
 	Links    *hostlink.Links // to hosts
 	Accounts *accounts.Accounts
 	Farm     *apply.Farm // as farm files declare it
+	// Transfers gives images to hosts; nil: nobody does.
+	Transfers *transfer.Source
+	Images    *images.Catalogue
 
 	store   *store.Store
 	log     *slog.Logger
@@ -68,8 +84,8 @@ type Server struct {
 	leads   atomic.Bool
 	leasing sdnotify.Loop // lead
 
-	brokers     *broker.Brokers // of cells of batch systems
-	silentHosts map[string]bool // when the loop looked last, by ID; the loop's own
+	brokers *broker.Brokers // of cells of batch systems
+	upkeep  *upkeep
 }
 
 // New makes a server; Run makes its loops work.
@@ -77,14 +93,18 @@ func New(o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL,
+	s := &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, Transfers: o.Transfers,
 		hub: hub.New(hostlink.KeyOf), streams: newStreams()}
+	s.VMs, s.Hosts, s.Cells, s.Groups, s.Streams = VMs{s}, Hosts{s}, Cells{s}, Groups{s}, Streams{s}
+	s.upkeep = &upkeep{server: s}
 	s.Links = hostlink.New(hostlink.Options{Store: o.Store, Log: o.Log, Now: o.Now, URL: o.URL, Servers: o.Servers,
 		Silence: o.Silence, ListenerCAs: o.ListenerCAs, CAKeyFile: o.CAKeyFile, Site: o.Site, Hub: s.hub,
 		EndVM: s.endVM})
 	s.actions = action.Actions{Store: o.Store, Log: o.Log, Now: o.Now}
 	s.Accounts = accounts.New(s.actions)
 	s.Farm = apply.New(s.actions, append([]string{farm.BrokerGrange}, o.Brokers...))
+	s.Images = images.New(images.Options{Actions: s.actions, Store: o.Store, Log: o.Log, Now: o.Now, URL: o.URL,
+		Dir: o.ImageDir, Limit: o.ImageSpace, Silent: s.Links.Silent})
 	s.brokers = broker.New(broker.Options{Store: o.Store, Log: o.Log, Now: o.Now, System: o.Broker, Closed: s.closed,
 		EndVM: s.endVM})
 	s.mirror = placer.NewMirror(placer.Options{Store: o.Store, Log: o.Log, Now: o.Now, Silent: s.Links.SilentSince,

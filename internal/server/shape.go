@@ -1,14 +1,17 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/server/apply"
+	"github.com/grange-project/grange/internal/server/images"
 	"github.com/grange-project/grange/internal/wire"
 )
 
@@ -23,9 +26,30 @@ func allowImage(p farm.Project, image string) error {
 			strings.Join(p.Images, ", ")), Hint: "name another image, or ask an administrator"}
 }
 
+// resolve enters what the VM's image is in the catalogue, and what the image says of the VM's shape; asked is set where
+// somebody chose the guest's topology. An image that is not there is one of the hosts' own.
+func resolve(c *call, vm *farm.VM, asked bool) error {
+	image, err := images.Resolve(c.Tx, vm.Image, vm.Project)
+	if err != nil {
+		return err
+	}
+	vm.Digest = image.Digest
+	shape, err := images.Shape(image, vm.Shape, asked)
+	if err != nil || reflect.DeepEqual(shape, vm.Shape) {
+		return err
+	}
+	site, err := apply.Maxima(c.Tx)
+	if err != nil {
+		return err
+	}
+	vm.Shape = shape
+	return errors.Join(shape.Validate(), site.Check(shape))
+}
+
 // shape is what the VMs of a request get: the shape it names, with what the request says instead, within what project
 // and site allow.
-func (c *call) shape(p farm.Project, r CreateVM, cells []farm.Cell) (farm.Shape, error) {
+func (c creation) shape(p farm.Project, cells []farm.Cell) (farm.Shape, error) {
+	r := c.asked
 	named, err := c.named(p, r.Shape)
 	if err != nil {
 		return named, err

@@ -45,7 +45,7 @@ func TestAllFallSilent(t *testing.T) {
 		return err
 	})
 	epoch := l.epoch()
-	if err := l.silences(t.Context(), epoch); err != nil {
+	if err := l.upkeep.silences(t.Context(), epoch); err != nil {
 		t.Fatal(err)
 	}
 	l.pass(l.Links.Silence + time.Second)
@@ -57,14 +57,14 @@ func TestAllFallSilent(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	left := upkeepBatch + 10
 	l.log = slog.New(endAfter{slog.DiscardHandler, &left, cancel})
-	if err := l.silences(ctx, epoch); !errors.Is(err, context.Canceled) {
+	if err := l.upkeep.silences(ctx, epoch); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	if n := l.told(action.SilentHost); len(n) != upkeepBatch {
 		t.Errorf("%d hosts were told of when it failed", len(n))
 	}
 	for range 2 {
-		if err := l.silences(t.Context(), epoch); err != nil {
+		if err := l.upkeep.silences(t.Context(), epoch); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -80,7 +80,7 @@ func TestAllFallSilent(t *testing.T) {
 	for _, v := range []string{"id-node-001", "id-node-002"} {
 		l.update(func(tx *store.Tx) error { return tx.SetHostSeen(v, l.clock(), 0) })
 	}
-	if err := l.silences(t.Context(), epoch); err != nil {
+	if err := l.upkeep.silences(t.Context(), epoch); err != nil {
 		t.Fatal(err)
 	}
 	if back := l.told(action.BackHost); strings.Join(back, " ") != "node-002 node-001" {

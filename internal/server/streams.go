@@ -108,25 +108,28 @@ func (s *streams) hand(host, id string, give func(*bringing)) error {
 	return nil
 }
 
-// OpenStream connects to a VM: fleet.StreamConsole, or fleet.StreamTCP with a port. The order is a row that the host's
+// Streams are connections to VMs, which their hosts bring.
+type Streams struct{ server *Server }
+
+// Open connects to a VM: fleet.StreamConsole, or fleet.StreamTCP with a port. The order is a row that the host's
 // wanted list has; the host brings the stream to this server. The caller closes it.
-func (s *Server) OpenStream(ctx context.Context, who farm.Identity, ref, kind string,
+func (ss Streams) Open(ctx context.Context, who farm.Identity, ref, kind string,
 	port int) (io.ReadWriteCloser, error) {
 	act, err := streamAction(kind, port)
 	if err != nil {
 		return nil, err
 	}
-	caller := action.Entry(who, s.now(), act, policy.Target{}, "", "").Who
-	if err := s.streams.enter(caller); err != nil {
+	caller := action.Entry(who, ss.server.now(), act, policy.Target{}, "", "").Who
+	if err := ss.server.streams.enter(caller); err != nil {
 		return nil, err
 	}
-	conn, err := s.openStream(ctx, who, act, ref,
-		store.Stream{ID: api.NewID(), Kind: kind, Port: port, Server: s.url, Created: s.now().UTC()})
+	conn, err := ss.order(ctx, who, act, ref,
+		store.Stream{ID: api.NewID(), Kind: kind, Port: port, Server: ss.server.url, Created: ss.server.now().UTC()})
 	if err != nil {
-		s.streams.leave(caller)
+		ss.server.streams.leave(caller)
 		return nil, err
 	}
-	return &stream{ReadWriteCloser: conn, end: sync.OnceFunc(func() { s.streams.leave(caller) })}, nil
+	return &stream{ReadWriteCloser: conn, end: sync.OnceFunc(func() { ss.server.streams.leave(caller) })}, nil
 }
 
 func streamAction(kind string, port int) (policy.Action, error) {
@@ -140,12 +143,12 @@ func streamAction(kind string, port int) (policy.Action, error) {
 		fleet.StreamTCP)
 }
 
-func (s *Server) openStream(ctx context.Context, who farm.Identity, action policy.Action, ref string,
+func (ss Streams) order(ctx context.Context, who farm.Identity, action policy.Action, ref string,
 	order store.Stream) (io.ReadWriteCloser, error) {
 	var wait *bringing
 	forget := func() {}
 	var host string
-	_, err := s.change(ctx, who, action, func(c *call) error {
+	_, err := ss.server.change(ctx, who, action, func(c *call) error {
 		forget()
 		vm, err := c.vm(ref)
 		if err != nil {
@@ -159,7 +162,7 @@ func (s *Server) openStream(ctx context.Context, who farm.Identity, action polic
 			return err
 		}
 		order.VM, order.Host, host = vm.ID, vm.Host, view.HostName
-		wait, forget = s.streams.expect(order.ID, vm.Host)
+		wait, forget = ss.server.streams.expect(order.ID, vm.Host)
 		if err := c.PutStream(order); err != nil {
 			return err
 		}
@@ -169,7 +172,7 @@ func (s *Server) openStream(ctx context.Context, who farm.Identity, action polic
 	if err != nil {
 		return nil, err
 	}
-	defer s.takeBack(order.ID)
+	defer ss.takeBack(order.ID)
 	timeout := time.NewTimer(bringTimeout)
 	defer timeout.Stop()
 	select {
@@ -187,30 +190,30 @@ func (s *Server) openStream(ctx context.Context, who farm.Identity, action polic
 }
 
 // takeBack removes an order that was carried out, or that nobody waits for.
-func (s *Server) takeBack(id string) {
+func (ss Streams) takeBack(id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), bringTimeout)
 	defer cancel()
-	if _, err := s.store.Update(ctx, func(t *store.Tx) error { return t.DeleteStream(id) }); err != nil &&
+	if _, err := ss.server.store.Update(ctx, func(t *store.Tx) error { return t.DeleteStream(id) }); err != nil &&
 		!action.Missing(err) {
-		s.log.Warn("the order of a stream stays until it is pruned", "stream", id, "error", err)
+		ss.server.log.Warn("the order of a stream stays until it is pruned", "stream", id, "error", err)
 	}
 }
 
-// BringStream hands over a host's end of a stream that OpenStream waits for on this server, and returns when the stream
+// Bring hands over a host's end of a stream that Open waits for on this server, and returns when the stream
 // is over. The host must be the one that was asked.
-func (s *Server) BringStream(host, id string, conn io.ReadWriteCloser) error {
+func (ss Streams) Bring(host, id string, conn io.ReadWriteCloser) error {
 	end := &stream{ReadWriteCloser: conn, over: make(chan struct{})}
 	end.end = sync.OnceFunc(func() { close(end.over) })
-	if err := s.streams.bring(host, id, end); err != nil {
+	if err := ss.server.streams.bring(host, id, end); err != nil {
 		return err
 	}
 	<-end.over
 	return nil
 }
 
-// RefuseStream takes a host's word why it brings no stream, so that nobody waits for it.
-func (s *Server) RefuseStream(host, id string, why error) error {
-	return s.streams.refuse(host, id, why)
+// Refuse takes a host's word why it brings no stream, so that nobody waits for it.
+func (ss Streams) Refuse(host, id string, why error) error {
+	return ss.server.streams.refuse(host, id, why)
 }
 
 // stream is a connection whose end somebody waits for.

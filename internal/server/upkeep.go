@@ -21,15 +21,21 @@ const (
 	keepEntries = 400 * 24 * time.Hour
 )
 
+// upkeep is what the server that leads does by itself, in loops.
+type upkeep struct {
+	server *Server
+	silent map[string]bool // hosts when the loop looked last, by ID; the loop's own
+}
+
 // expire deletes VMs whose time is over.
-func (s *Server) expire(ctx context.Context, epoch int64) error {
+func (u *upkeep) expire(ctx context.Context, epoch int64) error {
 	for {
-		due := store.VMFilter{ExpiresBefore: s.now(), Limit: upkeepBatch}
-		n, err := s.count(ctx, due)
+		due := store.VMFilter{ExpiresBefore: u.server.now(), Limit: upkeepBatch}
+		n, err := u.count(ctx, due)
 		if err != nil || n == 0 {
 			return err
 		}
-		err = s.byItself(ctx, epoch, policy.DeleteVM, func(c *call) error {
+		err = u.server.byItself(ctx, epoch, policy.DeleteVM, func(c *call) error {
 			vms, err := c.Tx.VMs(due)
 			if err != nil {
 				return err
@@ -47,8 +53,8 @@ func (s *Server) expire(ctx context.Context, epoch int64) error {
 	}
 }
 
-func (s *Server) count(ctx context.Context, f store.VMFilter) (n int, err error) {
-	err = s.store.View(ctx, func(t *store.Tx) error {
+func (u *upkeep) count(ctx context.Context, f store.VMFilter) (n int, err error) {
+	err = u.server.store.View(ctx, func(t *store.Tx) error {
 		n, err = t.CountVMs(f)
 		return err
 	})
@@ -68,16 +74,16 @@ func (c *call) expired(vm farm.VM) error {
 }
 
 // drains stops what still runs on hosts whose drain is past its deadline.
-func (s *Server) drains(ctx context.Context, epoch int64) error {
-	if !s.mirror.Draining() {
+func (u *upkeep) drains(ctx context.Context, epoch int64) error {
+	if !u.server.mirror.Draining() {
 		return nil
 	}
-	due, err := s.drained(ctx)
+	due, err := u.drained(ctx)
 	if err != nil {
 		return err
 	}
 	for _, h := range due {
-		err := s.byItself(ctx, epoch, policy.StopVM, func(c *call) error {
+		err := u.server.byItself(ctx, epoch, policy.StopVM, func(c *call) error {
 			vms, err := c.Tx.VMs(store.VMFilter{Host: h.ID})
 			if err != nil {
 				return err
@@ -108,8 +114,8 @@ func (s *Server) drains(ctx context.Context, epoch int64) error {
 type dueDrain struct{ ID, why string }
 
 // drained are the hosts whose drain is past its deadline, and that have VMs which are wanted on.
-func (s *Server) drained(ctx context.Context) ([]dueDrain, error) {
-	return ofHosts(ctx, s, policy.StopVM, func(c *call, h farm.Host, cell farm.Cell) ([]dueDrain, error) {
+func (u *upkeep) drained(ctx context.Context) ([]dueDrain, error) {
+	return ofHosts(ctx, u.server, policy.StopVM, func(c *call, h farm.Host, cell farm.Cell) ([]dueDrain, error) {
 		d, what := h.DrainIn(cell)
 		if !d.Active() || d.Deadline.IsZero() || c.Now.Before(d.Deadline) {
 			return nil, nil
@@ -155,11 +161,11 @@ const (
 
 // silences notes which hosts are not heard of any more, and which are again, and tells watchers of them. Nothing is
 // done to their VMs: lost is not gone.
-func (s *Server) silences(ctx context.Context, epoch int64) error {
+func (u *upkeep) silences(ctx context.Context, epoch int64) error {
 	var news []farm.Host
 	now := map[string]bool{}
 	for after := ""; ; {
-		some, last, err := s.newSilences(ctx, after, now)
+		some, last, err := u.newSilences(ctx, after, now)
 		if err != nil {
 			return err
 		}
@@ -172,19 +178,19 @@ func (s *Server) silences(ctx context.Context, epoch int64) error {
 		return nil
 	}
 	if len(news) > 0 {
-		if err := s.tellSilence(ctx, epoch, news, now); err != nil {
+		if err := u.tellSilence(ctx, epoch, news, now); err != nil {
 			return err
 		}
 	}
-	s.silentHosts = now
+	u.silent = now
 	return nil
 }
 
 // newSilences enters in now which hosts of a page are silent, and returns those of which that is news; last is "" when
 // there is no other page.
-func (s *Server) newSilences(ctx context.Context, after string, now map[string]bool) (news []farm.Host, last string,
+func (u *upkeep) newSilences(ctx context.Context, after string, now map[string]bool) (news []farm.Host, last string,
 	err error) {
-	err = s.store.View(ctx, func(t *store.Tx) error {
+	err = u.server.store.View(ctx, func(t *store.Tx) error {
 		news, last = nil, ""
 		all, err := t.HostsSeenAfter(after, silencePage)
 		if err != nil {
@@ -194,8 +200,8 @@ func (s *Server) newSilences(ctx context.Context, after string, now map[string]b
 			last = all[silencePage-1].ID
 		}
 		for _, seen := range all {
-			now[seen.ID] = s.Links.Silent(farm.Host{ID: seen.ID, Seen: seen.At})
-			if was, known := s.silentHosts[seen.ID]; known && was != now[seen.ID] {
+			now[seen.ID] = u.server.Links.Silent(farm.Host{ID: seen.ID, Seen: seen.At})
+			if was, known := u.silent[seen.ID]; known && was != now[seen.ID] {
 				h, err := t.HostBrief(seen.ID)
 				if err != nil {
 					return err
@@ -210,9 +216,9 @@ func (s *Server) newSilences(ctx context.Context, after string, now map[string]b
 
 // tellSilence tells of all that is news, some at a time: when a switch fails all hosts fall silent at once. Those that
 // were told of are noted, so that what fails is tried again without them.
-func (s *Server) tellSilence(ctx context.Context, epoch int64, news []farm.Host, silent map[string]bool) error {
+func (u *upkeep) tellSilence(ctx context.Context, epoch int64, news []farm.Host, silent map[string]bool) error {
 	for some := range slices.Chunk(news, upkeepBatch) {
-		err := s.byItself(ctx, epoch, action.SilentHost, func(c *call) error {
+		err := u.server.byItself(ctx, epoch, action.SilentHost, func(c *call) error {
 			for _, h := range some {
 				if err := c.tellSilent(h, silent[h.ID]); err != nil {
 					return err
@@ -224,7 +230,7 @@ func (s *Server) tellSilence(ctx context.Context, epoch int64, news []farm.Host,
 			return err
 		}
 		for _, h := range some {
-			s.silentHosts[h.ID] = silent[h.ID]
+			u.silent[h.ID] = silent[h.ID]
 		}
 	}
 	return nil
@@ -248,8 +254,8 @@ func (c *call) tellSilent(h farm.Host, silent bool) error {
 
 // prune drops what nobody asks for any more: old answers to requests, old lines of the audit log, orders of streams
 // whose server is gone.
-func (s *Server) prune(ctx context.Context, epoch int64) error {
-	err := s.byItself(ctx, epoch, policy.StopVM, func(c *call) error {
+func (u *upkeep) prune(ctx context.Context, epoch int64) error {
+	err := u.server.byItself(ctx, epoch, policy.StopVM, func(c *call) error {
 		streams, err := c.Streams("")
 		if err != nil {
 			return err
@@ -265,7 +271,7 @@ func (s *Server) prune(ctx context.Context, epoch int64) error {
 		return nil
 	})
 	for again := true; again && err == nil; {
-		err = s.byItself(ctx, epoch, policy.StopVM, func(c *call) (err error) {
+		err = u.server.byItself(ctx, epoch, policy.StopVM, func(c *call) (err error) {
 			if again, err = c.Prune(c.Now.Add(-keepAnswers), c.Now.Add(-keepEntries)); err != nil {
 				return fmt.Errorf("prune the store: %w", err)
 			}

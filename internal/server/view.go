@@ -18,8 +18,15 @@ type seen struct {
 	brokers map[string]broker.Note   // by cell
 }
 
+// views show VMs, hosts and cells as the caller of an action may see them.
+type views struct {
+	*action.Call
+	s    *Server
+	seen seen
+}
+
 // on is the host of a VM, without its facts, which are most of it; ok is false when it is not there.
-func (c *call) on(id string) (h farm.Host, ok bool, err error) {
+func (c *views) on(id string) (h farm.Host, ok bool, err error) {
 	if h, ok := c.seen.hosts[id]; ok {
 		return h, h.ID != "", nil
 	}
@@ -35,7 +42,7 @@ func (c *call) on(id string) (h farm.Host, ok bool, err error) {
 }
 
 // meet looks up the hosts of VMs together: one by one they are a question to the database each.
-func (c *call) meet(vms []farm.VM) error {
+func (c *views) meet(vms []farm.VM) error {
 	if c.seen.hosts == nil {
 		c.seen.hosts = map[string]farm.Host{}
 	}
@@ -54,7 +61,7 @@ func (c *call) meet(vms []farm.VM) error {
 }
 
 // in is a cell; the zero cell when it is not there.
-func (c *call) in(name string) (farm.Cell, error) {
+func (c *views) in(name string) (farm.Cell, error) {
 	if c.seen.cells == nil {
 		cells, err := c.Cells()
 		if err != nil {
@@ -69,7 +76,7 @@ func (c *call) in(name string) (farm.Cell, error) {
 }
 
 // show is a VM as the caller may see it: what its reason quotes of its console is for those who may read the console.
-func (c *call) show(vm farm.VM) (VMView, error) {
+func (c *views) show(vm farm.VM) (VMView, error) {
 	if !c.Allowed(policy.ConsoleVM, action.VMTarget(vm)) {
 		vm.Observed.Reason = vm.Observed.Brief()
 	}
@@ -106,7 +113,7 @@ func (c *call) show(vm farm.VM) (VMView, error) {
 }
 
 // brokerAway says of a VM that waits for its batch system when that does not answer.
-func (c *call) brokerAway(v *VMView) error {
+func (c *views) brokerAway(v *VMView) error {
 	note, err := c.brokerNote(v.Cell)
 	if note.Error != "" {
 		v.Notice = note.Error + "; tried again"

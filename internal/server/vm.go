@@ -10,11 +10,15 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
 	"github.com/grange-project/grange/internal/server/action"
+	"github.com/grange-project/grange/internal/server/images"
 )
 
-// VM is one VM.
-func (s *Server) VM(ctx context.Context, who farm.Identity, ref string) (view VMView, err error) {
-	err = s.look(ctx, who, policy.ReadVM, func(c *call) error {
+// VMs are actions on cloud VMs.
+type VMs struct{ server *Server }
+
+// Get returns one VM.
+func (vs VMs) Get(ctx context.Context, who farm.Identity, ref string) (view VMView, err error) {
+	err = vs.server.look(ctx, who, policy.ReadVM, func(c *call) error {
 		vm, err := c.vm(ref)
 		if err != nil {
 			return err
@@ -25,9 +29,9 @@ func (s *Server) VM(ctx context.Context, who farm.Identity, ref string) (view VM
 	return view, err
 }
 
-// StartVM wants it on. One that failed is tried once more.
-func (s *Server) StartVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64) (VMView, error) {
-	return s.alter(ctx, who, policy.StartVM, ref, ifRevision, func(c *call, vm *farm.VM, v verdict) (string, error) {
+// Start wants a VM on. One that failed is tried once more.
+func (vs VMs) Start(ctx context.Context, who farm.Identity, ref string, ifRevision int64) (VMView, error) {
+	return vs.alter(ctx, who, policy.StartVM, ref, ifRevision, func(c *call, vm *farm.VM, v verdict) (string, error) {
 		if err := c.mayRun(*vm); err != nil {
 			return "", err
 		}
@@ -39,8 +43,16 @@ func (s *Server) StartVM(ctx context.Context, who farm.Identity, ref string, ifR
 	})
 }
 
-// mayRun refuses to start what a drain has stopped.
+// mayRun refuses to start what a drain has stopped, and what is made of an image that was withdrawn.
 func (c *call) mayRun(vm farm.VM) error {
+	if err := images.MayStart(c.Tx, vm); err != nil {
+		return err
+	}
+	return drainLets(c, vm)
+}
+
+// drainLets refuses to start what a drain has stopped.
+func drainLets(c *call, vm farm.VM) error {
 	h, ok, err := c.on(vm.Host)
 	if err != nil || !ok {
 		return err
@@ -58,27 +70,27 @@ func (c *call) mayRun(vm farm.VM) error {
 		Hint:    "wait until it is open again, or delete the VM and make it anew"}
 }
 
-// StopVM wants it off. Its disks and its place stay.
-func (s *Server) StopVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64) (VMView, error) {
-	return s.alter(ctx, who, policy.StopVM, ref, ifRevision, func(_ *call, vm *farm.VM, _ verdict) (string, error) {
+// Stop wants a VM off. Its disks and its place stay.
+func (vs VMs) Stop(ctx context.Context, who farm.Identity, ref string, ifRevision int64) (VMView, error) {
+	return vs.alter(ctx, who, policy.StopVM, ref, ifRevision, func(_ *call, vm *farm.VM, _ verdict) (string, error) {
 		vm.Wanted.Power = farm.PowerOff
 		return "", nil
 	})
 }
 
-// RestartVM has it boot once more.
-func (s *Server) RestartVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64) (VMView, error) {
-	return s.alter(ctx, who, policy.RestartVM, ref, ifRevision, func(c *call, vm *farm.VM, _ verdict) (string, error) {
+// Restart has a VM boot once more.
+func (vs VMs) Restart(ctx context.Context, who farm.Identity, ref string, ifRevision int64) (VMView, error) {
+	return vs.alter(ctx, who, policy.RestartVM, ref, ifRevision, func(c *call, vm *farm.VM, _ verdict) (string, error) {
 		vm.WantBoot()
 		return "", c.mayRun(*vm)
 	})
 }
 
-// RebuildVM makes it anew from an image, with fresh disks, under its name and address; "": from the image that it has.
-// One that is lost gets a new place.
-func (s *Server) RebuildVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
+// Rebuild makes a VM anew from an image, with fresh disks, under its name and address; "": from the image that it
+// has. One that is lost gets a new place.
+func (vs VMs) Rebuild(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
 	image string) (VMView, error) {
-	return s.alter(ctx, who, policy.RebuildVM, ref, ifRevision, func(c *call, vm *farm.VM, v verdict) (string, error) {
+	return vs.alter(ctx, who, policy.RebuildVM, ref, ifRevision, func(c *call, vm *farm.VM, v verdict) (string, error) {
 		p, err := c.FindProject(vm.Project)
 		if err != nil {
 			return "", err
@@ -92,6 +104,9 @@ func (s *Server) RebuildVM(ctx context.Context, who farm.Identity, ref string, i
 		if err := allowImage(p, vm.Image); err != nil {
 			return "", err
 		}
+		if err := remade(c, vm); err != nil {
+			return "", err
+		}
 		switch {
 		case v == replace:
 			if _, err := c.cellsFor(p, vm.Cell); err != nil { // it is as good as made
@@ -99,7 +114,7 @@ func (s *Server) RebuildVM(ctx context.Context, who farm.Identity, ref string, i
 			}
 			return "placed anew; image " + vm.Image, c.displace(vm)
 		case vm.Host != "":
-			if err := c.mayRun(*vm); err != nil && vm.Wanted.Power == farm.PowerOn {
+			if err := drainLets(c, *vm); err != nil && vm.Wanted.Power == farm.PowerOn {
 				return "", err
 			}
 			if err := c.hasImage(*vm); err != nil {
@@ -112,6 +127,17 @@ func (s *Server) RebuildVM(ctx context.Context, who farm.Identity, ref string, i
 	})
 }
 
+// remade enters what the image of a VM is in the catalogue by now. Its size stays, and must do for the image.
+func remade(c *call, vm *farm.VM) error {
+	image, err := images.Resolve(c.Tx, vm.Image, vm.Project)
+	if err != nil {
+		return err
+	}
+	vm.Digest = image.Digest
+	_, err = images.Shape(image, vm.Shape, true)
+	return err
+}
+
 // hasImage refuses to have a VM made anew from an image that its host does not have: the VM would be gone, and no other
 // one made.
 func (c *call) hasImage(vm farm.VM) error {
@@ -119,7 +145,7 @@ func (c *call) hasImage(vm farm.VM) error {
 	if action.Missing(err) {
 		return nil
 	}
-	if err != nil || slices.Contains(h.Facts.Images, vm.Image) {
+	if err != nil || vm.Digest != "" || slices.Contains(h.Facts.Images, vm.Image) {
 		return err
 	}
 	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoImage,
@@ -127,18 +153,18 @@ func (c *call) hasImage(vm farm.VM) error {
 		Hint:    "`grange image import` on that host brings it; or delete the VM and make it anew"}
 }
 
-// DeleteVM wants nothing of it to stay. It is gone when its host has said so; without a host it is gone at once.
-func (s *Server) DeleteVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64) (VMView, error) {
-	return s.alter(ctx, who, policy.DeleteVM, ref, ifRevision, func(_ *call, vm *farm.VM, _ verdict) (string, error) {
+// Delete wants nothing of a VM to stay. It is gone when its host has said so; without a host it is gone at once.
+func (vs VMs) Delete(ctx context.Context, who farm.Identity, ref string, ifRevision int64) (VMView, error) {
+	return vs.alter(ctx, who, policy.DeleteVM, ref, ifRevision, func(_ *call, vm *farm.VM, _ verdict) (string, error) {
 		vm.Wanted.Power = farm.PowerDeleted
 		return "", nil
 	})
 }
 
-// UpdateVM changes what needs no host.
-func (s *Server) UpdateVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
+// Update changes of a VM what needs no host.
+func (vs VMs) Update(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
 	u UpdateVM) (VMView, error) {
-	return s.alter(ctx, who, policy.UpdateVM, ref, ifRevision, func(c *call, vm *farm.VM, _ verdict) (string, error) {
+	return vs.alter(ctx, who, policy.UpdateVM, ref, ifRevision, func(c *call, vm *farm.VM, _ verdict) (string, error) {
 		var said []string
 		if u.Tags != nil {
 			if err := checkTags(*u.Tags); err != nil {
@@ -169,10 +195,10 @@ func (s *Server) UpdateVM(ctx context.Context, who farm.Identity, ref string, if
 
 // alter runs an action that changes one VM, where the table of states and the caller's revision let it. do changes the
 // row and says what changed, for the audit log.
-func (s *Server) alter(ctx context.Context, who farm.Identity, a policy.Action, ref string, ifRevision int64,
+func (vs VMs) alter(ctx context.Context, who farm.Identity, a policy.Action, ref string, ifRevision int64,
 	do func(*call, *farm.VM, verdict) (string, error)) (view VMView, err error) {
 	wrote := false
-	revision, err := s.change(ctx, who, a, func(c *call) error {
+	revision, err := vs.server.change(ctx, who, a, func(c *call) error {
 		wrote = false
 		vm, err := c.vm(ref)
 		if err != nil {

@@ -81,19 +81,19 @@ func (l *lab) act(a policy.Action, who farm.Identity, id string) (VMView, error)
 	ctx := l.t.Context()
 	switch a {
 	case policy.StartVM:
-		return l.StartVM(ctx, who, id, 0)
+		return l.VMs.Start(ctx, who, id, 0)
 	case policy.StopVM:
-		return l.StopVM(ctx, who, id, 0)
+		return l.VMs.Stop(ctx, who, id, 0)
 	case policy.RestartVM:
-		return l.RestartVM(ctx, who, id, 0)
+		return l.VMs.Restart(ctx, who, id, 0)
 	case policy.RebuildVM:
-		return l.RebuildVM(ctx, who, id, 0, "")
+		return l.VMs.Rebuild(ctx, who, id, 0, "")
 	case policy.ResizeVM:
-		return l.ResizeVM(ctx, who, id, 0, ResizeVM{CPUs: 3})
+		return l.VMs.Resize(ctx, who, id, 0, ResizeVM{CPUs: 3})
 	case policy.UpdateVM:
-		return l.UpdateVM(ctx, who, id, 0, UpdateVM{Tags: &map[string]string{"a": "b"}})
+		return l.VMs.Update(ctx, who, id, 0, UpdateVM{Tags: &map[string]string{"a": "b"}})
 	case policy.DeleteVM:
-		return l.DeleteVM(ctx, who, id, 0)
+		return l.VMs.Delete(ctx, who, id, 0)
 	}
 	panic(a)
 }
@@ -168,7 +168,7 @@ func TestLife(t *testing.T) {
 func TestDeleteWithoutHost(t *testing.T) {
 	l := newLab(t)
 	v := l.create(ann, web("web"))[0]
-	gone, err := l.DeleteVM(t.Context(), ann, "alice/web", v.Revision)
+	gone, err := l.VMs.Delete(t.Context(), ann, "alice/web", v.Revision)
 	if err != nil || gone.State != farm.VMGone {
 		t.Error(gone.State, err)
 	}
@@ -178,7 +178,7 @@ func TestDeleteWithoutHost(t *testing.T) {
 	if e := l.entries("vm.gone", "done"); len(e) != 1 || !strings.Contains(e[0].Reason, v.ID) {
 		t.Errorf("%+v", e)
 	}
-	if _, err := l.VM(t.Context(), ann, "alice/web"); code(err) != farm.CodeNoVM {
+	if _, err := l.VMs.Get(t.Context(), ann, "alice/web"); code(err) != farm.CodeNoVM {
 		t.Error(err)
 	}
 }
@@ -200,10 +200,10 @@ func TestWhoMayDoWhat(t *testing.T) {
 	if got := l.get(v.ID); got.Revision != v.Revision {
 		t.Error("what was denied has changed something")
 	}
-	if _, err := l.VM(t.Context(), eve, "alice/none"); code(err) != farm.CodeNoRole {
+	if _, err := l.VMs.Get(t.Context(), eve, "alice/none"); code(err) != farm.CodeNoRole {
 		t.Error("eve learns which VMs alice has not:", err)
 	}
-	if _, err := l.StopVM(t.Context(), site, v.ID, 0); err != nil {
+	if _, err := l.VMs.Stop(t.Context(), site, v.ID, 0); err != nil {
 		t.Error(err)
 	}
 }
@@ -214,17 +214,17 @@ func TestConflicts(t *testing.T) {
 	l := newLab(t)
 	v := l.running(ann, web("web"), l.host("h1", "east"))
 	l.says(v.ID, farm.VMRunning)
-	stopped, err := l.StopVM(t.Context(), site, v.ID, v.Revision)
+	stopped, err := l.VMs.Stop(t.Context(), site, v.ID, v.Revision)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.says(v.ID, farm.VMStopped)
-	_, err = l.DeleteVM(t.Context(), ann, v.ID, v.Revision)
+	_, err = l.VMs.Delete(t.Context(), ann, v.ID, v.Revision)
 	if code(err) != action.CodeChanged ||
 		!strings.Contains(err.Error(), fmt.Sprintf("at %d: site, vm.stop", stopped.Revision)) {
 		t.Error(err)
 	}
-	if _, err := l.StartVM(t.Context(), ann, v.ID, stopped.Revision); err != nil {
+	if _, err := l.VMs.Start(t.Context(), ann, v.ID, stopped.Revision); err != nil {
 		t.Error("a report since then is no conflict:", err)
 	}
 }
@@ -244,21 +244,28 @@ func TestConflictsOfOtherThings(t *testing.T) {
 	revision := func(r int64, err error) (int64, error) { return r, err }
 	for name, c := range map[string]change{
 		"cell": {func() (int64, error) {
-			v, err := l.CloseCell(ctx, site, "west", 0, "disks")
+			v, err := l.Cells.Close(ctx, site, "west", 0, "disks")
 			return revision(v.Revision, err)
 		},
-			func(r int64) error { _, err := l.OpenCell(ctx, site, "west", r); return err }, "site, cell.close, disks"},
+			func(r int64) error {
+				_, err := l.Cells.Open(ctx, site, "west", r)
+				return err
+			}, "site, cell.close, disks"},
 		"drain of a cell": {func() (int64, error) {
-			v, err := l.CloseCell(ctx, site, "east", 0, "")
+			v, err := l.Cells.Close(ctx, site, "east", 0, "")
 			return revision(v.Revision, err)
 		},
 			func(r int64) error {
 				_,
-					err := l.DrainCell(ctx, site, "east", r, DrainOrder{})
+					err := l.Cells.Drain(ctx, site, "east", r, DrainOrder{})
 				return err
 			}, "site, cell.close"},
-		"group": {func() (int64, error) { v, err := l.PutGroup(ctx, ann, group, 0); return revision(v.Revision, err) },
-			func(r int64) error { return l.DeleteGroup(ctx, ann, "alice", "g", r) }, "ann, group.write, anti-affinity"},
+		"group": {func() (int64, error) {
+			v, err := l.Groups.Put(ctx, ann, group, 0)
+			return revision(v.Revision, err)
+		},
+			func(r int64) error { return l.Groups.Delete(ctx, ann, "alice", "g", r) },
+			"ann, group.write, anti-affinity"},
 		"user": {func() (int64, error) {
 			v, err := l.Accounts.PutUser(ctx, site, user, 0)
 			return revision(v.Revision,
@@ -266,10 +273,10 @@ func TestConflictsOfOtherThings(t *testing.T) {
 		},
 			func(r int64) error { return l.Accounts.DeleteUser(ctx, site, "zoe", r) }, "site, user.write, subjects"},
 		"host": {func() (int64, error) {
-			v, err := l.LabelHosts(ctx, site, []string{"h1"}, LabelOrder{Set: map[string]string{"a": "b"}})
+			v, err := l.Hosts.Label(ctx, site, []string{"h1"}, LabelOrder{Set: map[string]string{"a": "b"}})
 			return revision(v[0].Revision, err)
 		},
-			func(r int64) error { return l.ForgetHost(ctx, site, "h1", r) }, "site, host.label"},
+			func(r int64) error { return l.Hosts.Forget(ctx, site, "h1", r) }, "site, host.label"},
 	} {
 		newest, err := c.first()
 		if err != nil || newest < 2 {
@@ -288,7 +295,7 @@ func TestConflictsOfOtherThings(t *testing.T) {
 		}
 	}
 	for name, do := range map[string]func() error{
-		"a group that is gone": func() error { _, err := l.PutGroup(ctx, ann, group, 1); return err },
+		"a group that is gone": func() error { _, err := l.Groups.Put(ctx, ann, group, 1); return err },
 		"a user that is gone":  func() error { _, err := l.Accounts.PutUser(ctx, site, user, 1); return err },
 	} {
 		if err := do(); code(err) != action.CodeChanged {
@@ -312,11 +319,11 @@ func TestUpdate(t *testing.T) {
 		"tags":     {UpdateVM{Tags: &map[string]string{"a": ""}}, ""},
 		"odd tags": {UpdateVM{Tags: &map[string]string{"": ""}}, CodeBadVM},
 	} {
-		if _, err := l.UpdateVM(t.Context(), otto, v.ID, 0, c.u); code(err) != c.want {
+		if _, err := l.VMs.Update(t.Context(), otto, v.ID, 0, c.u); code(err) != c.want {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	got, err := l.UpdateVM(t.Context(), otto, v.ID, 0, UpdateVM{Expires: &never})
+	got, err := l.VMs.Update(t.Context(), otto, v.ID, 0, UpdateVM{Expires: &never})
 	if err != nil || !got.Expires.Equal(l.clock().Add(240*time.Hour)) {
 		t.Error("never is as long as the project's VMs live:", got.Expires, err)
 	}
@@ -327,7 +334,7 @@ func TestRebuildNeedsTheImage(t *testing.T) {
 	l := newLab(t)
 	v := l.running(ann, CreateVM{Project: "alice", Name: "web", Image: "micro", Shape: "small"}, l.host("h1", "east"))
 	for image, want := range map[string]farm.Code{"el9": farm.CodeNoImage, "sha256:1234": CodeBadVM, "micro": ""} {
-		got, err := l.RebuildVM(t.Context(), ann, v.ID, 0, image)
+		got, err := l.VMs.Rebuild(t.Context(), ann, v.ID, 0, image)
 		if code(err) != want || err != nil && l.must(v.ID).Image != "micro" {
 			t.Errorf("%s: %+v, %v", image, got, err)
 		}
@@ -339,29 +346,29 @@ func TestResize(t *testing.T) {
 	v := l.running(ann, web("web"), l.host("h1", "east"))
 	other := l.running(ann, web("other"), l.host("h2", "east"))
 	waits := l.create(ann, web("waits"))[0]
-	big, err := l.ResizeVM(t.Context(), ann, v.ID, 0, ResizeVM{CPUs: 12})
+	big, err := l.VMs.Resize(t.Context(), ann, v.ID, 0, ResizeVM{CPUs: 12})
 	if err != nil || big.Resize == nil || big.Resize.CPUs != 12 || big.Shape.CPUs != 2 ||
 		big.Resize.Memory != v.Shape.Memory {
 		t.Fatalf("%+v %v", big, err)
 	}
 	// What is wanted counts, before any host has it: 16 of 20 are in use.
-	if _, err := l.ResizeVM(t.Context(), ann, other.ID, 0, ResizeVM{CPUs: 9}); code(err) != farm.CodeQuota {
+	if _, err := l.VMs.Resize(t.Context(), ann, other.ID, 0, ResizeVM{CPUs: 9}); code(err) != farm.CodeQuota {
 		t.Error(err)
 	}
-	if _, err := l.ResizeVM(t.Context(), ann, other.ID, 0, ResizeVM{CPUs: 6}); err != nil {
+	if _, err := l.VMs.Resize(t.Context(), ann, other.ID, 0, ResizeVM{CPUs: 6}); err != nil {
 		t.Error(err)
 	}
-	if _, err := l.ResizeVM(t.Context(), ann, v.ID, 0, ResizeVM{CPUs: 13}); code(err) != farm.CodeQuota {
+	if _, err := l.VMs.Resize(t.Context(), ann, v.ID, 0, ResizeVM{CPUs: 13}); code(err) != farm.CodeQuota {
 		t.Error("once more:", err)
 	}
-	if _, err := l.ResizeVM(t.Context(), ann, v.ID, 0,
+	if _, err := l.VMs.Resize(t.Context(), ann, v.ID, 0,
 		ResizeVM{Memory: 3*farm.GiB + 1}); code(err) != farm.CodeBadShape {
 		t.Error(err)
 	}
-	if _, err := l.ResizeVM(t.Context(), ann, v.ID, 0, ResizeVM{}); code(err) != CodeBadVM {
+	if _, err := l.VMs.Resize(t.Context(), ann, v.ID, 0, ResizeVM{}); code(err) != CodeBadVM {
 		t.Error(err)
 	}
-	if got, err := l.ResizeVM(t.Context(), ann, waits.ID, 0, ResizeVM{CPUs: 1}); err != nil ||
+	if got, err := l.VMs.Resize(t.Context(), ann, waits.ID, 0, ResizeVM{CPUs: 1}); err != nil ||
 		(got.Resize != nil || got.Shape.CPUs != 1) {
 		t.Errorf("%+v", got)
 	}
@@ -383,7 +390,7 @@ func TestList(t *testing.T) {
 	names := func(who farm.Identity, f VMFilter) (all []string) {
 		t.Helper()
 		for {
-			page, err := l.VMs(t.Context(), who, f)
+			page, err := l.VMs.List(t.Context(), who, f)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -419,7 +426,7 @@ func TestList(t *testing.T) {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	if _, err := l.VMs(t.Context(), ann, VMFilter{Host: "h9"}); code(err) != CodeNoHost {
+	if _, err := l.VMs.List(t.Context(), ann, VMFilter{Host: "h9"}); code(err) != CodeNoHost {
 		t.Error(err)
 	}
 }
@@ -427,40 +434,40 @@ func TestList(t *testing.T) {
 func TestGroups(t *testing.T) {
 	l := newLab(t)
 	g := farm.ServerGroup{Project: "alice", Name: "ha", Affinity: farm.Apart}
-	if _, err := l.PutGroup(t.Context(), ann, g, 0); err != nil {
+	if _, err := l.Groups.Put(t.Context(), ann, g, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.PutGroup(t.Context(), otto, g, 0); code(err) != farm.CodeNoRole {
+	if _, err := l.Groups.Put(t.Context(), otto, g, 0); code(err) != farm.CodeNoRole {
 		t.Error(err)
 	}
 	r := web("web")
 	r.Group, r.Count = "ha", 2
 	made := l.create(ann, r)
-	groups, err := l.Groups(t.Context(), ann, "")
+	groups, err := l.Groups.List(t.Context(), ann, "")
 	if err != nil || len(groups) != 1 || cmp.Diff([]string{"web-1", "web-2"}, groups[0].VMs) != "" {
 		t.Errorf("%+v %v", groups, err)
 	}
 	other := g
 	other.Affinity = farm.Together
-	if _, err := l.PutGroup(t.Context(), ann, other, 0); code(err) != CodeGroupUsed {
+	if _, err := l.Groups.Put(t.Context(), ann, other, 0); code(err) != CodeGroupUsed {
 		t.Error(err)
 	}
-	if _, err := l.PutGroup(t.Context(), ann, g, 0); err != nil {
+	if _, err := l.Groups.Put(t.Context(), ann, g, 0); err != nil {
 		t.Error("the same again:", err)
 	}
-	if err := l.DeleteGroup(t.Context(), ann, "alice", "ha", 0); code(err) != CodeGroupUsed {
+	if err := l.Groups.Delete(t.Context(), ann, "alice", "ha", 0); code(err) != CodeGroupUsed {
 		t.Error(err)
 	}
 	for _, v := range made {
-		if _, err := l.DeleteVM(t.Context(), ann, v.ID, 0); err != nil {
+		if _, err := l.VMs.Delete(t.Context(), ann, v.ID, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := l.DeleteGroup(t.Context(), ann, "alice", "ha", 0); err != nil {
+	if err := l.Groups.Delete(t.Context(), ann, "alice", "ha", 0); err != nil {
 		t.Error(err)
 	}
 	other.Affinity = "nearby"
-	if _, err := l.PutGroup(t.Context(), ann, other, 0); code(err) != CodeBadVM {
+	if _, err := l.Groups.Put(t.Context(), ann, other, 0); code(err) != CodeBadVM {
 		t.Error(err)
 	}
 }
@@ -515,12 +522,12 @@ func TestExpiry(t *testing.T) {
 	r.Name = "waits"
 	waits := l.create(ann, r)[0]
 	epoch := l.epoch()
-	if err := l.expire(t.Context(), epoch); err != nil || l.get(placed.ID).State != farm.VMRunning {
+	if err := l.upkeep.expire(t.Context(), epoch); err != nil || l.get(placed.ID).State != farm.VMRunning {
 		t.Error("too early", err)
 	}
 	l.pass(time.Hour + time.Second)
 	l.seen(h)
-	if err := l.expire(t.Context(), epoch); err != nil {
+	if err := l.upkeep.expire(t.Context(), epoch); err != nil {
 		t.Fatal(err)
 	}
 	if got := l.get(placed.ID); got.State != farm.VMDeleting {
@@ -533,14 +540,14 @@ func TestExpiry(t *testing.T) {
 		!strings.HasPrefix(e[0].Reason, "expired at 2026-11-21T13:00:00Z") {
 		t.Errorf("%+v", e)
 	}
-	if err := l.expire(t.Context(), epoch-1); err != nil {
+	if err := l.upkeep.expire(t.Context(), epoch-1); err != nil {
 		t.Error("nothing to do needs no lease:", err)
 	}
 	r.Name = "third"
 	r.Expires = l.clock().Add(time.Second)
 	l.create(ann, r)
 	l.pass(time.Minute)
-	if err := l.expire(t.Context(), epoch-1); code(err) != store.CodeNotLeader {
+	if err := l.upkeep.expire(t.Context(), epoch-1); code(err) != store.CodeNotLeader {
 		t.Error("another one leads:", err)
 	}
 }

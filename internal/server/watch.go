@@ -56,7 +56,8 @@ func (f WatchFilter) chooses(ch store.Change) bool {
 		if f.Project != "" && ch.Project != f.Project && !ch.Deleted {
 			return false
 		}
-	case store.KindHost, store.KindCell, store.KindShape, store.KindNetwork, store.KindProject, store.KindGroup:
+	case store.KindHost, store.KindCell, store.KindShape, store.KindNetwork, store.KindProject, store.KindGroup,
+		store.KindImage, store.KindImageName:
 	default:
 		return false
 	}
@@ -78,7 +79,7 @@ func (s *Server) seenOf(ctx context.Context, who farm.Identity, feed []store.Cha
 			if last[store.Change{Kind: ch.Kind, ID: ch.ID}] != i {
 				continue
 			}
-			w, ok, err := c.watched(ch)
+			w, ok, err := watching{c}.watched(ch)
 			if err != nil {
 				return err
 			}
@@ -91,9 +92,12 @@ func (s *Server) seenOf(ctx context.Context, who farm.Identity, feed []store.Cha
 	return changes, err
 }
 
+// watching shows changes of the feed to those who watch.
+type watching struct{ *call }
+
 // watched is one change as the caller may see it; ok is false when it may not. What has gone is gone for those who may
 // see its project, or the whole farm: whose it was nobody knows any more.
-func (c *call) watched(ch store.Change) (w Watched, ok bool, err error) {
+func (c watching) watched(ch store.Change) (w Watched, ok bool, err error) {
 	w = Watched{Revision: ch.Revision, Kind: string(ch.Kind), ID: ch.ID, Deleted: ch.Deleted}
 	switch ch.Kind {
 	case store.KindVM:
@@ -115,7 +119,7 @@ func (c *call) watched(ch store.Change) (w Watched, ok bool, err error) {
 		}
 		err = c.watchedCell(ch, &w)
 		return w, err == nil, err
-	case store.KindShape, store.KindNetwork:
+	case store.KindShape, store.KindNetwork, store.KindImage, store.KindImageName:
 		return w, c.Allowed(policy.ReadCatalogue, policy.Target{}), nil
 	case store.KindProject, store.KindGroup:
 		return w, c.Allowed(policy.ReadProject, policy.Target{Project: projectOf(ch)}), nil
@@ -123,7 +127,7 @@ func (c *call) watched(ch store.Change) (w Watched, ok bool, err error) {
 	return w, false, nil
 }
 
-func (c *call) watchedVM(ch store.Change, w *Watched) error {
+func (c watching) watchedVM(ch store.Change, w *Watched) error {
 	vm, err := c.Tx.VM(ch.ID)
 	if action.Missing(err) {
 		w.Deleted = true
@@ -137,7 +141,7 @@ func (c *call) watchedVM(ch store.Change, w *Watched) error {
 	return err
 }
 
-func (c *call) watchedHost(ch store.Change, w *Watched) error {
+func (c watching) watchedHost(ch store.Change, w *Watched) error {
 	h, err := c.Tx.Host(ch.ID)
 	if action.Missing(err) {
 		w.Deleted = true
@@ -151,7 +155,7 @@ func (c *call) watchedHost(ch store.Change, w *Watched) error {
 	return err
 }
 
-func (c *call) watchedCell(ch store.Change, w *Watched) error {
+func (c watching) watchedCell(ch store.Change, w *Watched) error {
 	cell, err := c.Tx.Cell(ch.ID)
 	if action.Missing(err) {
 		w.Deleted = true

@@ -86,14 +86,14 @@ func (l *lab) readFirst(who farm.Identity, feed []store.Change) (all []Watched) 
 				Deleted: ch.Deleted}, false, error(nil)
 			switch ch.Kind {
 			case store.KindVM:
-				err = c.watchedVM(ch, &w)
+				err = watching{c}.watchedVM(ch, &w)
 				ok = w.VM != nil || w.Deleted &&
 					c.Allowed(policy.ReadVM, policy.Target{Project: ch.Project, Owner: c.Who.User})
 			case store.KindHost:
-				err = c.watchedHost(ch, &w)
+				err = watching{c}.watchedHost(ch, &w)
 				ok = w.Host != nil || w.Deleted && c.Allowed(policy.ReadHost, policy.Target{})
 			default:
-				w, ok, err = c.watched(ch)
+				w, ok, err = watching{c}.watched(ch)
 			}
 			if err != nil {
 				return err

@@ -23,7 +23,7 @@ func (s *Server) WhyOf(ctx context.Context, who farm.Identity, ref string) (plac
 	return s.explain(ctx, who, vm)
 }
 
-// Why explains where a VM could go that nobody has made: the request is checked as CreateVMs does, but needs no image,
+// Why explains where a VM could go that nobody has made: the request is checked as VMs.Create does, but needs no image,
 // and quotas are not looked at.
 func (s *Server) Why(ctx context.Context, who farm.Identity, r CreateVM) (placement.Explanation, error) {
 	if r.Name == "" {
@@ -47,7 +47,7 @@ func (s *Server) Why(ctx context.Context, who farm.Identity, r CreateVM) (placem
 		if err != nil {
 			return err
 		}
-		vm.Shape, err = c.shape(p, r, nil)
+		vm.Shape, err = creation{c, r}.shape(p, nil)
 		return err
 	})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -96,6 +97,7 @@ func (h *Host) Want(list fleet.WantedList) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.order(list.Images)
 	named := make(map[string]bool, len(list.VMs))
 	for _, w := range list.VMs {
 		named[w.ID] = true
@@ -113,6 +115,30 @@ func (h *Host) Want(list fleet.WantedList) {
 			delete(h.vms, id)
 		}
 	}
+}
+
+// order fetches and removes images, by saying so.
+func (h *Host) order(orders []fleet.ImageOrder) {
+	images := slices.Clone(h.facts.Images) // hosts of the same make share them
+	for _, o := range orders {
+		for _, digest := range o.Digests {
+			images = slices.DeleteFunc(images, func(i string) bool { return i == digest })
+			if o.Op == string(farm.ImageFetch) {
+				images = append(images, digest)
+			}
+		}
+	}
+	if slices.Sort(images); len(orders) == 0 || slices.Equal(images, h.facts.Images) {
+		return
+	}
+	h.facts.Images = images
+	h.publish()
+}
+
+// publish tells whoever follows Observed.
+func (h *Host) publish() {
+	close(h.changed)
+	h.changed = make(chan struct{})
 }
 
 // made is a VM that the host did not have. One wanted deleted is gone as it comes.
@@ -171,8 +197,7 @@ func (h *Host) set(v *vm, state farm.VMState, reason string) {
 	if state != farm.VMRunning {
 		v.is.Ready = false
 	}
-	close(h.changed)
-	h.changed = make(chan struct{})
+	h.publish()
 }
 
 // Stream says back what it is told, as a console without a guest.

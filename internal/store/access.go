@@ -7,16 +7,19 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
+// accountRows are users, their roles and tokens.
+type accountRows struct{ *sqlTx }
+
 func users() noun[farm.User] {
 	return noun[farm.User]{kind: KindUser, what: "user", name: func(u farm.User) string { return u.Name },
 		revise: func(u *farm.User, r int64) { u.Revision = r }}
 }
 
 // User is the one with a name.
-func (t *Tx) User(name string) (farm.User, error) { return users().get(t, name) }
+func (t accountRows) User(name string) (farm.User, error) { return users().get(t.sqlTx, name) }
 
 // UserOfSubject is the one whose certificates have a subject.
-func (t *Tx) UserOfSubject(subject string) (farm.User, error) {
+func (t accountRows) UserOfSubject(subject string) (farm.User, error) {
 	var name string
 	if err := t.row("SELECT person FROM subjects WHERE subject = $1", subject).Scan(&name); err != nil {
 		return farm.User{}, found(err, "user with the certificate", subject)
@@ -25,10 +28,10 @@ func (t *Tx) UserOfSubject(subject string) (farm.User, error) {
 }
 
 // Users are all.
-func (t *Tx) Users() ([]farm.User, error) { return users().list(t, "") }
+func (t accountRows) Users() ([]farm.User, error) { return users().list(t.sqlTx, "") }
 
 // PutUser writes a user, new or not. CodeTaken: a subject is another user's.
-func (t *Tx) PutUser(u farm.User) error {
+func (t accountRows) PutUser(u farm.User) error {
 	if err := t.forgetSubjects(u.Name); err != nil {
 		return err
 	}
@@ -46,16 +49,16 @@ func (t *Tx) PutUser(u farm.User) error {
 				"a certificate stands for one user: take it from that one first")
 		}
 	}
-	return users().put(t, u)
+	return users().put(t.sqlTx, u)
 }
 
-func (t *Tx) forgetSubjects(user string) error {
+func (t accountRows) forgetSubjects(user string) error {
 	_, err := t.keep("DELETE FROM subjects WHERE person = $1", user)
 	return err
 }
 
 // keep is exec for rows that say again what another row says: they alone are no reason for a revision.
-func (t *Tx) keep(text string, args ...any) (int64, error) {
+func (t *sqlTx) keep(text string, args ...any) (int64, error) {
 	wrote := t.wrote
 	n, err := t.exec(text, args...)
 	t.wrote = wrote
@@ -63,17 +66,17 @@ func (t *Tx) keep(text string, args ...any) (int64, error) {
 }
 
 // DeleteUser takes a user away, with all grants and tokens, and the answers that are kept for its idempotency keys.
-func (t *Tx) DeleteUser(name string) error {
-	if err := users().drop(t, name); err != nil {
+func (t accountRows) DeleteUser(name string) error {
+	if err := users().drop(t.sqlTx, name); err != nil {
 		return err
 	}
 	if err := t.forgetSubjects(name); err != nil {
 		return err
 	}
-	if err := grants().dropOf(t, name); err != nil {
+	if err := grants().dropOf(t.sqlTx, name); err != nil {
 		return err
 	}
-	if err := tokens().dropOf(t, name); err != nil {
+	if err := tokens().dropOf(t.sqlTx, name); err != nil {
 		return err
 	}
 	_, err := t.exec("DELETE FROM answers WHERE who = $1", name)
@@ -94,13 +97,13 @@ func grantName(g farm.Grant) string {
 }
 
 // Grants are those of a user; "": of all.
-func (t *Tx) Grants(user string) ([]farm.Grant, error) { return grants().list(t, user) }
+func (t accountRows) Grants(user string) ([]farm.Grant, error) { return grants().list(t.sqlTx, user) }
 
 // PutGrant gives a role; to give it twice is to give it once.
-func (t *Tx) PutGrant(g farm.Grant) error { return grants().put(t, g) }
+func (t accountRows) PutGrant(g farm.Grant) error { return grants().put(t.sqlTx, g) }
 
 // DeleteGrant takes a role back.
-func (t *Tx) DeleteGrant(g farm.Grant) error { return grants().drop(t, grantName(g)) }
+func (t accountRows) DeleteGrant(g farm.Grant) error { return grants().drop(t.sqlTx, grantName(g)) }
 
 func tokens() noun[farm.Token] {
 	return noun[farm.Token]{kind: KindToken, what: "token", name: func(k farm.Token) string { return k.ID },
@@ -108,16 +111,16 @@ func tokens() noun[farm.Token] {
 }
 
 // Token is the one with an ID.
-func (t *Tx) Token(id string) (farm.Token, error) { return tokens().get(t, id) }
+func (t accountRows) Token(id string) (farm.Token, error) { return tokens().get(t.sqlTx, id) }
 
 // Tokens are those of a user; "": of all.
-func (t *Tx) Tokens(user string) ([]farm.Token, error) { return tokens().list(t, user) }
+func (t accountRows) Tokens(user string) ([]farm.Token, error) { return tokens().list(t.sqlTx, user) }
 
 // PutToken writes a token, new or not.
-func (t *Tx) PutToken(k farm.Token) error { return tokens().put(t, k) }
+func (t accountRows) PutToken(k farm.Token) error { return tokens().put(t.sqlTx, k) }
 
 // DeleteToken takes a token away.
-func (t *Tx) DeleteToken(id string) error { return tokens().drop(t, id) }
+func (t accountRows) DeleteToken(id string) error { return tokens().drop(t.sqlTx, id) }
 
 func joinTokens() noun[farm.JoinToken] {
 	return noun[farm.JoinToken]{kind: KindJoinToken, what: "join token",
@@ -125,13 +128,15 @@ func joinTokens() noun[farm.JoinToken] {
 }
 
 // JoinToken is the one with an ID.
-func (t *Tx) JoinToken(id string) (farm.JoinToken, error) { return joinTokens().get(t, id) }
+func (t accountRows) JoinToken(id string) (farm.JoinToken, error) {
+	return joinTokens().get(t.sqlTx, id)
+}
 
 // JoinTokens are all, used ones too.
-func (t *Tx) JoinTokens() ([]farm.JoinToken, error) { return joinTokens().list(t, "") }
+func (t accountRows) JoinTokens() ([]farm.JoinToken, error) { return joinTokens().list(t.sqlTx, "") }
 
 // PutJoinToken writes a join token, new or not.
-func (t *Tx) PutJoinToken(k farm.JoinToken) error { return joinTokens().put(t, k) }
+func (t accountRows) PutJoinToken(k farm.JoinToken) error { return joinTokens().put(t.sqlTx, k) }
 
 // DeleteJoinToken takes a join token away.
-func (t *Tx) DeleteJoinToken(id string) error { return joinTokens().drop(t, id) }
+func (t accountRows) DeleteJoinToken(id string) error { return joinTokens().drop(t.sqlTx, id) }

@@ -9,8 +9,11 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
+// auditRows are the audit log, and answers to requests by their idempotency keys.
+type auditRows struct{ *sqlTx }
+
 // Audit adds an entry; its ID is the next one, its Revision this one. The feed does not tell of it.
-func (t *Tx) Audit(e farm.Entry) error {
+func (t auditRows) Audit(e farm.Entry) error {
 	e.Revision = t.revision
 	body, err := encode(e)
 	if err != nil {
@@ -23,7 +26,7 @@ func (t *Tx) Audit(e farm.Entry) error {
 
 // Entries are the audit log, the newest first: of a project, of somebody, "": of all; older than the one with the ID
 // before, when that is not 0.
-func (t *Tx) Entries(project, who string, before int64, limit int) (entries []farm.Entry, err error) {
+func (t auditRows) Entries(project, who string, before int64, limit int) (entries []farm.Entry, err error) {
 	var conditions []string
 	var args []any
 	for _, c := range []struct {
@@ -55,7 +58,7 @@ func (t *Tx) Entries(project, who string, before int64, limit int) (entries []fa
 
 // Answer is the kept answer to a create with this idempotency key; NotFound: there is none. The digest tells another
 // request under the same key.
-func (t *Tx) Answer(who, key string) (digest, answer []byte, err error) {
+func (t auditRows) Answer(who, key string) (digest, answer []byte, err error) {
 	var d, a string
 	if err := t.row("SELECT digest, answer FROM answers WHERE who = $1 AND key = $2", who, key).Scan(&d,
 		&a); err != nil {
@@ -67,7 +70,7 @@ func (t *Tx) Answer(who, key string) (digest, answer []byte, err error) {
 }
 
 // PutAnswer keeps an answer. CodeTaken: there is one.
-func (t *Tx) PutAnswer(who, key string, digest, answer []byte, at time.Time) error {
+func (t auditRows) PutAnswer(who, key string, digest, answer []byte, at time.Time) error {
 	n, err := t.exec("INSERT INTO answers (who, key, at, digest, answer) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO "+
 		"NOTHING", who, key, stamp(at), base64.StdEncoding.EncodeToString(digest),
 		base64.StdEncoding.EncodeToString(answer))
@@ -89,7 +92,7 @@ const (
 
 // Prune drops answers and audit entries that are older, some of them at a time, the oldest first; again: there may be
 // more. The newest entry stays, for its ID must not be used again.
-func (t *Tx) Prune(answers, entries time.Time) (again bool, err error) {
+func (t auditRows) Prune(answers, entries time.Time) (again bool, err error) {
 	n, err := t.exec(pruneAnswers, stamp(answers), pruneAtOnce)
 	if err != nil {
 		return false, err

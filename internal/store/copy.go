@@ -133,7 +133,7 @@ func (s *Store) snapshot(ctx context.Context, do func(*Tx) error) error {
 		return s.explain(ctx, err)
 	}
 	defer tx.Rollback()
-	return s.explain(ctx, do(&Tx{ctx: ctx, asked: ctx, store: s, tx: tx, shared: &shared{}}))
+	return s.explain(ctx, do(newTx(&sqlTx{ctx: ctx, asked: ctx, store: s, tx: tx, shared: &shared{}})))
 }
 
 // fill copies a snapshot into this empty database, all in one transaction.
@@ -151,7 +151,7 @@ func (s *Store) fill(ctx context.Context, in *Tx, name string, after func(*Tx) e
 		return Copied{}, s.explain(ctx, err)
 	}
 	defer tx.Rollback()
-	out := &Tx{ctx: ctx, asked: ctx, store: s, tx: tx, shared: &shared{}}
+	out := newTx(&sqlTx{ctx: ctx, asked: ctx, store: s, tx: tx, shared: &shared{}})
 	copied, err := s.fillIn(in, out, all[:done], name)
 	if err == nil {
 		err = after(out)

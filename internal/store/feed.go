@@ -43,10 +43,15 @@ const (
 	KindOrphan    Kind = "stranger"
 	KindMove      Kind = "move" // of no change: those of a move are of its VM
 	KindSetting   Kind = "setting"
+
+	KindImage      Kind = "image" // of the catalogue, by digest
+	KindImageName  Kind = "image-name"
+	KindImageOrder Kind = "image-order"
+	KindImageTask  Kind = "image-task" // of one host
 )
 
 // changed notes a change for the feed, which is written at the end.
-func (t *Tx) changed(c Change) {
+func (t *sqlTx) changed(c Change) {
 	t.wrote = true
 	c.Revision = t.revision
 	if c.Kind == KindVM {
@@ -55,8 +60,11 @@ func (t *Tx) changed(c Change) {
 	t.changes = append(t.changes, c)
 }
 
+// feedRows are the change feed.
+type feedRows struct{ *sqlTx }
+
 // writeFeed writes what changed, one line for each object and host, and prunes the feed now and then.
-func (t *Tx) writeFeed() error {
+func (t feedRows) writeFeed() error {
 	t.changes = finals(t.changes)
 	for _, c := range t.changes {
 		if _, err := t.exec("INSERT INTO changes (revision, kind, id, project, host, deleted) VALUES ($1, $2, $3, "+
@@ -86,7 +94,7 @@ func finals(changes []Change) []Change {
 
 // prune keeps the feed a little longer than keep revisions. It drops a few at a time, for writers behind it wait as
 // long as that takes.
-func (t *Tx) prune() error {
+func (t feedRows) prune() error {
 	keep := t.store.keep
 	if t.revision%max(keep/1000, 1) != 0 || t.revision <= keep {
 		return nil
@@ -113,7 +121,7 @@ func (s *Store) Changes(ctx context.Context, after int64, limit int) (changes []
 }
 
 // Changes is as Store.Changes, in a transaction that reads what changed as well.
-func (t *Tx) Changes(after int64, limit int) (changes []Change, upTo int64, err error) {
+func (t feedRows) Changes(after int64, limit int) (changes []Change, upTo int64, err error) {
 	if changes, upTo, ok := t.store.recent.since(after, t.revision, limit); ok {
 		return changes, upTo, nil
 	}
@@ -129,7 +137,7 @@ func (t *Tx) Changes(after int64, limit int) (changes []Change, upTo int64, err 
 	return t.changesAfter(after, limit)
 }
 
-func (t *Tx) changesAfter(after int64, limit int) ([]Change, int64, error) {
+func (t feedRows) changesAfter(after int64, limit int) ([]Change, int64, error) {
 	changes, err := t.readChanges("WHERE revision > $1 ORDER BY revision, kind, id, host LIMIT $2", after, limit+1)
 	if err != nil || len(changes) <= limit {
 		return changes, t.revision, err
@@ -144,7 +152,7 @@ func (t *Tx) changesAfter(after int64, limit int) ([]Change, int64, error) {
 	return changes, cut, err
 }
 
-func (t *Tx) readChanges(where string, args ...any) (changes []Change, err error) {
+func (t feedRows) readChanges(where string, args ...any) (changes []Change, err error) {
 	err = t.each(func(r scanner) error {
 		var c Change
 		if err := r.Scan(&c.Revision, &c.Kind, &c.ID, &c.Project, &c.Host, &c.Deleted); err != nil {

@@ -100,7 +100,8 @@ func (g *group) tryBegin(ctx context.Context, s *Store) error {
 	if err != nil {
 		return err
 	}
-	g.tx = &Tx{ctx: s.engine.statements(ctx), asked: ctx, store: s, tx: tx, kept: &s.writing, shared: &shared{}}
+	g.tx = newTx(&sqlTx{ctx: s.engine.statements(ctx), asked: ctx, store: s, tx: tx, kept: &s.writing,
+		shared: &shared{}})
 	err = g.tx.row("UPDATE farm SET revision = revision + 1 WHERE id = 1 RETURNING revision").Scan(&g.tx.shared.first)
 	if err != nil {
 		_ = tx.Rollback()
@@ -129,8 +130,8 @@ func (g *group) fill(q *queue) error {
 func (g *group) run(u *update, savepoint bool) (gone error) {
 	s, shared := g.tx.store, g.tx.shared
 	u.revision, u.wrote = 0, false
-	u.tx = &Tx{ctx: g.tx.ctx, asked: u.ctx, store: s, tx: g.tx.tx, kept: g.tx.kept, shared: shared,
-		revision: shared.first + int64(len(shared.written))}
+	u.tx = newTx(&sqlTx{ctx: g.tx.ctx, asked: u.ctx, store: s, tx: g.tx.tx, kept: g.tx.kept, shared: shared,
+		revision: shared.first + int64(len(shared.written))})
 	if u.err = u.ctx.Err(); u.err != nil {
 		return nil
 	}

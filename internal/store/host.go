@@ -52,49 +52,52 @@ func encodeHost(h farm.Host) (string, error) {
 		Serial: h.Serial, Before: h.Before, Issuer: h.Issuer, Expires: h.Expires, Enrolled: h.Enrolled})
 }
 
+// hostRows are hosts.
+type hostRows struct{ *sqlTx }
+
 // Host is the one with an ID. Its Kind is that of its Facts.
-func (t *Tx) Host(id string) (farm.Host, error) {
+func (t hostRows) Host(id string) (farm.Host, error) {
 	h, err := scanHost(t.row("SELECT "+hostColumns+" FROM hosts WHERE id = $1", id))
 	return h, found(err, "host", id)
 }
 
 // HostBrief is Host without Facts and Kind.
-func (t *Tx) HostBrief(id string) (farm.Host, error) {
+func (t hostRows) HostBrief(id string) (farm.Host, error) {
 	h, err := scanHost(t.row("SELECT "+hostBrief+" FROM hosts WHERE id = $1", id))
 	return h, found(err, "host", id)
 }
 
 // HostNamed is the one with a name.
-func (t *Tx) HostNamed(name string) (farm.Host, error) {
+func (t hostRows) HostNamed(name string) (farm.Host, error) {
 	h, err := scanHost(t.row("SELECT "+hostColumns+" FROM hosts WHERE name = $1", name))
 	return h, found(err, "host", name)
 }
 
 // HostOfMachine is the one that enrolled with a machine ID; the one enrolled last, when machines were cloned.
-func (t *Tx) HostOfMachine(machine string) (farm.Host, error) {
+func (t hostRows) HostOfMachine(machine string) (farm.Host, error) {
 	h, err := scanHost(t.row("SELECT "+hostColumns+" FROM hosts WHERE machine = $1 ORDER BY revision DESC LIMIT 1",
 		machine))
 	return h, found(err, "host of machine", machine)
 }
 
 // Hosts are those of a cell with all their facts, which may be megabytes for a large farm; "": of all cells.
-func (t *Tx) Hosts(cell string) (hosts []farm.Host, err error) {
+func (t hostRows) Hosts(cell string) (hosts []farm.Host, err error) {
 	err = t.EachHost(cell, func(h farm.Host) { hosts = append(hosts, h) })
 	return hosts, err
 }
 
 // EachHost is Hosts where each is looked at by itself. do must not use the Tx.
-func (t *Tx) EachHost(cell string, do func(farm.Host)) error {
+func (t hostRows) EachHost(cell string, do func(farm.Host)) error {
 	return t.eachHost(cell, hostColumns, do)
 }
 
 // HostsBrief are Hosts without Facts and Kind: cheap enough to be looked at every few seconds.
-func (t *Tx) HostsBrief(cell string) (hosts []farm.Host, err error) {
+func (t hostRows) HostsBrief(cell string) (hosts []farm.Host, err error) {
 	err = t.eachHost(cell, hostBrief, func(h farm.Host) { hosts = append(hosts, h) })
 	return hosts, err
 }
 
-func (t *Tx) eachHost(cell, columns string, do func(farm.Host)) error {
+func (t hostRows) eachHost(cell, columns string, do func(farm.Host)) error {
 	where, args := " ORDER BY name", []any(nil)
 	if cell != "" {
 		where, args = " WHERE cell = $1 ORDER BY name", []any{cell}
@@ -116,7 +119,7 @@ type Seen struct {
 }
 
 // HostsSeen is when each host reported last, in the order of their IDs: cheaper than Hosts.
-func (t *Tx) HostsSeen() (all []Seen, err error) {
+func (t hostRows) HostsSeen() (all []Seen, err error) {
 	err = t.each(func(r scanner) error {
 		s, err := scanSeen(r)
 		all = append(all, s)
@@ -126,7 +129,7 @@ func (t *Tx) HostsSeen() (all []Seen, err error) {
 }
 
 // HostsSeenAfter is a page of HostsSeen: those behind an ID.
-func (t *Tx) HostsSeenAfter(id string, limit int) (all []Seen, err error) {
+func (t hostRows) HostsSeenAfter(id string, limit int) (all []Seen, err error) {
 	err = t.each(func(r scanner) error {
 		s, err := scanSeen(r)
 		all = append(all, s)
@@ -143,7 +146,7 @@ func scanSeen(r scanner) (s Seen, err error) {
 }
 
 // InsertHost adds a host. CodeTaken: the name or the ID is another's.
-func (t *Tx) InsertHost(h farm.Host) error {
+func (t hostRows) InsertHost(h farm.Host) error {
 	wanted, err := encodeHost(h)
 	if err != nil {
 		return err
@@ -171,7 +174,7 @@ func hostTaken(name string) error {
 }
 
 // SetHost writes what people want of a host: all but Facts, Kind, Seen and Clock. CodeTaken: the name is another's.
-func (t *Tx) SetHost(h farm.Host) error {
+func (t hostRows) SetHost(h farm.Host) error {
 	wanted, err := encodeHost(h)
 	if err != nil {
 		return err
@@ -190,7 +193,7 @@ func (t *Tx) SetHost(h farm.Host) error {
 }
 
 // notSet is why SetHost wrote nothing.
-func (t *Tx) notSet(h farm.Host) error {
+func (t hostRows) notSet(h farm.Host) error {
 	var other string
 	err := t.row("SELECT id FROM hosts WHERE name = $1 AND id <> $2", h.Name, h.ID).Scan(&other)
 	if err == nil {
@@ -200,7 +203,7 @@ func (t *Tx) notSet(h farm.Host) error {
 }
 
 // TouchHost makes a change of a host that has none, so that those who watch it look again.
-func (t *Tx) TouchHost(id string) error {
+func (t hostRows) TouchHost(id string) error {
 	n, err := t.exec("UPDATE hosts SET revision = $1 WHERE id = $2", t.revision, id)
 	if err := must(n, err, "host", id); err != nil {
 		return err
@@ -210,7 +213,7 @@ func (t *Tx) TouchHost(id string) error {
 }
 
 // SetHostFacts writes what a host says of itself. The same once more writes nothing.
-func (t *Tx) SetHostFacts(id string, f farm.Facts) error {
+func (t hostRows) SetHostFacts(id string, f farm.Facts) error {
 	facts, err := encode(f)
 	if err != nil {
 		return err
@@ -230,13 +233,13 @@ func (t *Tx) SetHostFacts(id string, f farm.Facts) error {
 
 // SetHostSeen notes that a host reported. The feed does not tell: it would be a change a second for each host. Many at
 // once: Store.Saw.
-func (t *Tx) SetHostSeen(id string, seen time.Time, clock time.Duration) error {
+func (t hostRows) SetHostSeen(id string, seen time.Time, clock time.Duration) error {
 	n, err := t.exec("UPDATE hosts SET seen = $1, clock = $2 WHERE id = $3", stamp(seen), int64(clock), id)
 	return must(n, err, "host", id)
 }
 
 // DeleteHost takes the row away. It does not look at VMs.
-func (t *Tx) DeleteHost(id string) error {
+func (t hostRows) DeleteHost(id string) error {
 	n, err := t.exec("DELETE FROM hosts WHERE id = $1", id)
 	if err := must(n, err, "host", id); err != nil {
 		return err
@@ -261,7 +264,7 @@ func (s *Store) Saw(ctx context.Context, all []Seen) error {
 }
 
 // CountHosts is how many hosts a cell has.
-func (t *Tx) CountHosts(cell string) (n int, err error) {
+func (t hostRows) CountHosts(cell string) (n int, err error) {
 	err = t.row("SELECT COUNT(*) FROM hosts WHERE cell = $1", cell).Scan(&n)
 	return n, err
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // HostsBriefAfter is a page of HostsBrief: those whose names are behind one.
-func (t *Tx) HostsBriefAfter(cell, name string, limit int) (hosts []farm.Host, err error) {
+func (t hostRows) HostsBriefAfter(cell, name string, limit int) (hosts []farm.Host, err error) {
 	where, args := "name > $1 ORDER BY name LIMIT $2", []any{name, limit}
 	if cell != "" {
 		where, args = "name > $1 AND cell = $3 ORDER BY name LIMIT $2", append(args, cell)
@@ -19,7 +19,7 @@ func (t *Tx) HostsBriefAfter(cell, name string, limit int) (hosts []farm.Host, e
 }
 
 // HostsCalled are those of HostsBrief whose name or ID is one of refs, each once.
-func (t *Tx) HostsCalled(refs []string) (hosts []farm.Host, err error) {
+func (t hostRows) HostsCalled(refs []string) (hosts []farm.Host, err error) {
 	for _, column := range []string{"name", "id"} {
 		if err := t.eachOf(refs, addTo(&hosts),
 			"SELECT "+hostBrief+" FROM hosts WHERE "+column+" IN (%s)"); err != nil {
@@ -31,7 +31,7 @@ func (t *Tx) HostsCalled(refs []string) (hosts []farm.Host, err error) {
 }
 
 // HostsBriefOf are those of HostsBrief that have one of some IDs, in any order.
-func (t *Tx) HostsBriefOf(ids []string) (hosts []farm.Host, err error) {
+func (t hostRows) HostsBriefOf(ids []string) (hosts []farm.Host, err error) {
 	err = t.eachOf(ids, addTo(&hosts), "SELECT "+hostBrief+" FROM hosts WHERE id IN (%s)")
 	return hosts, err
 }
@@ -46,7 +46,7 @@ func addTo(hosts *[]farm.Host) func(scanner) error {
 }
 
 // AddFacts gives hosts that were read briefly their Facts and Kind. One that is gone has none.
-func (t *Tx) AddFacts(hosts []farm.Host) error {
+func (t hostRows) AddFacts(hosts []farm.Host) error {
 	facts := make(map[string]farm.Facts, len(hosts))
 	err := t.eachOf(hostIDs(hosts), func(r scanner) error {
 		var id, text string
@@ -87,7 +87,7 @@ var marks = func() string {
 }()
 
 // eachOf calls read with every row of which a column is one of values: text has %s for them. They come in no order.
-func (t *Tx) eachOf(values []string, read func(scanner) error, text string) error {
+func (t *sqlTx) eachOf(values []string, read func(scanner) error, text string) error {
 	text = fmt.Sprintf(text, marks)
 	for part := range slices.Chunk(values, atOnce) {
 		args := make([]any, atOnce)

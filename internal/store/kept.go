@@ -19,7 +19,7 @@ type kept[T any] struct {
 // The number and the highest revision tell one committed state from all others: whatever is written gets a higher
 // revision than all that is there, and what is only deleted makes them fewer. What is not committed is not kept, for
 // its revision may be given again.
-func (k *kept[T]) list(t *Tx, of noun[T]) ([]T, error) {
+func (k *kept[T]) list(t *sqlTx, of noun[T]) ([]T, error) {
 	var rows, revision int64
 	if err := t.row("SELECT COUNT(*), COALESCE(MAX(revision), 0) FROM objects WHERE kind = $1",
 		string(of.kind)).Scan(&rows, &revision); err != nil {

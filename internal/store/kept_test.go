@@ -20,7 +20,7 @@ func TestKeptNetworks(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		same := func(tx *Tx) error {
 			got, err := tx.Networks()
-			want, wrong := networks().list(tx, "")
+			want, wrong := networks().list(tx.sqlTx, "")
 			if d := cmp.Diff(want, got); d != "" {
 				t.Fatalf("seed %d: %s", seed, d)
 			}

@@ -126,7 +126,7 @@ func (s *Store) lockedOnce(ctx context.Context, do func(*Tx) error) error {
 		return err
 	}
 	defer tx.Rollback()
-	t := &Tx{ctx: ctx, asked: ctx, store: s, tx: tx, shared: &shared{}}
+	t := newTx(&sqlTx{ctx: ctx, asked: ctx, store: s, tx: tx, shared: &shared{}})
 	if err := t.row("UPDATE farm SET revision = revision WHERE id = 1 RETURNING revision").Scan(
 		&t.revision); err != nil {
 		return err

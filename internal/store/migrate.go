@@ -54,7 +54,7 @@ func (s *Store) migrate(ctx context.Context) error {
 		return s.explain(ctx, err)
 	}
 	defer tx.Rollback()
-	t := &Tx{ctx: ctx, asked: ctx, store: s, tx: tx, shared: &shared{}}
+	t := newTx(&sqlTx{ctx: ctx, asked: ctx, store: s, tx: tx, shared: &shared{}})
 	if err := s.migrateIn(t, all); err != nil {
 		return s.explain(ctx, err)
 	}

@@ -19,7 +19,7 @@ type noun[T any] struct {
 }
 
 // get is the one with a name.
-func (n noun[T]) get(t *Tx, name string) (T, error) {
+func (n noun[T]) get(t *sqlTx, name string) (T, error) {
 	v, err := n.scan(t.row("SELECT revision, body FROM objects WHERE kind = $1 AND name = $2", string(n.kind), name))
 	return v, found(err, n.what, name)
 }
@@ -38,7 +38,7 @@ func (n noun[T]) scan(r scanner) (v T, err error) {
 }
 
 // list is all of them, in the order of their names; those of an owner, when it is not "".
-func (n noun[T]) list(t *Tx, owner string) (all []T, err error) {
+func (n noun[T]) list(t *sqlTx, owner string) (all []T, err error) {
 	read := func(r scanner) error {
 		v, err := n.scan(r)
 		all = append(all, v)
@@ -54,7 +54,7 @@ func (n noun[T]) list(t *Tx, owner string) (all []T, err error) {
 }
 
 // put writes one, new or not. What is there already and is the same is left alone: no change, no revision.
-func (n noun[T]) put(t *Tx, v T) error {
+func (n noun[T]) put(t *sqlTx, v T) error {
 	name, owner := n.name(v), ""
 	if n.owner != nil {
 		owner = n.owner(v)
@@ -83,7 +83,7 @@ func (n noun[T]) put(t *Tx, v T) error {
 	return nil
 }
 
-func (n noun[T]) tell(t *Tx, v T, deleted bool) {
+func (n noun[T]) tell(t *sqlTx, v T, deleted bool) {
 	c := Change{Kind: n.kind, ID: n.name(v), Deleted: deleted}
 	if n.change != nil {
 		n.change(v, &c)
@@ -92,7 +92,7 @@ func (n noun[T]) tell(t *Tx, v T, deleted bool) {
 }
 
 // drop takes one away.
-func (n noun[T]) drop(t *Tx, name string) error {
+func (n noun[T]) drop(t *sqlTx, name string) error {
 	v, err := n.get(t, name)
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func (n noun[T]) drop(t *Tx, name string) error {
 }
 
 // dropOf takes all of an owner away.
-func (n noun[T]) dropOf(t *Tx, owner string) error {
+func (n noun[T]) dropOf(t *sqlTx, owner string) error {
 	all, err := n.list(t, owner)
 	if err != nil {
 		return err
@@ -118,22 +118,25 @@ func (n noun[T]) dropOf(t *Tx, owner string) error {
 	return nil
 }
 
+// farmRows are what a farm file declares, and settings.
+type farmRows struct{ *sqlTx }
+
 func cells() noun[farm.Cell] {
 	return noun[farm.Cell]{kind: KindCell, what: "cell", name: func(c farm.Cell) string { return c.Name },
 		revise: func(c *farm.Cell, r int64) { c.Revision = r }}
 }
 
 // Cell is the one with a name.
-func (t *Tx) Cell(name string) (farm.Cell, error) { return cells().get(t, name) }
+func (t farmRows) Cell(name string) (farm.Cell, error) { return cells().get(t.sqlTx, name) }
 
 // Cells are all.
-func (t *Tx) Cells() ([]farm.Cell, error) { return cells().list(t, "") }
+func (t farmRows) Cells() ([]farm.Cell, error) { return cells().list(t.sqlTx, "") }
 
 // PutCell writes a cell, new or not.
-func (t *Tx) PutCell(c farm.Cell) error { return cells().put(t, c) }
+func (t farmRows) PutCell(c farm.Cell) error { return cells().put(t.sqlTx, c) }
 
 // DeleteCell takes a cell away. It does not look at hosts and VMs.
-func (t *Tx) DeleteCell(name string) error { return cells().drop(t, name) }
+func (t farmRows) DeleteCell(name string) error { return cells().drop(t.sqlTx, name) }
 
 func projects() noun[farm.Project] {
 	return noun[farm.Project]{kind: KindProject, what: "project", name: func(p farm.Project) string { return p.Name },
@@ -142,32 +145,32 @@ func projects() noun[farm.Project] {
 }
 
 // Project is the one with a name.
-func (t *Tx) Project(name string) (farm.Project, error) { return projects().get(t, name) }
+func (t farmRows) Project(name string) (farm.Project, error) { return projects().get(t.sqlTx, name) }
 
 // Projects are all.
-func (t *Tx) Projects() ([]farm.Project, error) { return projects().list(t, "") }
+func (t farmRows) Projects() ([]farm.Project, error) { return projects().list(t.sqlTx, "") }
 
 // PutProject writes a project, new or not.
-func (t *Tx) PutProject(p farm.Project) error { return projects().put(t, p) }
+func (t farmRows) PutProject(p farm.Project) error { return projects().put(t.sqlTx, p) }
 
 // DeleteProject takes a project away. It does not look at VMs.
-func (t *Tx) DeleteProject(name string) error { return projects().drop(t, name) }
+func (t farmRows) DeleteProject(name string) error { return projects().drop(t.sqlTx, name) }
 
 func shapes() noun[farm.Shape] {
 	return noun[farm.Shape]{kind: KindShape, what: "shape", name: func(s farm.Shape) string { return s.Name }}
 }
 
 // Shape is the one with a name.
-func (t *Tx) Shape(name string) (farm.Shape, error) { return shapes().get(t, name) }
+func (t farmRows) Shape(name string) (farm.Shape, error) { return shapes().get(t.sqlTx, name) }
 
 // Shapes are all.
-func (t *Tx) Shapes() ([]farm.Shape, error) { return shapes().list(t, "") }
+func (t farmRows) Shapes() ([]farm.Shape, error) { return shapes().list(t.sqlTx, "") }
 
 // PutShape writes a shape, new or not. VMs keep the one they were made with.
-func (t *Tx) PutShape(s farm.Shape) error { return shapes().put(t, s) }
+func (t farmRows) PutShape(s farm.Shape) error { return shapes().put(t.sqlTx, s) }
 
 // DeleteShape takes a shape away.
-func (t *Tx) DeleteShape(name string) error { return shapes().drop(t, name) }
+func (t farmRows) DeleteShape(name string) error { return shapes().drop(t.sqlTx, name) }
 
 func networks() noun[farm.FleetNetwork] {
 	return noun[farm.FleetNetwork]{kind: KindNetwork, what: "network",
@@ -176,7 +179,7 @@ func networks() noun[farm.FleetNetwork] {
 }
 
 // Network is the one with a name.
-func (t *Tx) Network(name string) (farm.FleetNetwork, error) {
+func (t farmRows) Network(name string) (farm.FleetNetwork, error) {
 	all, err := t.Networks()
 	if err != nil {
 		return farm.FleetNetwork{}, err
@@ -189,13 +192,15 @@ func (t *Tx) Network(name string) (farm.FleetNetwork, error) {
 }
 
 // Networks are all. What is in the elements is not to be changed.
-func (t *Tx) Networks() ([]farm.FleetNetwork, error) { return t.store.networks.list(t, networks()) }
+func (t farmRows) Networks() ([]farm.FleetNetwork, error) {
+	return t.store.networks.list(t.sqlTx, networks())
+}
 
 // PutNetwork writes a network, new or not. Leases stay.
-func (t *Tx) PutNetwork(n farm.FleetNetwork) error { return networks().put(t, n) }
+func (t farmRows) PutNetwork(n farm.FleetNetwork) error { return networks().put(t.sqlTx, n) }
 
 // DeleteNetwork takes a network away. It does not look at VMs.
-func (t *Tx) DeleteNetwork(name string) error { return networks().drop(t, name) }
+func (t farmRows) DeleteNetwork(name string) error { return networks().drop(t.sqlTx, name) }
 
 func groups() noun[farm.ServerGroup] {
 	return noun[farm.ServerGroup]{kind: KindGroup, what: "server group",
@@ -205,15 +210,17 @@ func groups() noun[farm.ServerGroup] {
 }
 
 // Group is the one with a name in a project.
-func (t *Tx) Group(project, name string) (farm.ServerGroup, error) {
-	return groups().get(t, project+"/"+name)
+func (t farmRows) Group(project, name string) (farm.ServerGroup, error) {
+	return groups().get(t.sqlTx, project+"/"+name)
 }
 
 // Groups are those of all projects.
-func (t *Tx) Groups() ([]farm.ServerGroup, error) { return groups().list(t, "") }
+func (t farmRows) Groups() ([]farm.ServerGroup, error) { return groups().list(t.sqlTx, "") }
 
 // PutGroup writes a server group, new or not.
-func (t *Tx) PutGroup(g farm.ServerGroup) error { return groups().put(t, g) }
+func (t farmRows) PutGroup(g farm.ServerGroup) error { return groups().put(t.sqlTx, g) }
 
 // DeleteGroup takes a server group away. It does not look at VMs.
-func (t *Tx) DeleteGroup(project, name string) error { return groups().drop(t, project+"/"+name) }
+func (t farmRows) DeleteGroup(project, name string) error {
+	return groups().drop(t.sqlTx, project+"/"+name)
+}

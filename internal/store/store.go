@@ -201,7 +201,7 @@ func (s *Store) viewOnce(ctx context.Context, do func(*Tx) error) error {
 		return err
 	}
 	defer tx.Rollback()
-	t := &Tx{ctx: s.engine.statements(ctx), asked: ctx, store: s, tx: tx, kept: &s.reading, shared: &shared{}}
+	t := newTx(&sqlTx{ctx: s.engine.statements(ctx), asked: ctx, store: s, tx: tx, kept: &s.reading, shared: &shared{}})
 	if err := t.row("SELECT revision FROM farm WHERE id = 1").Scan(&t.revision); err != nil {
 		return err
 	}

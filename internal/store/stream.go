@@ -17,22 +17,25 @@ type Stream struct {
 	Created            time.Time
 }
 
+// orderRows are what hosts are to do with VMs: bring streams, move them, delete orphans.
+type orderRows struct{ *sqlTx }
+
 func streams() noun[Stream] {
 	return noun[Stream]{kind: KindStream, what: "stream", name: func(s Stream) string { return s.ID },
 		owner: func(s Stream) string { return s.Host }, change: func(s Stream, c *Change) { c.Host = s.Host }}
 }
 
 // Stream is the one with an ID.
-func (t *Tx) Stream(id string) (Stream, error) { return streams().get(t, id) }
+func (t orderRows) Stream(id string) (Stream, error) { return streams().get(t.sqlTx, id) }
 
 // Streams are those that a host shall bring; "": those of all hosts.
-func (t *Tx) Streams(host string) ([]Stream, error) { return streams().list(t, host) }
+func (t orderRows) Streams(host string) ([]Stream, error) { return streams().list(t.sqlTx, host) }
 
 // PutStream asks for a stream.
-func (t *Tx) PutStream(s Stream) error { return streams().put(t, s) }
+func (t orderRows) PutStream(s Stream) error { return streams().put(t.sqlTx, s) }
 
 // DeleteStream takes the request back.
-func (t *Tx) DeleteStream(id string) error { return streams().drop(t, id) }
+func (t orderRows) DeleteStream(id string) error { return streams().drop(t.sqlTx, id) }
 
 func orphans() noun[farm.Orphan] {
 	return noun[farm.Orphan]{kind: KindOrphan, what: "stranger",
@@ -42,10 +45,10 @@ func orphans() noun[farm.Orphan] {
 }
 
 // Orphans are those of a host; "": those of all hosts.
-func (t *Tx) Orphans(host string) ([]farm.Orphan, error) { return orphans().list(t, host) }
+func (t orderRows) Orphans(host string) ([]farm.Orphan, error) { return orphans().list(t.sqlTx, host) }
 
 // OrphansOf are those of some hosts.
-func (t *Tx) OrphansOf(hosts []farm.Host) (all []farm.Orphan, err error) {
+func (t orderRows) OrphansOf(hosts []farm.Host) (all []farm.Orphan, err error) {
 	n := orphans()
 	err = t.eachOf(hostIDs(hosts), func(r scanner) error {
 		v, err := n.scan(r)
@@ -58,10 +61,10 @@ func (t *Tx) OrphansOf(hosts []farm.Host) (all []farm.Orphan, err error) {
 }
 
 // PutOrphan writes one, new or not.
-func (t *Tx) PutOrphan(v farm.Orphan) error { return orphans().put(t, v) }
+func (t orderRows) PutOrphan(v farm.Orphan) error { return orphans().put(t.sqlTx, v) }
 
 // DeleteOrphan takes one away.
-func (t *Tx) DeleteOrphan(host, vm string) error { return orphans().drop(t, host+"/"+vm) }
+func (t orderRows) DeleteOrphan(host, vm string) error { return orphans().drop(t.sqlTx, host+"/"+vm) }
 
 // moves are kept by VM: the last one of each.
 func moves() noun[farm.Move] {
@@ -80,14 +83,14 @@ func moves() noun[farm.Move] {
 const activeMove = "active"
 
 // Move is the last move of a VM.
-func (t *Tx) Move(vm string) (farm.Move, error) { return moves().get(t, vm) }
+func (t orderRows) Move(vm string) (farm.Move, error) { return moves().get(t.sqlTx, vm) }
 
 // ActiveMoves are those under way.
-func (t *Tx) ActiveMoves() ([]farm.Move, error) { return moves().list(t, activeMove) }
+func (t orderRows) ActiveMoves() ([]farm.Move, error) { return moves().list(t.sqlTx, activeMove) }
 
 // PutMove writes a VM's last move. Both hosts have their lists read anew.
-func (t *Tx) PutMove(m farm.Move) error {
-	if err := moves().put(t, m); err != nil {
+func (t orderRows) PutMove(m farm.Move) error {
+	if err := moves().put(t.sqlTx, m); err != nil {
 		return err
 	}
 	t.changed(Change{Kind: KindVM, ID: m.VM, Project: m.Project, Host: m.To})
@@ -105,15 +108,15 @@ func settings() noun[setting] {
 }
 
 // Setting is a named JSON text: the certificate authority, settings of all hosts.
-func (t *Tx) Setting(name string) ([]byte, error) {
-	s, err := settings().get(t, name)
+func (t farmRows) Setting(name string) ([]byte, error) {
+	s, err := settings().get(t.sqlTx, name)
 	return s.Value, err
 }
 
 // PutSetting writes a named JSON text; another text is refused.
-func (t *Tx) PutSetting(name string, value []byte) error {
-	return settings().put(t, setting{name, value})
+func (t farmRows) PutSetting(name string, value []byte) error {
+	return settings().put(t.sqlTx, setting{name, value})
 }
 
 // DeleteSetting takes a setting away.
-func (t *Tx) DeleteSetting(name string) error { return settings().drop(t, name) }
+func (t farmRows) DeleteSetting(name string) error { return settings().drop(t.sqlTx, name) }

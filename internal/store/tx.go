@@ -18,6 +18,22 @@ import (
 // Tx is a transaction. Lookups that find nothing fail with farm.NotFound. Lists are in the order of their names or IDs,
 // byte by byte. It is not safe for several goroutines, and is dead when the function that was given it returns.
 type Tx struct {
+	*sqlTx
+	farmRows
+	accountRows
+	hostRows
+	vmRows
+	orderRows
+	auditRows
+	feedRows
+}
+
+func newTx(t *sqlTx) *Tx {
+	return &Tx{t, farmRows{t}, accountRows{t}, hostRows{t}, vmRows{t}, orderRows{t}, auditRows{t}, feedRows{t}}
+}
+
+// sqlTx runs statements in a transaction of the database, and knows what they have changed.
+type sqlTx struct {
 	ctx      context.Context // of its statements
 	asked    context.Context // of who wants it: nothing is begun for one who has gone
 	store    *Store
@@ -74,7 +90,7 @@ type scanner interface{ Scan(to ...any) error }
 
 // row is a row whose error the transaction remembers.
 type row struct {
-	t   *Tx
+	t   *sqlTx
 	row *sql.Row
 	err error
 }
@@ -92,7 +108,7 @@ func (r row) Scan(to ...any) error {
 }
 
 // failed remembers the first error of the database.
-func (t *Tx) failed(err error) error {
+func (t *sqlTx) failed(err error) error {
 	if err != nil && t.err == nil {
 		t.err = err
 	}
@@ -100,7 +116,7 @@ func (t *Tx) failed(err error) error {
 }
 
 // stmt is a text prepared for this transaction, where the engine does not keep prepared texts itself.
-func (t *Tx) stmt(text string) (*sql.Stmt, error) {
+func (t *sqlTx) stmt(text string) (*sql.Stmt, error) {
 	if s := t.shared.prepared[text]; s != nil {
 		return s, nil
 	}
@@ -122,7 +138,7 @@ func (t *Tx) stmt(text string) (*sql.Stmt, error) {
 	return s, nil
 }
 
-func (t *Tx) row(text string, args ...any) row {
+func (t *sqlTx) row(text string, args ...any) row {
 	if err := t.may(args); err != nil {
 		return row{err: err}
 	}
@@ -137,7 +153,7 @@ func (t *Tx) row(text string, args ...any) row {
 }
 
 // each calls read with every row.
-func (t *Tx) each(read func(scanner) error, text string, args ...any) error {
+func (t *sqlTx) each(read func(scanner) error, text string, args ...any) error {
 	if err := t.may(args); err != nil {
 		return err
 	}
@@ -157,7 +173,7 @@ func (t *Tx) each(read func(scanner) error, text string, args ...any) error {
 	return t.failed(rows.Err())
 }
 
-func (t *Tx) query(text string, args []any) (*sql.Rows, error) {
+func (t *sqlTx) query(text string, args []any) (*sql.Rows, error) {
 	if !t.store.engine.prepares() {
 		return t.tx.QueryContext(t.ctx, text, args...)
 	}
@@ -169,7 +185,7 @@ func (t *Tx) query(text string, args []any) (*sql.Rows, error) {
 }
 
 // exec writes, and tells how many rows that were.
-func (t *Tx) exec(text string, args ...any) (int64, error) {
+func (t *sqlTx) exec(text string, args ...any) (int64, error) {
 	if err := t.may(args); err != nil {
 		return 0, err
 	}
@@ -184,7 +200,7 @@ func (t *Tx) exec(text string, args ...any) (int64, error) {
 	return n, t.failed(err)
 }
 
-func (t *Tx) execute(text string, args []any) (sql.Result, error) {
+func (t *sqlTx) execute(text string, args []any) (sql.Result, error) {
 	if !t.store.engine.prepares() {
 		return t.tx.ExecContext(t.ctx, text, args...)
 	}
@@ -196,7 +212,7 @@ func (t *Tx) execute(text string, args []any) (sql.Result, error) {
 }
 
 // may refuses statements for somebody who has gone, and with text that is none.
-func (t *Tx) may(args []any) error {
+func (t *sqlTx) may(args []any) error {
 	if err := t.asked.Err(); err != nil {
 		return t.failed(err)
 	}

@@ -33,7 +33,7 @@ func minus(a, b farm.Quota) farm.Quota {
 
 // uses notes that the VMs of a project hold more than before, or less. It is written when the transaction ends, once
 // for all that is committed together.
-func (t *Tx) uses(project string, more farm.Quota) {
+func (t vmRows) uses(project string, more farm.Quota) {
 	if t.used == nil {
 		t.used = map[string]farm.Quota{}
 	}
@@ -64,7 +64,7 @@ func writeUsed(txs []*Tx) error {
 }
 
 // Used is what VMs of a project hold that are not to be deleted.
-func (t *Tx) Used(project string) (q farm.Quota, err error) {
+func (t vmRows) Used(project string) (q farm.Quota, err error) {
 	err = t.row("SELECT vms, cpus, memory, scratch FROM used WHERE project = $1", project).Scan(&q.VMs, &q.CPUs,
 		&q.Memory, &q.Scratch)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -77,7 +77,7 @@ func (t *Tx) Used(project string) (q farm.Quota, err error) {
 }
 
 // recountUsed adds all up anew: a release that knew no sums may have written beside this one.
-func (t *Tx) recountUsed() error {
+func (t vmRows) recountUsed() error {
 	if _, err := t.exec("DELETE FROM used"); err != nil {
 		return err
 	}
@@ -86,14 +86,14 @@ func (t *Tx) recountUsed() error {
 }
 
 // UsedCells is what VMs in each cell hold that are not to be deleted; "": those in none yet. It reads all VMs.
-func (t *Tx) UsedCells() (map[string]farm.Quota, error) {
+func (t vmRows) UsedCells() (map[string]farm.Quota, error) {
 	used := usedBy{}
 	err := t.each(used.read, "SELECT cell, "+sums+" FROM vms WHERE deleting = 0 GROUP BY cell")
 	return used, err
 }
 
 // UsedHosts is what VMs hold on each of some hosts, by the host's ID, those to be deleted too.
-func (t *Tx) UsedHosts(hosts []farm.Host) (map[string]farm.Quota, error) {
+func (t vmRows) UsedHosts(hosts []farm.Host) (map[string]farm.Quota, error) {
 	used := usedBy{}
 	// its index wants to hear that it is not ''
 	err := t.eachOf(hostIDs(hosts), used.read,

@@ -27,6 +27,7 @@ type vmWanted struct {
 	Key      string   `json:",omitzero"`
 	Keys     []string `json:",omitzero"`
 	Image    string
+	Digest   string `json:",omitzero"`
 	Shape    farm.Shape
 	Network  string            `json:",omitzero"`
 	Needs    []string          `json:",omitzero"`
@@ -55,8 +56,8 @@ func scanVM(r scanner) (farm.VM, error) {
 		return farm.VM{}, err
 	}
 	v.Lease.Address, err = parseAddress(address, bits)
-	v.Key, v.Keys, v.Image, v.Shape, v.Network, v.Needs, v.Tags, v.UserData =
-		w.Key, w.Keys, w.Image, w.Shape, w.Network, w.Needs, w.Tags, w.UserData
+	v.Key, v.Keys, v.Image, v.Digest, v.Shape, v.Network, v.Needs, v.Tags, v.UserData =
+		w.Key, w.Keys, w.Image, w.Digest, w.Shape, w.Network, w.Needs, w.Tags, w.UserData
 	v.Created, v.Expires, v.Wanted, v.Resize = w.Created, unstamp(expires), w.Wanted, w.Resize
 	return v, err
 }
@@ -81,8 +82,9 @@ func address(p netip.Prefix) (string, int64) {
 }
 
 func encodeWanted(v farm.VM) (string, error) {
-	return encode(vmWanted{Key: v.Key, Keys: v.Keys, Image: v.Image, Shape: v.Shape, Network: v.Network, Needs: v.Needs,
-		Tags: v.Tags, UserData: v.UserData, Created: v.Created, Wanted: v.Wanted, Resize: v.Resize})
+	return encode(vmWanted{Key: v.Key, Keys: v.Keys, Image: v.Image, Digest: v.Digest, Shape: v.Shape,
+		Network: v.Network, Needs: v.Needs, Tags: v.Tags, UserData: v.UserData, Created: v.Created, Wanted: v.Wanted,
+		Resize: v.Resize})
 }
 
 // cpus and memory are what a VM counts for in sums: while it is resized, the larger of what it has and what it is to
@@ -101,14 +103,17 @@ func memory(v farm.VM) int64 {
 	return int64(v.Shape.Memory)
 }
 
+// vmRows are VMs, their leases, and what they hold together.
+type vmRows struct{ *sqlTx }
+
 // VM is the one with an ID.
-func (t *Tx) VM(id string) (farm.VM, error) {
+func (t vmRows) VM(id string) (farm.VM, error) {
 	v, err := scanVM(t.row("SELECT "+vmColumns+" FROM vms WHERE id = $1", id))
 	return v, found(err, "VM", id)
 }
 
 // VMHosts reads where some VMs have their place, by ID: "" is nowhere yet. IDs of no VM are not in it.
-func (t *Tx) VMHosts(ids []string) (map[string]string, error) {
+func (t vmRows) VMHosts(ids []string) (map[string]string, error) {
 	hosts := map[string]string{}
 	return hosts, t.eachOf(ids, func(r scanner) error {
 		var id, host string
@@ -120,7 +125,7 @@ func (t *Tx) VMHosts(ids []string) (map[string]string, error) {
 
 // ChangedVM is the VM that a change of the feed is of: as it is now, or as Inserted has it, which takes no query.
 // Nobody may write to what it points to.
-func (t *Tx) ChangedVM(c Change) (*farm.VM, error) {
+func (t vmRows) ChangedVM(c Change) (*farm.VM, error) {
 	if v := t.store.Inserted(c); v != nil {
 		return v, nil
 	}
@@ -129,19 +134,19 @@ func (t *Tx) ChangedVM(c Change) (*farm.VM, error) {
 }
 
 // VMNamed is the one with a name in a project.
-func (t *Tx) VMNamed(project, name string) (farm.VM, error) {
+func (t vmRows) VMNamed(project, name string) (farm.VM, error) {
 	v, err := scanVM(t.row("SELECT "+vmColumns+" FROM vms WHERE project = $1 AND name = $2", project, name))
 	return v, found(err, "VM", project+"/"+name)
 }
 
 // VMs are those that a filter chooses, in the order of project and name.
-func (t *Tx) VMs(f VMFilter) (vms []farm.VM, err error) {
+func (t vmRows) VMs(f VMFilter) (vms []farm.VM, err error) {
 	err = t.EachVM(f, func(v farm.VM) { vms = append(vms, v) })
 	return vms, err
 }
 
 // EachVM is VMs for many of them, of which each is looked at by itself. do must not use the Tx.
-func (t *Tx) EachVM(f VMFilter, do func(farm.VM)) error {
+func (t vmRows) EachVM(f VMFilter, do func(farm.VM)) error {
 	where, args := f.where()
 	return t.each(func(r scanner) error {
 		v, err := scanVM(r)
@@ -154,7 +159,7 @@ func (t *Tx) EachVM(f VMFilter, do func(farm.VM)) error {
 
 // EachVMState is EachVM, in any order, for those who count: a VM has only what its State and who may see it depend on,
 // such as the reason of one that is stopped. After and Limit are passed over.
-func (t *Tx) EachVMState(f VMFilter, do func(farm.VM)) error {
+func (t vmRows) EachVMState(f VMFilter, do func(farm.VM)) error {
 	conditions, args := f.conditions()
 	return t.each(func(r scanner) error {
 		var v farm.VM
@@ -174,7 +179,7 @@ func (t *Tx) EachVMState(f VMFilter, do func(farm.VM)) error {
 }
 
 // CountVMs is how many a filter chooses; After and Limit are passed over.
-func (t *Tx) CountVMs(f VMFilter) (n int, err error) {
+func (t vmRows) CountVMs(f VMFilter) (n int, err error) {
 	conditions, args := f.conditions()
 	err = t.row("SELECT COUNT(*) FROM vms"+whereAll(conditions), args...).Scan(&n)
 	return n, err
@@ -238,7 +243,7 @@ func whereAll(conditions []string) string {
 
 // InsertVM adds a VM. CodeTaken: the name, address, MAC or host name is another's; the message says which. Its Revision
 // and Changed are not looked at.
-func (t *Tx) InsertVM(v farm.VM) error {
+func (t vmRows) InsertVM(v farm.VM) error {
 	wanted, err := encodeWanted(v)
 	if err != nil {
 		return err
@@ -279,7 +284,7 @@ func (t *Tx) InsertVM(v farm.VM) error {
 const maxEntered = 4096
 
 // enter remembers a VM as it was inserted, for those who follow the feed. wanted is what its column has.
-func (t *Tx) enter(v farm.VM, wanted string) {
+func (t vmRows) enter(v farm.VM, wanted string) {
 	if len(wanted) > maxEntered {
 		return
 	}
@@ -291,7 +296,7 @@ func (t *Tx) enter(v farm.VM, wanted string) {
 }
 
 // vmTaken finds out what of a VM is another's.
-func (t *Tx) vmTaken(v farm.VM) error {
+func (t vmRows) vmTaken(v farm.VM) error {
 	addr, _ := address(v.Lease.Address)
 	for _, c := range []struct {
 		what, value string
@@ -322,7 +327,7 @@ func (t *Tx) vmTaken(v farm.VM) error {
 
 // SetVM writes what people want of a VM: all but its project, name and lease, which are for good, and what the next two
 // write. Its Changed becomes this revision.
-func (t *Tx) SetVM(v farm.VM) error {
+func (t vmRows) SetVM(v farm.VM) error {
 	wanted, err := encodeWanted(v)
 	if err != nil {
 		return err
@@ -345,7 +350,7 @@ func (t *Tx) SetVM(v farm.VM) error {
 }
 
 // SetVMPlace writes where a VM is: Cell, Host, Plan, Booking, Waiting.
-func (t *Tx) SetVMPlace(v farm.VM) error {
+func (t vmRows) SetVMPlace(v farm.VM) error {
 	plan, err := encode(v.Plan)
 	if err != nil {
 		return err
@@ -368,7 +373,7 @@ func (t *Tx) SetVMPlace(v farm.VM) error {
 // PlaceVM gives a VM without a host its place: Cell, Host, Plan, and nothing that it waits for. ok is false when it is
 // not as it was read any more: it is gone or to be deleted, has a host, or people want something else of it since
 // revision changed.
-func (t *Tx) PlaceVM(v farm.VM) (ok bool, err error) {
+func (t vmRows) PlaceVM(v farm.VM) (ok bool, err error) {
 	plan, err := encode(v.Plan)
 	if err != nil {
 		return false, err
@@ -385,7 +390,7 @@ func (t *Tx) PlaceVM(v farm.VM) (ok bool, err error) {
 
 // SetVMWaiting reports why a VM has no host yet. The same once more writes nothing, and neither does one for a VM that
 // has a host by now.
-func (t *Tx) SetVMWaiting(id, waiting string) error {
+func (t vmRows) SetVMWaiting(id, waiting string) error {
 	var project string
 	err := t.row("UPDATE vms SET revision = $1, waiting = $2 WHERE id = $3 AND host = '' AND waiting <> $4 RETURNING "+
 		"project", t.revision, waiting, id, waiting).Scan(&project)
@@ -400,7 +405,7 @@ func (t *Tx) SetVMWaiting(id, waiting string) error {
 }
 
 // SetVMObserved writes what a host says of a VM. The same once more writes nothing.
-func (t *Tx) SetVMObserved(id string, o farm.Observed) error {
+func (t vmRows) SetVMObserved(id string, o farm.Observed) error {
 	observed, err := encode(o)
 	if err != nil {
 		return err
@@ -419,7 +424,7 @@ func (t *Tx) SetVMObserved(id string, o farm.Observed) error {
 }
 
 // DeleteVM takes the row away, and its lease is free.
-func (t *Tx) DeleteVM(id string) error {
+func (t vmRows) DeleteVM(id string) error {
 	var project, host string
 	var held farm.Quota
 	if err := t.row("DELETE FROM vms WHERE id = $1 RETURNING project, host, "+heldBy, id).Scan(&project, &host,
@@ -435,7 +440,7 @@ func (t *Tx) DeleteVM(id string) error {
 }
 
 // VMLeased is the VM that holds an address, as "192.0.2.7", or a host name in a network; an empty one is not compared.
-func (t *Tx) VMLeased(network, address, hostname string) (farm.VM, error) {
+func (t vmRows) VMLeased(network, address, hostname string) (farm.VM, error) {
 	v, err := scanVM(t.row("SELECT "+vmColumns+` FROM vms
 		WHERE network = $1 AND (address <> '' AND address = $2 OR hostname <> '' AND hostname = $3)
 		ORDER BY id LIMIT 1`, network, address, hostname))
@@ -443,27 +448,27 @@ func (t *Tx) VMLeased(network, address, hostname string) (farm.VM, error) {
 }
 
 // AddressLeased reports whether a VM holds an address, as "192.0.2.7", in a network.
-func (t *Tx) AddressLeased(network, address string) (bool, error) {
+func (t vmRows) AddressLeased(network, address string) (bool, error) {
 	return t.is("SELECT COUNT(*) > 0 FROM vms WHERE network = $1 AND address <> '' AND address = $2", network, address)
 }
 
 // NameLeased reports whether a VM holds a host name in a network.
-func (t *Tx) NameLeased(network, hostname string) (bool, error) {
+func (t vmRows) NameLeased(network, hostname string) (bool, error) {
 	return t.is("SELECT COUNT(*) > 0 FROM vms WHERE network = $1 AND hostname <> '' AND hostname = $2",
 		network, hostname)
 }
 
 // LeasedAddresses are those that VMs hold in a network.
-func (t *Tx) LeasedAddresses(network string) ([]string, error) {
+func (t vmRows) LeasedAddresses(network string) ([]string, error) {
 	return t.texts("SELECT address FROM vms WHERE network = $1 AND address <> ''", network)
 }
 
 // LeasedNames are the host names that VMs hold in a network.
-func (t *Tx) LeasedNames(network string) ([]string, error) {
+func (t vmRows) LeasedNames(network string) ([]string, error) {
 	return t.texts("SELECT hostname FROM vms WHERE network = $1 AND hostname <> ''", network)
 }
 
-func (t *Tx) texts(text string, args ...any) (all []string, err error) {
+func (t *sqlTx) texts(text string, args ...any) (all []string, err error) {
 	err = t.each(func(r scanner) error {
 		var one string
 		err := r.Scan(&one)
@@ -473,14 +478,14 @@ func (t *Tx) texts(text string, args ...any) (all []string, err error) {
 	return all, err
 }
 
-func (t *Tx) is(text string, args ...any) (is bool, err error) {
+func (t *sqlTx) is(text string, args ...any) (is bool, err error) {
 	err = t.row(text, args...).Scan(&is)
 	return is, err
 }
 
 // Leases are those of a network, in the order of their host names. A lease is free when its VM's row is gone, and no
 // sooner.
-func (t *Tx) Leases(network string) (leases []farm.Lease, err error) {
+func (t vmRows) Leases(network string) (leases []farm.Lease, err error) {
 	err = t.each(func(r scanner) error {
 		l := farm.Lease{Network: network}
 		var text string

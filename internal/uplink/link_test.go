@@ -68,7 +68,8 @@ func (s *site) start() {
 	s.address = l.Addr().String()
 	s.url = "https://" + s.address
 	log := slog.New(slog.NewTextHandler(s.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	s.Server = server.New(server.Options{Store: s.store, Log: log, URL: s.url, Now: s.now, CAKeyFile: s.keys})
+	s.Server = server.New(server.Options{Store: s.store, Log: log, URL: s.url, Now: s.now, CAKeyFile: s.keys,
+		ImageDir: filepath.Join(filepath.Dir(s.keys), "images")})
 	trust := apiserver.TLS(s.Links.ListenerCertificates([]string{"127.0.0.1"}).Get)
 	door := apiserver.New(apiserver.Options{Server: s.Server,
 		Authn: authn.New(authn.Options{Directory: s.Server.Directory()}),
@@ -181,7 +182,7 @@ func (s *site) row(id string) (h farm.Host) {
 // vm makes a VM and gives it a place, as the placer does.
 func (s *site) vm(name string, h *host) farm.VM {
 	s.t.Helper()
-	made, err := s.CreateVMs(context.Background(), root,
+	made, err := s.VMs.Create(context.Background(), root,
 		server.CreateVM{Project: "alice", Name: name, Image: "micro", Shape: "small"})
 	if err != nil {
 		s.t.Fatal(err)
@@ -217,11 +218,11 @@ func TestLifeOfAVM(t *testing.T) {
 	s.eventually("facts", func() bool { return s.row(h.id.Host).Facts.Version == "test" })
 	vm := s.vm("web", h)
 	s.eventually("running", func() bool { return s.state(vm.ID) == farm.VMRunning })
-	if _, err := s.StopVM(t.Context(), root, vm.ID, 0); err != nil {
+	if _, err := s.VMs.Stop(t.Context(), root, vm.ID, 0); err != nil {
 		t.Fatal(err)
 	}
 	s.eventually("stopped", func() bool { return s.state(vm.ID) == farm.VMStopped })
-	if _, err := s.DeleteVM(t.Context(), root, vm.ID, 0); err != nil {
+	if _, err := s.VMs.Delete(t.Context(), root, vm.ID, 0); err != nil {
 		t.Fatal(err)
 	}
 	s.eventually("gone", func() bool { return s.state(vm.ID) == "no row" })
@@ -243,7 +244,7 @@ func TestStream(t *testing.T) {
 	h := s.join("wn-1")
 	vm := s.vm("web", h)
 	s.eventually("running", func() bool { return s.state(vm.ID) == farm.VMRunning })
-	c, err := s.OpenStream(t.Context(), root, vm.ID, "console", 0)
+	c, err := s.Streams.Open(t.Context(), root, vm.ID, "console", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

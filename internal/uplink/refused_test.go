@@ -226,7 +226,7 @@ func TestRevoked(t *testing.T) {
 	s.eventually("refused", func() bool { return heard.said(farm.CodeRevokedCert) })
 	gone := s.join("wn-2")
 	gone.stop()
-	if err := s.ForgetHost(t.Context(), root, "wn-2", 0); err != nil {
+	if err := s.Hosts.Forget(t.Context(), root, "wn-2", 0); err != nil {
 		t.Fatal(err)
 	}
 	heard = s.second(gone, gone.Host)
@@ -284,7 +284,7 @@ func TestCapability(t *testing.T) {
 			t.Errorf("capability %d: %s", capability, answer.Status)
 		}
 	}
-	if v, err := s.Host(t.Context(), root, "wn-1"); err != nil || len(v.Warnings) == 0 ||
+	if v, err := s.Hosts.Get(t.Context(), root, "wn-1"); err != nil || len(v.Warnings) == 0 ||
 		!strings.Contains(v.Warnings[0], "refused") {
 		t.Errorf("nothing is shown of the refusals: %v %v", v.Warnings, err)
 	}
@@ -297,7 +297,7 @@ func TestRefusedAgentIsShown(t *testing.T) {
 	s.eventually("facts", func() bool { return s.row(h.id.Host).Facts.Instance != "" })
 	h.stop()
 	warnings := func() string {
-		v, err := s.Host(t.Context(), root, "wn-1")
+		v, err := s.Hosts.Get(t.Context(), root, "wn-1")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -76,6 +76,9 @@ func (s *session) polls(ctx, life context.Context) error {
 		}
 		pause := time.Duration(0)
 		if status != http.StatusNoContent {
+			if s.images != nil { // first: a VM of the list may be of an image that the catalogue has
+				s.images.Want(list.Catalogue, list.Images)
+			}
 			s.host.Want(list)
 			after = list.Revision
 			s.taken.Store(after)

@@ -37,6 +37,8 @@ type Options struct {
 	File string   // of the identity in it; "": IdentityFile
 	Host Host
 	Log  *slog.Logger
+	// Images is the host's copy of the catalogue of images; nil: it keeps none.
+	Images Images
 	// Servers are tried before those that the server named; none: only those.
 	Servers []string
 	// Tell is told what is wrong whenever that becomes another thing, and nil when the link works again. Nil: nobody
@@ -47,6 +49,7 @@ type Options struct {
 // Link is the host's side of the link.
 type Link struct {
 	host    Host
+	images  Images // nil: the host keeps no catalogue
 	log     *slog.Logger
 	keep    keeper
 	servers []string
@@ -79,8 +82,8 @@ const (
 
 // New makes a link from the identity that Join left. The error is a *farm.Error of kind NotFound where there is none.
 func New(o Options) (*Link, error) {
-	l := &Link{host: o.Host, log: o.Log, keep: keeper{o.Dir, cmp.Or(o.File, IdentityFile)}, servers: o.Servers,
-		tell: o.Tell, spread: firstSpread}
+	l := &Link{host: o.Host, images: o.Images, log: o.Log,
+		keep: keeper{o.Dir, cmp.Or(o.File, IdentityFile)}, servers: o.Servers, tell: o.Tell, spread: firstSpread}
 	if l.tell == nil {
 		l.tell = func(error) {}
 	}

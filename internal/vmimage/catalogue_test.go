@@ -21,7 +21,7 @@ func TestWithdrawn(t *testing.T) {
 		t.Fatal(i.Mark, err)
 	}
 	_, _, err = s.Acquire("a")
-	if e := wantCode(t, err, CodeWithdrawn); e.Hint != "use b" || !strings.Contains(e.Message, "hole") {
+	if e := wantCode(t, err, farm.CodeWithdrawn); e.Hint != "use b" || !strings.Contains(e.Message, "hole") {
 		t.Error(e)
 	}
 	if err := s.Verify(t.Context(), "a"); err != nil {
@@ -36,7 +36,7 @@ func TestWithdrawn(t *testing.T) {
 	}
 	mustImport(t, s, "again", disk)
 	_, _, err = s.Acquire("again")
-	wantCode(t, err, CodeWithdrawn)
+	wantCode(t, err, farm.CodeWithdrawn)
 	if _, err := s.SetMark("again", func(m *Mark) { *m = Mark{State: Active} }); err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,8 @@ type FetchOptions struct {
 	Sums, Signature string
 	Keyring         []byte
 
+	Most farm.Bytes // that may come; 0: what is free
+
 	Progress func(Progress) // may be nil
 }
 
@@ -190,7 +192,10 @@ func (f *fetch) limit(dir *os.Root) (farm.Bytes, error) {
 	if left < spare {
 		return 0, writeError(f.store.dir, syscall.ENOSPC)
 	}
-	return left - spare, nil
+	if left -= spare; f.Most > 0 {
+		return min(left, f.Most), nil
+	}
+	return left, nil
 }
 
 // sum is the checksum that the file must have, "" if nothing was said, and who signed it.

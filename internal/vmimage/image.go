@@ -60,6 +60,7 @@ type Image struct {
 	Source      string            // reference of what it was fetched from; "" of others
 	SourceSum   string            // checksum of the file there that was compared; "" of others
 	SignedBy    string            // who signed the list that its checksum is in; "" of others
+	Firmware    string            // that a disk needs: UEFI; "" of others, which start by BIOS
 	Config      *container.Config // of a root: how its programs are run; nil of others
 	Mark        Mark              // what administrators have said of it
 	Site        bool              // the site vouches for its content: VMs of it may hold the site's secrets
@@ -109,7 +110,8 @@ type record struct {
 	SignedBy    string       `json:"signed_by,omitempty"`
 	Files       []fileRecord `json:"files"`
 
-	Config *container.Config `json:"config,omitempty"`
+	Config   *container.Config `json:"config,omitempty"`
+	Firmware string            `json:"firmware,omitempty"`
 }
 
 type fileRecord struct {
@@ -120,7 +122,7 @@ type fileRecord struct {
 
 func (i Image) marshal() ([]byte, error) {
 	r := record{i.Kind, i.Digest, i.Format, i.VirtualSize, i.Created.UTC(), i.Cmdline, i.Description,
-		i.Source, i.SourceSum, i.SignedBy, nil, i.Config}
+		i.Source, i.SourceSum, i.SignedBy, nil, i.Config, i.Firmware}
 	for _, f := range i.Files {
 		r.Files = append(r.Files, fileRecord(f))
 	}
@@ -136,7 +138,7 @@ func unmarshal(text []byte) (Image, error) {
 	}
 	i := Image{Kind: r.Kind, Digest: r.Digest, Format: r.Format, VirtualSize: r.VirtualSize, Created: r.Created,
 		Cmdline: r.Cmdline, Description: r.Description, Source: r.Source, SourceSum: r.SourceSum,
-		SignedBy: r.SignedBy, Config: r.Config}
+		SignedBy: r.SignedBy, Config: r.Config, Firmware: r.Firmware}
 	for _, f := range r.Files {
 		if !validName.MatchString(f.Name) {
 			return Image{}, fmt.Errorf("file name %q", f.Name)

@@ -100,7 +100,8 @@ func (d *draft) importDisk(ctx context.Context, in input, progress func(done, to
 		}
 	}
 	d.image.Kind, d.image.Format, d.image.VirtualSize = Disk, h.format, h.virtual
-	return nil
+	d.image.Firmware, err = firmware(ctx, own, h)
+	return err
 }
 
 // checkQcow2 lets qemu-img look as well, once we have: it compares every reference count. Exit status 3 tells of leaked

@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"strings"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
 )
-
-// CodeWithdrawn is the error of an image that nothing may start from any more.
-const CodeWithdrawn farm.Code = "image-withdrawn"
 
 // State is what may be done with an image.
 type State string
@@ -49,7 +47,10 @@ func (s *Store) SetMark(ref string, change func(*Mark)) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	m := i.Mark
+	m, err := ownMark(s, blobName(i.Digest))
+	if err != nil {
+		return Image{}, storeError(s.dir, err)
+	}
 	change(&m)
 	m.Changed = time.Now().UTC().Truncate(time.Second)
 	text, err := json.Marshal(m)
@@ -59,12 +60,24 @@ func (s *Store) SetMark(ref string, change func(*Mark)) (Image, error) {
 	if err := s.replace(path.Join(marksDir, blobName(i.Digest)), text); err != nil {
 		return Image{}, err
 	}
-	i.Mark = m
-	return i, nil
+	i.Mark, err = s.mark(blobName(i.Digest))
+	return i, err
 }
 
-// mark reads the mark of a blob. One that cannot be read must not make a withdrawn image active.
+// mark is what holds for a blob: this store's mark, or the fleet's. One that cannot be read must not make a withdrawn
+// image active.
 func (s *Store) mark(blob string) (Mark, error) {
+	own, err := ownMark(s, blob)
+	if err != nil {
+		return Mark{}, err
+	}
+	s.mu.Lock()
+	fleet := s.overruled[strings.Replace(blob, "-", ":", 1)]
+	s.mu.Unlock()
+	return stricter(own, fleet), nil
+}
+
+func ownMark(s *Store, blob string) (Mark, error) {
 	m := Mark{State: Active}
 	text, err := s.root.ReadFile(path.Join(marksDir, blob))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -79,13 +92,22 @@ func (s *Store) mark(blob string) (Mark, error) {
 	return m, nil
 }
 
+// Refusal is the error of starting from the image with a digest now; nil if that is allowed.
+func Refusal(s *Store, digest string) error {
+	m, err := s.mark(blobName(digest))
+	if err != nil {
+		return storeError(s.dir, err)
+	}
+	return Image{Digest: digest, Mark: m}.refused()
+}
+
 // refused is the error of starting from an image in this state; nil if that is allowed.
 func (i Image) refused() error {
 	if i.Mark.State != Withdrawn {
 		return nil
 	}
-	e := &farm.Error{Kind: farm.Conflict, Code: CodeWithdrawn, Message: fmt.Sprintf("image %s is withdrawn", i.title()),
-		Hint: "use another image: `grange image list`"}
+	e := &farm.Error{Kind: farm.Conflict, Code: farm.CodeWithdrawn,
+		Message: fmt.Sprintf("image %s is withdrawn", i.title()), Hint: "use another image: `grange image list`"}
 	if i.Mark.Reason != "" {
 		e.Message += ": " + i.Mark.Reason
 	}

@@ -32,6 +32,8 @@ type BuildOptions struct {
 	GuestBinary string // path of grange-guest, a static x86-64 program: becomes /init
 	// further Debian packages, whole; libraries come from the packages that these depend on
 	Packages []string
+	Modules  []string          // further modules of the kernel, as the group "change"
+	Files    map[string][]byte // further files, which may be run; paths have no leading slash
 	Progress func(text string) // is told what is being done; may be nil
 }
 
@@ -107,7 +109,14 @@ func (s *Store) BuildMicro(ctx context.Context, o BuildOptions) (Image, error) {
 			maps.Copy(t, own)
 		}
 	}
-	if err := microTree(t, all, guest, modules); err != nil {
+	for name, data := range o.Files {
+		t.file(name, 0o755, data)
+	}
+	groups := slices.Clone(microModules)
+	if len(o.Modules) > 0 {
+		groups = append(groups, moduleGroup{"change", o.Modules})
+	}
+	if err := microTree(t, all, guest, modules, groups); err != nil {
 		return Image{}, err
 	}
 	o.Progress("writing the image")
@@ -199,7 +208,7 @@ func (s *Store) unpackKernel(ctx context.Context, d deb) (kernel []byte, modules
 }
 
 // microTree fills t with the micro image's files, taken from the unpacked packages in all.
-func microTree(t, all tree, guest []byte, modules kernelModules) error {
+func microTree(t, all tree, guest []byte, modules kernelModules, groups []moduleGroup) error {
 	for _, d := range []string{"dev", "etc/grange", "home", "mnt", "opt", "proc", "root", "run", "srv", "sys",
 		"usr/bin", "usr/lib64", "usr/local/bin", "usr/sbin", "var/log"} {
 		t.dir(d, 0o755)
@@ -218,7 +227,7 @@ func microTree(t, all tree, guest []byte, modules kernelModules) error {
 		t.file(p, 0o644, []byte(text))
 	}
 
-	lines, err := loadOrder(t, modules.read, microModules)
+	lines, err := loadOrder(t, modules.read, groups)
 	if err != nil {
 		return buildError("the kernel's modules do not fit together",
 			"the packages of this release are new to grange: report it", err)

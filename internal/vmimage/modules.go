@@ -30,7 +30,8 @@ var microModules = []moduleGroup{
 	{"virtiofs", []string{"virtiofs"}},
 	{"iso9660", []string{"isofs"}},
 	{"overlay", []string{"overlay"}},
-	{"root", []string{"erofs", "squashfs", "overlay"}},
+	{"erofs", []string{"erofs"}}, // formats of container images
+	{"squashfs", []string{"squashfs"}},
 	{"rng", []string{"virtio_rng"}},
 	{"vsock", []string{"vmw_vsock_virtio_transport"}},
 }

@@ -8,8 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -113,52 +111,12 @@ func writeSynced(root *os.Root, name string, text []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// nearest are the images that somebody may have meant by name, the most likely first.
-func nearest(name string, entries []fs.DirEntry) []string {
-	far := map[string]int{}
-	var near []string
-	for _, e := range entries {
-		d := distance(name, e.Name())
-		if strings.HasPrefix(e.Name(), name) || strings.Contains(e.Name(), name) && len(name) > 2 {
-			d = min(d, 1)
-		}
-		if d <= max(1, len(name)/3) {
-			far[e.Name()], near = d, append(near, e.Name())
-		}
-	}
-	slices.SortStableFunc(near, func(a, b string) int { return far[a] - far[b] })
-	return near[:min(len(near), 3)]
-}
-
-// distance is how many letters of a must be added, removed or replaced to make b of it (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			next := min(row[j+1], row[j]) + 1
-			if a[i] == b[j] {
-				next = min(next, diagonal)
-			} else {
-				next = min(next, diagonal+1)
-			}
-			diagonal, row[j+1] = row[j+1], next
-		}
-	}
-	return row[len(b)]
-}
-
 // noImageNamed is the error of a name that is not there, with those that may be meant.
 func (s *Store) noImageNamed(ref string) error {
-	e := noImage(ref, nil)
-	var known *farm.Error
 	entries, _ := fs.ReadDir(s.root.FS(), "images")
-	if near := nearest(ref, entries); errors.As(e, &known) && len(near) > 0 {
-		known.Hint = "did you mean " + strings.Join(near, " or ") + "? see `grange image list`"
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
 	}
-	return e
+	return farm.NoImageNamed(ref, names)
 }

@@ -43,6 +43,8 @@ type Store struct {
 
 	mu    sync.Mutex
 	using map[string]int // digest → number of Acquire calls not yet released
+
+	overruled map[string]Mark // by digest; see Overrule
 }
 
 // Open opens the store below dir and makes it if need be. Left-overs of builds that died are removed, unless another
@@ -154,7 +156,7 @@ func (s *Store) Get(ref string) (Image, error) {
 }
 
 // Acquire is Get for a VM that starts: it keeps the image in this process from being removed until release is called.
-// Error: also CodeWithdrawn.
+// Error: also farm.CodeWithdrawn.
 func (s *Store) Acquire(ref string) (i Image, release func(), err error) {
 	if i, release, err = s.hold(ref); err != nil {
 		return Image{}, nil, err

@@ -17,6 +17,10 @@ func Facts(f farm.Facts, now time.Time) fleet.Facts {
 	for _, p := range f.Taken {
 		v.Taken = append(v.Taken, Plan(p))
 	}
+	for _, u := range f.ImageUse {
+		v.ImageUse = append(v.ImageUse, fleet.ImageUse{Digest: u.Digest, Jobs: u.Jobs, Done: uint64(u.Done),
+			Total: uint64(u.Total), Order: u.Order, Reason: u.Reason})
+	}
 	return v
 }
 
@@ -31,6 +35,10 @@ func ParseFacts(v fleet.Facts) (farm.Facts, error) {
 	for _, p := range v.Taken {
 		f.Taken = append(f.Taken, r.plan(p))
 	}
+	for _, u := range v.ImageUse[:min(len(v.ImageUse), maxImageUse)] {
+		f.ImageUse = append(f.ImageUse, farm.ImageUse{Digest: word(u.Digest), Jobs: max(u.Jobs, 0),
+			Done: farm.Bytes(u.Done), Total: farm.Bytes(u.Total), Order: word(u.Order), Reason: word(u.Reason)})
+	}
 	return f, r.err
 }
 
@@ -40,6 +48,8 @@ const (
 	maxReason = 4096
 	maxWord   = 512 // of a name, a digest, a model of a processor
 	maxTrusts = 16  // authorities: a fleet has two at most, a site's file some
+	// of images that jobs run from, that are under way, or that were not to be had
+	maxImageUse = 512
 )
 
 func word(text string) string { return farm.Clean(text, maxWord) }
@@ -94,8 +104,8 @@ func ParseMoveSide(m *fleet.MoveSide) *farm.MoveSide {
 // needs.
 func WantedVM(v farm.VM, n farm.FleetNetwork) fleet.WantedVM {
 	w := fleet.WantedVM{ID: v.ID, Name: v.Name, Project: v.Project, Owner: v.Owner, Power: string(v.Wanted.Power),
-		Boots: v.Wanted.Boots, Builds: v.Wanted.Builds, Fresh: v.Wanted.Fresh, Image: v.Image, Cell: v.Cell,
-		Shape: Shape(v.Shape), Plan: PlanOrNil(v.Plan), Bridge: n.Bridge, VLAN: n.VLAN, MAC: v.Lease.MAC,
+		Boots: v.Wanted.Boots, Builds: v.Wanted.Builds, Fresh: v.Wanted.Fresh, Image: v.Image, Digest: v.Digest,
+		Cell: v.Cell, Shape: Shape(v.Shape), Plan: PlanOrNil(v.Plan), Bridge: n.Bridge, VLAN: n.VLAN, MAC: v.Lease.MAC,
 		Gateway: n.Gateway, DNS: n.DNS, Hostname: v.Lease.Hostname, Keys: v.Keys, UserData: v.UserData, Tags: v.Tags}
 	if w.Job = v.Job(); v.Booking == farm.ToBook && v.Wanted.Power == farm.PowerOn {
 		w.Power = string(farm.PowerOff) // as long as no job holds its place

@@ -12,29 +12,38 @@ import (
 	"time"
 )
 
+// programs are Slurm's, of one lab.
+type programs struct {
+	o         Options
+	dir       string // where everything of this Slurm lies
+	nodes     []string
+	root      *root // nil: this machine's own
+	installed bool  // this machine's own: see Installed
+}
+
 // environ is what Slurm's programs get: nothing of ours. $HOME is where the jobs' files lie.
-func (l *Lab) environ(user string) []string {
-	conf := l.path("etc/slurm.conf")
-	if user != "root" && !l.o.NoPlugin {
-		conf = l.path("submit/slurm.conf")
+func (p *programs) environ(user string) []string {
+	conf := p.path("etc/slurm.conf")
+	if user != "root" && !p.o.NoPlugin {
+		conf = p.path("submit/slurm.conf")
 	}
-	env := []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8", "HOME=" + l.Home(), "USER=" + user,
+	env := []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8", "HOME=" + p.Home(), "USER=" + user,
 		"LOGNAME=" + user, "SHELL=/bin/sh"}
-	if l.installed {
+	if p.installed {
 		return env
 	}
 	return append(env, "SLURM_CONF="+conf)
 }
 
 // tool is one of Slurm's programs, or munged, as root.
-func (l *Lab) tool(ctx context.Context, name string, args ...string) *exec.Cmd {
-	return l.Command(ctx, "root", name, args...)
+func (p *programs) tool(ctx context.Context, name string, args ...string) *exec.Cmd {
+	return p.Command(ctx, "root", name, args...)
 }
 
 // Command is one of Slurm's programs as a user of this machine runs it: root or nobody.
-func (l *Lab) Command(ctx context.Context, user, name string, args ...string) *exec.Cmd {
-	if l.root != nil {
-		return l.root.command(ctx, user, l.environ(user), name, args...)
+func (p *programs) Command(ctx context.Context, user, name string, args ...string) *exec.Cmd {
+	if p.root != nil {
+		return p.root.command(ctx, user, p.environ(user), name, args...)
 	}
 	if !filepath.IsAbs(name) {
 		for _, dir := range []string{"/usr/sbin", "/usr/bin"} {
@@ -44,31 +53,31 @@ func (l *Lab) Command(ctx context.Context, user, name string, args ...string) *e
 			}
 		}
 	}
-	if l.o.Network != "" {
-		enter := []string{"--net=" + l.o.Network}
+	if p.o.Network != "" {
+		enter := []string{"--net=" + p.o.Network}
 		if user != "root" {
 			enter = append(enter, fmt.Sprintf("--setuid=%d", nobody), fmt.Sprintf("--setgid=%d", nobody))
 		}
 		name, args = "/usr/bin/nsenter", append(append(enter, "--", name), args...)
 	}
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env, cmd.Dir = l.environ(user), "/"
+	cmd.Env, cmd.Dir = p.environ(user), "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	if user != "root" {
-		cmd.Dir = l.Home()
+		cmd.Dir = p.Home()
 	}
-	if user != "root" && l.o.Network == "" { // who enters one has to be root before
+	if user != "root" && p.o.Network == "" { // who enters one has to be root before
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
-		cmd.Dir = l.Home()
+		cmd.Dir = p.Home()
 	}
 	return cmd
 }
 
 // Slurm runs one of Slurm's programs and returns what it printed. They hang when a daemon does; this does not.
-func (l *Lab) Slurm(ctx context.Context, user, name string, args ...string) (string, error) {
+func (p *programs) Slurm(ctx context.Context, user, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()
-	return run(l.Command(ctx, user, name, args...))
+	return run(p.Command(ctx, user, name, args...))
 }
 
 func run(cmd *exec.Cmd) (string, error) {
@@ -83,13 +92,13 @@ func run(cmd *exec.Cmd) (string, error) {
 }
 
 // Conf is the path of slurm.conf, for those who look at it.
-func (l *Lab) Conf() string { return l.path("etc/slurm.conf") }
+func (p *programs) Conf() string { return p.path("etc/slurm.conf") }
 
 // Dir is where everything of this Slurm lies.
-func (l *Lab) Dir() string { return l.dir }
+func (p *programs) Dir() string { return p.dir }
 
 // Node is the name of its first node.
-func (l *Lab) Node() string { return l.nodes[0] }
+func (p *programs) Node() string { return p.nodes[0] }
 
 // Cgroups reports whether Slurm uses control groups on this machine; without them it freezes, limits and accounts
 // little.

@@ -26,8 +26,8 @@ func Installed(slots int) func(context.Context, Options) (*Lab, error) {
 			return nil, err
 		}
 		o.CPUs, o.Accounting = slots, true
-		l := &Lab{o: o, installed: true, host: lab.Installed(), dir: installedHome, nodes: []string{node},
-			jobs: map[string]*job{}, cgroups: true}
+		l := newLab(&programs{o: o, installed: true, dir: installedHome, nodes: []string{node}})
+		l.host, l.cgroups = lab.Installed(), true
 		if err := errors.Join(os.MkdirAll(l.Home(), 0o755), os.MkdirAll(l.path("run"), 0o700),
 			os.Chown(l.Home(), nobody, nobody)); err != nil {
 			return nil, err

@@ -21,6 +21,15 @@ import (
 	"github.com/grange-project/grange/internal/batch/slurm"
 )
 
+// queue is Slurm's, with the jobs of a lab.
+type queue struct {
+	*programs
+
+	mu    sync.Mutex
+	jobs  map[string]*job
+	count int
+}
+
 // job is what the lab has to remember of one that it submitted.
 type job struct {
 	out, err string // paths; %a for the element of an array
@@ -44,7 +53,7 @@ func (l *Lab) Name() string {
 func (l *Lab) Lab() *lab.Lab { return l.host }
 
 // Home is where the jobs' files lie, on the host and in every VM.
-func (l *Lab) Home() string { return l.path("home") }
+func (p *programs) Home() string { return p.path("home") }
 
 // Slots is how many jobs of one CPU run at once.
 func (l *Lab) Slots() int { return l.cpus() }
@@ -58,12 +67,12 @@ func dials(port int) bool {
 }
 
 // Submit queues a job with sbatch, or runs it with srun where it is no script.
-func (l *Lab) Submit(ctx context.Context, j conform.Job) (string, error) {
-	l.mu.Lock()
-	l.count++
-	base := l.path(fmt.Sprintf("home/job-%d", l.count))
-	name := fmt.Sprintf("%s-%d", l.Node(), l.count)
-	l.mu.Unlock()
+func (q *queue) Submit(ctx context.Context, j conform.Job) (string, error) {
+	q.mu.Lock()
+	q.count++
+	base := q.path(fmt.Sprintf("home/job-%d", q.count))
+	name := fmt.Sprintf("%s-%d", q.Node(), q.count)
+	q.mu.Unlock()
 	rec := &job{out: base + ".out", err: base + ".err", array: j.Array}
 	args := []string{"--job-name=" + name}
 	if j.Array > 0 {
@@ -71,17 +80,17 @@ func (l *Lab) Submit(ctx context.Context, j conform.Job) (string, error) {
 		args = append(args, fmt.Sprintf("--array=1-%d", j.Array))
 	}
 	args = append(args, "--output="+rec.out, "--error="+rec.err)
-	if l.o.OCI && len(j.Mounts) > 0 {
+	if q.o.OCI && len(j.Mounts) > 0 {
 		return "", conform.ErrNoMounts
 	}
 	if len(j.Mounts) > 0 {
 		args = append(args, "--vm-mount="+strings.Join(j.Mounts, ","))
 	}
-	if !l.o.NoPlugin {
+	if !q.o.NoPlugin {
 		switch {
-		case l.o.OCI && j.Metal: // what names no bundle
-		case l.o.OCI:
-			bundle, err := l.Bundle(j.Image)
+		case q.o.OCI && j.Metal: // what names no bundle
+		case q.o.OCI:
+			bundle, err := q.Bundle(j.Image)
 			if err != nil {
 				return "", err
 			}
@@ -107,7 +116,7 @@ func (l *Lab) Submit(ctx context.Context, j conform.Job) (string, error) {
 	}
 	dir := j.Dir
 	if dir == "" {
-		dir = l.Home()
+		dir = q.Home()
 	}
 	args = append(args, "--chdir="+dir)
 	if j.Stdin != "" {
@@ -117,20 +126,20 @@ func (l *Lab) Submit(ctx context.Context, j conform.Job) (string, error) {
 		args = append(args, "--input="+base+".in")
 	}
 	if j.Script == "" {
-		return l.srun(ctx, rec, name, append(args, j.Argv...), j)
+		return q.srun(ctx, rec, name, append(args, j.Argv...), j)
 	}
 	if err := os.WriteFile(base+".sh", []byte(j.Script), 0o755); err != nil {
 		return "", err
 	}
 	args = append(append(append([]string{"--parsable"}, args...), base+".sh"), j.Args...)
-	cmd := l.Command(ctx, User, "sbatch", args...)
+	cmd := q.Command(ctx, User, "sbatch", args...)
 	cmd.Env = append(cmd.Env, j.Env...)
 	out, err := run(cmd)
 	if err != nil {
 		return "", err
 	}
 	id, _, _ := strings.Cut(strings.TrimSpace(out), ";")
-	return id, l.remember(id, rec)
+	return id, q.remember(id, rec)
 }
 
 // others are cases in which it makes no difference how the wrapper was started; with several tasks Slurm 22.05 starts
@@ -142,11 +151,11 @@ var others = regexp.MustCompile(
 func (l *Lab) Tries(name string) bool { return !l.o.OCI || !others.MatchString(name) }
 
 // Bundle is the directory that stands for an image; "": for the one that there is.
-func (l *Lab) Bundle(image string) (string, error) {
+func (q *queue) Bundle(image string) (string, error) {
 	if image == "" {
 		image = "micro"
 	}
-	dir := l.path("bundle/" + image)
+	dir := q.path("bundle/" + image)
 	text, err := slurm.Bundle(image, "")
 	if err != nil {
 		return "", err
@@ -160,19 +169,19 @@ func (l *Lab) Bundle(image string) (string, error) {
 	return dir, nil
 }
 
-func (l *Lab) remember(id string, rec *job) error {
+func (q *queue) remember(id string, rec *job) error {
 	if _, err := strconv.Atoi(id); err != nil {
 		return fmt.Errorf("invalid job id %q", id)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.jobs[id] = rec
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.jobs[id] = rec
 	return nil
 }
 
 // srun starts a job that is a command, and learns its number from Slurm: srun tells it only when it starts.
-func (l *Lab) srun(ctx context.Context, rec *job, name string, args []string, j conform.Job) (string, error) {
-	cmd := l.Command(context.WithoutCancel(ctx), User, "srun", args...)
+func (q *queue) srun(ctx context.Context, rec *job, name string, args []string, j conform.Job) (string, error) {
+	cmd := q.Command(context.WithoutCancel(ctx), User, "srun", args...)
 	cmd.Env = append(cmd.Env, j.Env...)
 	log, err := os.Create(strings.TrimSuffix(rec.out, ".out") + ".srun")
 	if err != nil {
@@ -189,9 +198,9 @@ func (l *Lab) srun(ctx context.Context, rec *job, name string, args []string, j 
 		close(rec.ended)
 	}()
 	for {
-		out, err := l.Slurm(ctx, "root", "squeue", "-h", "-a", "-t", "all", "-n", name, "-o", "%A")
+		out, err := q.Slurm(ctx, "root", "squeue", "-h", "-a", "-t", "all", "-n", name, "-o", "%A")
 		if id := strings.TrimSpace(out); err == nil && id != "" {
-			return id, l.remember(id, rec)
+			return id, q.remember(id, rec)
 		}
 		select {
 		case <-rec.ended:
@@ -207,10 +216,10 @@ func (l *Lab) srun(ctx context.Context, rec *job, name string, args []string, j 
 }
 
 // Output is what the job wrote so far; that of an array in the order of its elements.
-func (l *Lab) Output(id string) (stdout, stderr string) {
-	l.mu.Lock()
-	rec := l.jobs[id]
-	l.mu.Unlock()
+func (q *queue) Output(id string) (stdout, stderr string) {
+	q.mu.Lock()
+	rec := q.jobs[id]
+	q.mu.Unlock()
 	if rec == nil {
 		return "", ""
 	}
@@ -226,48 +235,48 @@ func (l *Lab) Output(id string) (stdout, stderr string) {
 }
 
 // Cancel is scancel.
-func (l *Lab) Cancel(ctx context.Context, id string) error {
-	_, err := l.Slurm(ctx, User, "scancel", id)
+func (q *queue) Cancel(ctx context.Context, id string) error {
+	_, err := q.Slurm(ctx, User, "scancel", id)
 	return err
 }
 
 // Kill is SIGKILL to all of the job, and its end in the queue if it waits there.
-func (l *Lab) Kill(ctx context.Context, id string) error {
-	_, err := l.Slurm(ctx, User, "scancel", "--full", "--signal=KILL", id)
-	if _, cancelled := l.Slurm(ctx, User, "scancel", "--state=PENDING", id); err != nil {
+func (q *queue) Kill(ctx context.Context, id string) error {
+	_, err := q.Slurm(ctx, User, "scancel", "--full", "--signal=KILL", id)
+	if _, cancelled := q.Slurm(ctx, User, "scancel", "--state=PENDING", id); err != nil {
 		return cancelled
 	}
 	return nil
 }
 
 // Suspend is `scontrol suspend`.
-func (l *Lab) Suspend(ctx context.Context, id string) error {
-	_, err := l.Slurm(ctx, "root", "scontrol", "suspend", id)
+func (q *queue) Suspend(ctx context.Context, id string) error {
+	_, err := q.Slurm(ctx, "root", "scontrol", "suspend", id)
 	return err
 }
 
 // Resume is `scontrol resume`.
-func (l *Lab) Resume(ctx context.Context, id string) error {
-	_, err := l.Slurm(ctx, "root", "scontrol", "resume", id)
+func (q *queue) Resume(ctx context.Context, id string) error {
+	_, err := q.Slurm(ctx, "root", "scontrol", "resume", id)
 	return err
 }
 
 // Wait polls, for sbatch --wait polls in steps of many seconds.
-func (l *Lab) Wait(ctx context.Context, id string) (conform.Result, error) {
+func (q *queue) Wait(ctx context.Context, id string) (conform.Result, error) {
 	hurried := "0"
 	for {
-		records, err := l.Show(ctx, id)
+		records, err := q.Show(ctx, id)
 		if err != nil {
 			return conform.Result{}, err
 		}
 		if !slices.ContainsFunc(records, func(r Record) bool { return !r.ended() }) {
-			return l.result(ctx, id, records)
+			return q.result(ctx, id, records)
 		}
 		if r := records[0]; r["JobState"] == "PENDING" && r["Reason"] == "BeginTime" && r["Restarts"] != hurried {
 			// Slurm lets a job that was queued again wait for two minutes. Nothing happens in them. But in the second
 			// in which it ended slurmd takes its new credential for the old one, and slurmctld then fails the job, with
 			// status 1.
-			if _, err := l.Slurm(ctx, "root", "scontrol", "update", "jobid="+id, "StartTime=now+2seconds"); err == nil {
+			if _, err := q.Slurm(ctx, "root", "scontrol", "update", "jobid="+id, "StartTime=now+2seconds"); err == nil {
 				hurried = r["Restarts"]
 			}
 		}
@@ -304,8 +313,8 @@ func (r Record) held() bool {
 }
 
 // Show is what Slurm knows of a job, one record for each element of an array.
-func (l *Lab) Show(ctx context.Context, id string) ([]Record, error) {
-	out, err := l.Slurm(ctx, "root", "scontrol", "-o", "show", "job", id)
+func (q *queue) Show(ctx context.Context, id string) ([]Record, error) {
+	out, err := q.Slurm(ctx, "root", "scontrol", "-o", "show", "job", id)
 	if err != nil {
 		return nil, err
 	}
@@ -328,7 +337,7 @@ func (l *Lab) Show(ctx context.Context, id string) ([]Record, error) {
 }
 
 // result takes the worst of an array's elements.
-func (l *Lab) result(ctx context.Context, id string, records []Record) (conform.Result, error) {
+func (q *queue) result(ctx context.Context, id string, records []Record) (conform.Result, error) {
 	r := conform.Result{State: conform.Done, Runs: 1}
 	for _, rec := range records {
 		one := rec.result()
@@ -336,9 +345,9 @@ func (l *Lab) result(ctx context.Context, id string, records []Record) (conform.
 			r = one
 		}
 	}
-	l.mu.Lock()
-	known := l.jobs[id]
-	l.mu.Unlock()
+	q.mu.Lock()
+	known := q.jobs[id]
+	q.mu.Unlock()
 	if known != nil && known.ended != nil {
 		select {
 		case <-known.ended: // its output is complete
@@ -346,11 +355,11 @@ func (l *Lab) result(ctx context.Context, id string, records []Record) (conform.
 			return r, ctx.Err()
 		}
 	}
-	r.Stdout, r.Stderr = l.Output(id)
-	if !l.o.Accounting {
+	r.Stdout, r.Stderr = q.Output(id)
+	if !q.o.Accounting {
 		return r, nil
 	}
-	return r, l.account(ctx, id, &r)
+	return r, q.account(ctx, id, &r)
 }
 
 func (r Record) result() conform.Result {
@@ -378,9 +387,9 @@ func (r Record) result() conform.Result {
 }
 
 // account asks sacct. slurmctld writes to slurmdbd a moment after the end.
-func (l *Lab) account(ctx context.Context, id string, r *conform.Result) error {
+func (q *queue) account(ctx context.Context, id string, r *conform.Result) error {
 	for deadline := time.Now().Add(time.Minute); ; {
-		out, err := l.Slurm(ctx, "root", "sacct", "-n", "-P", "-D", "-j", id, "-o", "JobID,State,TotalCPU,MaxRSS,End")
+		out, err := q.Slurm(ctx, "root", "sacct", "-n", "-P", "-D", "-j", id, "-o", "JobID,State,TotalCPU,MaxRSS,End")
 		if err != nil {
 			return err
 		}
@@ -475,11 +484,11 @@ func (l *Lab) soundNow(ctx context.Context) []string {
 }
 
 // endJobs ends what runs in front of jobs.
-func (l *Lab) endJobs() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (q *queue) endJobs() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	var wg sync.WaitGroup
-	for _, j := range l.jobs {
+	for _, j := range q.jobs {
 		if j.srun != nil {
 			wg.Go(func() {
 				j.srun.Process.Signal(syscall.SIGKILL)

@@ -44,21 +44,18 @@ type Options struct {
 
 // Lab is one Slurm.
 type Lab struct {
-	o       Options
+	*programs
+	*daemons
+	*queue
+
 	host    *lab.Lab // nil without grange
-	dir     string
 	ports   ports
-	nodes   []string
 	release setup.Release
-	root    *root // nil: this machine's own
-	cgroups bool  // Slurm confines, tracks and accounts with control groups
+	cgroups bool // Slurm confines, tracks and accounts with control groups
+}
 
-	installed bool // this machine's own: see Installed
-
-	mu      sync.Mutex
-	daemons []*daemon // in the order of their start
-	jobs    map[string]*job
-	count   int
+func newLab(p *programs) *Lab {
+	return &Lab{programs: p, daemons: &daemons{programs: p}, queue: &queue{programs: p, jobs: map[string]*job{}}}
 }
 
 var _ conform.System = (*Lab)(nil)
@@ -76,7 +73,7 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 	if len(o.Nodes) > mostNodes || o.Network != "" && o.Root != "" {
 		return nil, errors.New("no such lab: too many nodes, or another Debian in a network of its own")
 	}
-	l := &Lab{o: o, jobs: map[string]*job{}}
+	l := newLab(&programs{o: o})
 	if err := l.start(ctx); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -159,7 +156,7 @@ func (l *Lab) hostDir() string {
 	return l.host.Dir
 }
 
-func (l *Lab) path(name string) string { return filepath.Join(l.dir, name) }
+func (p *programs) path(name string) string { return filepath.Join(p.dir, name) }
 
 // installHooks compiles the plug-in against the headers of the Slurm that will load it.
 func (l *Lab) installHooks(ctx context.Context) error {
@@ -220,6 +217,14 @@ func choosePorts() (ports, error) {
 	return ports{}, errors.New("no free ports between 17000 and 18000")
 }
 
+// daemons are those that a lab started.
+type daemons struct {
+	*programs
+
+	mu      sync.Mutex
+	started []*daemon // in the order of their start
+}
+
 // daemon is a program that this lab started.
 type daemon struct {
 	name  string
@@ -228,8 +233,8 @@ type daemon struct {
 }
 
 // launch starts a daemon in the foreground: nobody else can be taken for it.
-func (l *Lab) launch(name string, cmd *exec.Cmd) error {
-	log, err := os.OpenFile(l.path("log/"+name+".out"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+func (a *daemons) launch(name string, cmd *exec.Cmd) error {
+	log, err := os.OpenFile(a.path("log/"+name+".out"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
 	}
@@ -247,18 +252,18 @@ func (l *Lab) launch(name string, cmd *exec.Cmd) error {
 		cmd.Wait()
 		close(d.ended)
 	}()
-	l.mu.Lock()
-	l.daemons = append(l.daemons, d)
-	l.mu.Unlock()
+	a.mu.Lock()
+	a.started = append(a.started, d)
+	a.mu.Unlock()
 	return nil
 }
 
-func (l *Lab) daemon(name string) *daemon {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i := len(l.daemons) - 1; i >= 0; i-- {
-		if l.daemons[i].name == name {
-			return l.daemons[i]
+func (a *daemons) daemon(name string) *daemon {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := len(a.started) - 1; i >= 0; i-- {
+		if a.started[i].name == name {
+			return a.started[i]
 		}
 	}
 	return nil
@@ -276,8 +281,8 @@ func (d *daemon) stop(timeout time.Duration) {
 }
 
 // SignalDaemon sends a daemon a signal, as STOP, with which it answers nobody until CONT.
-func (l *Lab) SignalDaemon(name string, sig syscall.Signal) error {
-	d := l.daemon(name)
+func (a *daemons) SignalDaemon(name string, sig syscall.Signal) error {
+	d := a.daemon(name)
 	if d == nil {
 		return fmt.Errorf("no %s was started", name)
 	}
@@ -285,8 +290,8 @@ func (l *Lab) SignalDaemon(name string, sig syscall.Signal) error {
 }
 
 // KillDaemon ends a daemon (munged, slurmctld, slurmd, slurmdbd, mariadbd) as a crash would.
-func (l *Lab) KillDaemon(name string) error {
-	d := l.daemon(name)
+func (a *daemons) KillDaemon(name string) error {
+	d := a.daemon(name)
 	if d == nil {
 		return fmt.Errorf("no %s was started", name)
 	}
@@ -362,16 +367,16 @@ func exists(path string) bool {
 }
 
 // await waits until a daemon has come as far as it must.
-func (l *Lab) await(ctx context.Context, name string, there func() bool) error {
+func (a *daemons) await(ctx context.Context, name string, there func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
-	d := l.daemon(name)
+	d := a.daemon(name)
 	for !there() {
 		select {
 		case <-d.ended:
-			return fmt.Errorf("%s ended:\n%s", name, l.Log(name))
+			return fmt.Errorf("%s ended:\n%s", name, a.Log(name))
 		case <-ctx.Done():
-			return fmt.Errorf("%s does not come up:\n%s", name, l.Log(name))
+			return fmt.Errorf("%s does not come up:\n%s", name, a.Log(name))
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -379,10 +384,10 @@ func (l *Lab) await(ctx context.Context, name string, there func() bool) error {
 }
 
 // Log is the end of what a daemon logged.
-func (l *Lab) Log(name string) string {
+func (a *daemons) Log(name string) string {
 	var all strings.Builder
 	for _, file := range []string{"log/" + name + ".log", "log/" + name + ".out", "munge/" + name + ".log"} {
-		text, err := os.ReadFile(l.path(file))
+		text, err := os.ReadFile(a.path(file))
 		if err != nil {
 			continue
 		}
@@ -456,9 +461,9 @@ func (l *Lab) Close() error {
 	if l.installed {
 		return os.RemoveAll(l.dir)
 	}
-	l.mu.Lock()
-	daemons := l.daemons
-	l.mu.Unlock()
+	l.daemons.mu.Lock()
+	daemons := l.started
+	l.daemons.mu.Unlock()
 	for i := len(daemons) - 1; i >= 0; i-- {
 		daemons[i].stop(10 * time.Second)
 	}

@@ -133,7 +133,7 @@ func (w *workload) ask(ctx context.Context, what string, do func(context.Context
 // create makes a VM once, however often it has to be asked for.
 func (w *workload) create(ctx context.Context, name string) (id string, err error) {
 	err = w.ask(ctx, "create "+name, func(ctx context.Context, c *fleet.Client) error {
-		vms, err := c.CreateVMs(ctx, "crash-"+name,
+		vms, err := c.VMs.Create(ctx, "crash-"+name,
 			fleet.VMRequest{Project: "chaos", Name: name, Image: farmlab.Image, Shape: "tiny", Network: "lan"})
 		if err == nil && len(vms) != 1 {
 			return fmt.Errorf("%d VMs of one request", len(vms))
@@ -153,7 +153,7 @@ func (w *workload) awaitRunning(ctx context.Context, id string) error {
 	state := ""
 	err := farmlab.Await(ctx, timeout, "VM "+id+" runs", func() (running bool, err error) {
 		err = w.ask(ctx, "look at "+id, func(ctx context.Context, c *fleet.Client) error {
-			vm, err := c.VM(ctx, id)
+			vm, err := c.VMs.Get(ctx, id)
 			state, running = vm.State+" "+vm.Reason, vm.State == "running"
 			return err
 		})
@@ -172,7 +172,7 @@ func (w *workload) remove(ctx context.Context, id string) error {
 		return errors.As(err, &problem) && problem.Status == 404
 	}
 	err := w.ask(ctx, "delete "+id, func(ctx context.Context, c *fleet.Client) error {
-		_, err := c.DeleteVM(ctx, id)
+		_, err := c.VMs.Delete(ctx, id)
 		return err
 	})
 	if err != nil && !gone(err) { // an earlier attempt may have worked
@@ -180,7 +180,7 @@ func (w *workload) remove(ctx context.Context, id string) error {
 	}
 	return farmlab.Await(ctx, timeout, "VM "+id+" is gone", func() (bool, error) {
 		err := w.ask(ctx, "look at "+id, func(ctx context.Context, c *fleet.Client) error {
-			_, err := c.VM(ctx, id)
+			_, err := c.VMs.Get(ctx, id)
 			return err
 		})
 		if gone(err) {
@@ -225,7 +225,7 @@ func (w *workload) settle(ctx context.Context) error {
 			w.figures.Lost++
 		}
 	}
-	vms, _, err := w.clients[0].VMs(ctx, fleet.VMFilter{})
+	vms, _, err := w.clients[0].VMs.List(ctx, fleet.VMFilter{})
 	if err != nil {
 		return err
 	}

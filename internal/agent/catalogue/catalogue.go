@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/transfers"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/vmimage"
 )
@@ -15,7 +17,8 @@ import (
 // Catalogue shows and changes the images of a store.
 type Catalogue struct {
 	Images    *vmimage.Store
-	GuestFile string // grange-guest, for images that are built
+	GuestFile string               // grange-guest, for images that are built
+	Transfers *transfers.Transfers // of images within the fleet; nil: there is none
 	// Users are the VMs that read from the image with this digest.
 	Users func(digest string) []string
 }
@@ -89,6 +92,8 @@ func (c *Catalogue) make(ctx context.Context, r api.ImageRequest, progress func(
 	switch {
 	case r.Path != "":
 		return c.Images.Import(ctx, r.Name, r.Path, percent("copied", progress))
+	case strings.HasPrefix(r.Source, fleetPrefix):
+		return c.fromFleet(ctx, r.Name, r.Source, steps(progress))
 	case r.Source != "":
 		return c.Images.Fetch(ctx, vmimage.FetchOptions{Name: r.Name, Source: r.Source, Sum: r.Sum, Sums: r.Sums,
 			Signature: r.Signature, Keyring: r.Keyring, Progress: steps(progress)})

@@ -15,9 +15,16 @@ import (
 	"github.com/grange-project/grange/internal/vmimage"
 )
 
+// guestState is what is known of a VM's guest. The VM's lock guards it.
+type guestState struct {
+	*VM
+	overdue bool            // it is unresponsive, and something is to be done about that
+	ticket  *breaker.Ticket // of a start that nobody knows yet to have worked
+}
+
 // give tells a guest that has just come up, or that has been asked what it knows, what it is. A guest that knows does
 // nothing.
-func (v *VM) give(m *machine.Machine, kind vmimage.Kind) {
+func (v *guestState) give(m *machine.Machine, kind vmimage.Kind) {
 	w, _ := v.newest()
 	job, err := guestJob(w, kind != vmimage.Kernel)
 	if err == nil {
@@ -41,7 +48,7 @@ func (v *VM) NoteThat(text string) {
 }
 
 // isNews reports whether what the guest says of its job is not what people see already.
-func (v *VM) isNews(s guest.State) bool {
+func (v *guestState) isNews(s guest.State) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if s.Phase == guest.Failed {
@@ -56,7 +63,7 @@ func notMadeReady(s guest.State) string {
 }
 
 // hears takes the guest's word on its job, which is news. The first time that it runs, the start has worked.
-func (v *VM) hears(s guest.State) {
+func (v *guestState) hears(s guest.State) {
 	if s.Phase == guest.Failed {
 		v.NoteThat(notMadeReady(s))
 		return
@@ -74,15 +81,20 @@ func (v *VM) hears(s guest.State) {
 	}
 }
 
-func (v *VM) isReady() bool {
+func (v *guestState) isReady() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.ready
 }
 
+// withoutGuest is what a disk lacks whose system has not started grange-guest.
+const withoutGuest = "its image has no cloud-init that reads the seed, or another processor's system. The VM runs " +
+	"without what they do: its name, keys, address and user data are the image's own, it is never ready, and it is " +
+	"ended by its power button"
+
 // tooSilent notes that the guest has not spoken. A full image may do without grange-guest, so only an image of ours is
 // to blame.
-func (v *VM) tooSilent(kind vmimage.Kind) {
+func (v *guestState) tooSilent(kind vmimage.Kind) {
 	if v.isReady() {
 		return
 	}
@@ -92,11 +104,14 @@ func (v *VM) tooSilent(kind vmimage.Kind) {
 	}
 	text := fmt.Sprintf("the guest has not said within %v that it is up", v.host.config().BootTimeout)
 	v.settleTicket(blame, text)
+	if kind == vmimage.Disk {
+		text += ": " + withoutGuest
+	}
 	v.NoteThat(reasonOf(&farm.Error{Kind: farm.Unavailable, Code: machine.CodeGuestSilent, Message: text}))
 }
 
 // takeTicket is the ticket of the VM's start, which nobody gets twice; nil where there is none.
-func (v *VM) takeTicket() *breaker.Ticket {
+func (v *guestState) takeTicket() *breaker.Ticket {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	t := v.ticket
@@ -104,14 +119,14 @@ func (v *VM) takeTicket() *breaker.Ticket {
 	return t
 }
 
-func (v *VM) startWorked() {
+func (v *guestState) startWorked() {
 	if t := v.takeTicket(); t != nil && v.host.Started(t) {
 		v.log().Info("host healed")
 	}
 }
 
 // settleTicket reports whose fault it is that a start came to nothing, if that is not known yet.
-func (v *VM) settleTicket(blame breaker.Blame, text string) {
+func (v *guestState) settleTicket(blame breaker.Blame, text string) {
 	t := v.takeTicket()
 	if t == nil {
 		return
@@ -122,13 +137,13 @@ func (v *VM) settleTicket(blame breaker.Blame, text string) {
 }
 
 // follow has the VM learn whether the guest of its machine answers, whether it floods, and what it sees.
-func (v *VM) follow(m *machine.Machine) {
+func (v *guestState) follow(m *machine.Machine) {
 	warn := func(text string) { v.log().Warn(text) }
 	m.Follow(machine.Follower{Changed: func(unresponsive bool) { v.guestChanged(m, unresponsive) }, Floods: warn,
 		Plan: func() farm.Plan { return v.recordNow().Plan }, Differs: warn})
 }
 
-func (v *VM) guestChanged(m *machine.Machine, unresponsive bool) {
+func (v *guestState) guestChanged(m *machine.Machine, unresponsive bool) {
 	action, err := v.host.config().Heartbeat.Action, m.Pulse.Problem("")
 	v.update(func() {
 		v.silence, v.overdue = nil, false
@@ -145,7 +160,7 @@ func (v *VM) guestChanged(m *machine.Machine, unresponsive bool) {
 }
 
 // isOverdue reports whether the guest is unresponsive, and the VM is to be ended for it.
-func (v *VM) isOverdue() bool {
+func (v *guestState) isOverdue() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.overdue && farm.Power(cmp.Or(v.wanted.Power, v.record.Wanted.Power)) == farm.PowerOn
@@ -153,17 +168,17 @@ func (v *VM) isOverdue() bool {
 
 // endSilent ends a machine whose guest is unresponsive. The VM starts anew as one that crashed does, or stays off until
 // the server says something new of it.
-func (v *VM) endSilent(m *machine.Machine) error {
+func (v *guestState) endSilent(m *machine.Machine) error {
 	reason := reasonOf(m.Pulse.Problem(m.LastWords()))
-	if err := v.kill(m); err != nil {
+	if err := v.ending.kill(m); err != nil {
 		return err
 	}
 	v.settleTicket(breaker.Nobody, "")
 	ran := time.Since(v.started)
-	used := v.leave()
+	used := v.ending.leave()
 	v.kept(func(r *record) {
 		r.CPUTime += used
-		v.noteEnd(r, hyper.Failed, ran, reason)
+		v.ending.noteEnd(r, hyper.Failed, ran, reason)
 		if v.host.config().Heartbeat.Action == config.HeartbeatEnd {
 			r.Halt = haltFailed
 		}

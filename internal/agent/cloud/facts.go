@@ -33,7 +33,7 @@ func (h *Host) ReadFacts() fleet.Facts {
 		Accelerator: h.Accelerator(), Topology: topology,
 		Reserve: farm.HostReserve{CPUs: reserve.CPUs, Memory: reserve.Memory}, Taken: taken,
 		Short: h.Machines.TakesNothing(),
-		Kind:  hostKind(topology)}
+		Kind:  hostKind(topology), ImageUse: h.Images.Use()}
 	var err error
 	facts.Networks, err = network.Bridges()
 	h.noBridges.Log(h.log, "bridges for the server", err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/catalogue"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/config"
@@ -29,7 +30,8 @@ type Options struct {
 	GuestFile   string
 	Version     string
 	Accelerator func() string
-	Peers       Peers // nil: the host has not joined a fleet
+	Peers       Peers            // nil: the host has not joined a fleet
+	Images      *catalogue.Fleet // nil: the host knows no catalogue
 	// Settings takes over what the server says of the agent's configuration.
 	Settings func(fleet.Settings)
 	// Admit lets a VM start unless something backs off; Started and Failed say what has become of it.
@@ -82,6 +84,7 @@ const (
 func New(o Options) *Host {
 	h := &Host{Options: o, instance: api.NewID(), recovered: make(chan struct{}), wake: make(chan struct{}, 1),
 		starts: make(chan struct{}, startsAtOnce), vms: map[string]*VM{}, changed: make(chan struct{})}
+	h.moves.host = h
 	if m := o.Machines; m != nil {
 		h.hyper, h.ledger, h.images, h.log, h.config = m.Hyper, m.Ledger, m.Images, m.Log, m.Config
 	}

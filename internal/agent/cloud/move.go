@@ -79,13 +79,13 @@ func (v *VM) moveSide() *fleet.MoveSide {
 	case r.Out != nil:
 		s := &fleet.MoveSide{ID: r.Out.ID, Phase: r.Out.Phase, Reason: r.Out.Reason, Host: r.Out.Host}
 		if s.Phase == fleet.MoveCopying {
-			s.Total, s.Done = uint64(v.progress.Total), uint64(v.progress.Done)
+			s.Total, s.Done = uint64(v.departure.progress.Total), uint64(v.departure.progress.Done)
 		}
 		return s
 	case r.In != nil && r.In.Phase == inFailed:
 		return &fleet.MoveSide{ID: r.In.ID, Phase: fleet.MoveFailed, Reason: r.In.Reason, Host: r.In.Host}
 	case r.In != nil:
-		return &fleet.MoveSide{ID: r.In.ID, Phase: fleet.MoveWaiting, Address: v.waitsAt, Host: r.In.Host}
+		return &fleet.MoveSide{ID: r.In.ID, Phase: fleet.MoveWaiting, Address: v.arrival.waitsAt, Host: r.In.Host}
 	case r.Came != "":
 		return &fleet.MoveSide{ID: r.Came, Phase: fleet.MoveCome, Host: r.From}
 	}

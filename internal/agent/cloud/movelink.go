@@ -177,38 +177,39 @@ func (h *Host) dialMove(ctx context.Context, o moveOut, open moveLine) (*moveCon
 
 // moveListener takes connections of sources while any VM is on its way here; there is no open port otherwise.
 type moveListener struct {
+	host *Host
+
 	mu       sync.Mutex
 	users    int
 	listener net.Listener
 	address  string
 }
 
-// listenForMoves returns where sources find this host, until release.
-func (h *Host) listenForMoves() (address string, release func(), err error) {
-	l := &h.moves
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.users == 0 {
-		if l.listener, l.address, err = h.openMoves(); err != nil {
+// listen returns where sources find this host, until release.
+func (m *moveListener) listen() (address string, release func(), err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.users == 0 {
+		if m.listener, m.address, err = m.open(); err != nil {
 			return "", nil, badMove(err, "this host takes no VMs from other hosts: "+err.Error(),
 				"see [move] in the agent's configuration")
 		}
-		go h.acceptMoves(l.listener)
+		go m.accept(m.listener)
 	}
-	l.users++
-	return l.address, sync.OnceFunc(func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.users--; l.users == 0 {
-			l.listener.Close()
+	m.users++
+	return m.address, sync.OnceFunc(func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.users--; m.users == 0 {
+			m.listener.Close()
 		}
 	}), nil
 }
 
-// openMoves listens where the configuration says, on the address that leads to the server where that says none.
-func (h *Host) openMoves() (net.Listener, string, error) {
-	where := h.config().Move.Listen
-	if h.Peers == nil {
+// open listens where the configuration says, on the address that leads to the server where that says none.
+func (m *moveListener) open() (net.Listener, string, error) {
+	where := m.host.config().Move.Listen
+	if m.host.Peers == nil {
 		return nil, "", errors.New("it has not joined a fleet")
 	}
 	if where == "" {
@@ -219,7 +220,7 @@ func (h *Host) openMoves() (net.Listener, string, error) {
 		return nil, "", err
 	}
 	if host == "" {
-		addr, err := h.Peers.Address()
+		addr, err := m.host.Peers.Address()
 		if err != nil {
 			return nil, "", err
 		}
@@ -232,7 +233,7 @@ func (h *Host) openMoves() (net.Listener, string, error) {
 	return l, l.Addr().String(), nil
 }
 
-func (h *Host) acceptMoves(l net.Listener) {
+func (m *moveListener) accept(l net.Listener) {
 	free := make(chan struct{}, maxMovesConns)
 	for {
 		conn, err := l.Accept()
@@ -240,7 +241,7 @@ func (h *Host) acceptMoves(l net.Listener) {
 			return
 		}
 		if err != nil {
-			h.log.Error("connection of another host", "error", err)
+			m.host.log.Error("connection of another host", "error", err)
 			time.Sleep(time.Second)
 			continue
 		}
@@ -248,7 +249,7 @@ func (h *Host) acceptMoves(l net.Listener) {
 		case free <- struct{}{}:
 			go func() {
 				defer func() { <-free }()
-				h.takeMove(conn)
+				m.take(conn)
 			}()
 		default:
 			conn.Close()
@@ -256,23 +257,23 @@ func (h *Host) acceptMoves(l net.Listener) {
 	}
 }
 
-// takeMove finds out who connects, and what for.
-func (h *Host) takeMove(raw net.Conn) {
-	config, err := h.Peers.TLS()
+// take finds out who connects, and what for.
+func (m *moveListener) take(raw net.Conn) {
+	config, err := m.host.Peers.TLS()
 	if err != nil {
 		raw.Close()
 		return
 	}
-	ctx, cancel := context.WithTimeout(h.ctx, moveDial)
+	ctx, cancel := context.WithTimeout(m.host.ctx, moveDial)
 	defer cancel()
 	conn := tls.Server(raw, config)
 	if err := conn.HandshakeContext(ctx); err != nil {
-		h.log.Warn("another host is refused", "from", raw.RemoteAddr().String(), "error", err)
+		m.host.log.Warn("another host is refused", "from", raw.RemoteAddr().String(), "error", err)
 		raw.Close()
 		return
 	}
 	c := newMoveConn(conn)
-	host, err := h.Peers.Host(conn.ConnectionState())
+	host, err := m.host.Peers.Host(conn.ConnectionState())
 	if err == nil {
 		c.open, err = c.receive(moveDial)
 	}
@@ -280,8 +281,8 @@ func (h *Host) takeMove(raw net.Conn) {
 		c.Close()
 		return
 	}
-	v := h.ByID(c.open.VM)
-	if v == nil || !v.expects(host, c.open.Move) {
+	v := m.host.ByID(c.open.VM)
+	if v == nil || !v.arrival.expects(host, c.open.Move) {
 		c.refuse(&farm.Error{Kind: farm.Denied, Code: farm.CodeMoveFailed,
 			Message: "nothing is expected here from that host", Hint: "the move may have been cancelled"})
 		c.Close()
@@ -289,11 +290,11 @@ func (h *Host) takeMove(raw net.Conn) {
 	}
 	switch c.open.Kind {
 	case moveControl, moveVerdict:
-		v.takeControl(c)
+		v.arrival.takeControl(c)
 	case moveMemory, moveDisks:
-		v.takeBytes(c)
+		v.arrival.takeBytes(c)
 	case moveSeed:
-		v.takeSeed(c)
+		v.arrival.takeSeed(c)
 	default:
 		c.Close()
 	}

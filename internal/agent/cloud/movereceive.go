@@ -20,9 +20,18 @@ import (
 
 const maxSeed = 256 << 20
 
+// arrival is a move of a VM to this host. The VM's lock guards it.
+type arrival struct {
+	*VM
+	waitsAt  string           // where the source finds this host; "": nothing waits
+	incoming *machine.Machine // whose sockets take what a move brings; nil: there is none
+
+	controls chan *moveConn // of sources; run takes them
+}
+
 // receive takes the VM of another host, as far as that goes: until it runs here, or it is known that it will not. What
 // came of it is in the record.
-func (v *VM) receive() error {
+func (v *arrival) receive() error {
 	w, _ := v.newest()
 	r := v.recordNow()
 	switch {
@@ -55,15 +64,15 @@ func (v *VM) receive() error {
 
 // dropIncoming leaves nothing here of a VM that is another host's; why: this host cannot have it, and the server is
 // told; nil: it may be tried anew.
-func (v *VM) dropIncoming(why error) error {
+func (v *arrival) dropIncoming(why error) error {
 	m := v.Current()
 	if m == nil {
 		m = v.host.Machines.NewCloud(v.ID, v.Name)
 	}
-	if err := v.kill(m); err != nil {
+	if err := v.ending.kill(m); err != nil {
 		return err
 	}
-	v.leave()
+	v.ending.leave()
 	if err := removeDisks(m.Disks, func(name string) bool { return name != recordFile }); err != nil {
 		return err
 	}
@@ -83,13 +92,16 @@ func (v *VM) dropIncoming(why error) error {
 
 // takeIn makes room for the VM, waits for its source, and returns when all of it is here, proven, and not running. The
 // connection is for the source's last word.
-func (v *VM) takeIn(digest string) (*moveConn, error) {
+func (v *arrival) takeIn(digest string) (*moveConn, error) {
 	ctx, cancel := context.WithCancelCause(v.host.ctx)
 	defer cancel(nil)
 	m := v.host.Machines.NewCloud(v.ID, v.Name)
 	m.KeepConsole()
-	if err := v.kill(m); err != nil { // what an earlier agent left
+	if err := v.ending.kill(m); err != nil { // what an earlier agent left
 		return nil, err
+	}
+	if err := v.host.Images.Ensure(ctx, digest, func(vmimage.Progress) {}); err != nil {
+		return nil, noSuchImage(digest, err)
 	}
 	image, release, err := v.host.images.Acquire(digest)
 	if err != nil {
@@ -103,7 +115,7 @@ func (v *VM) takeIn(digest string) (*moveConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	address, stop, err := v.host.listenForMoves()
+	address, stop, err := v.host.moves.listen()
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +145,7 @@ func (v *VM) takeIn(digest string) (*moveConn, error) {
 }
 
 // watchIncoming ends the connection when the VM is not to come any more.
-func (v *VM) watchIncoming(ctx context.Context, cancel context.CancelCauseFunc, c *moveConn) {
+func (v *arrival) watchIncoming(ctx context.Context, cancel context.CancelCauseFunc, c *moveConn) {
 	for {
 		select {
 		case <-v.wake:
@@ -153,7 +165,7 @@ func (v *VM) watchIncoming(ctx context.Context, cancel context.CancelCauseFunc, 
 }
 
 // stillComes is nil as long as the server wants the VM to come here by the move that the record has.
-func (v *VM) stillComes() error {
+func (v *arrival) stillComes() error {
 	w, unlisted := v.newest()
 	in := v.recordNow().In
 	if unlisted || in != nil && farm.Power(w.Power) != farm.PowerDeleted && w.Move != nil && w.Move.ID == in.ID {
@@ -163,7 +175,7 @@ func (v *VM) stillComes() error {
 }
 
 // claimIncoming takes room for the VM by this host's own plan.
-func (v *VM) claimIncoming(image vmimage.Image) error {
+func (v *arrival) claimIncoming(image vmimage.Image) error {
 	w, _ := v.newest()
 	shape, err := wantedShape(w)
 	if err != nil {
@@ -187,7 +199,7 @@ func (v *VM) claimIncoming(image vmimage.Image) error {
 }
 
 // awaitControl waits for the source.
-func (v *VM) awaitControl(ctx context.Context) (*moveConn, error) {
+func (v *arrival) awaitControl(ctx context.Context) (*moveConn, error) {
 	for {
 		select {
 		case c := <-v.controls:
@@ -208,7 +220,7 @@ func (v *VM) awaitControl(ctx context.Context) (*moveConn, error) {
 }
 
 // goThrough is the target's part of the steps.
-func (v *VM) goThrough(ctx context.Context, m *machine.Machine, spec hyper.Machine, image vmimage.Image,
+func (v *arrival) goThrough(ctx context.Context, m *machine.Machine, spec hyper.Machine, image vmimage.Image,
 	c *moveConn) error {
 	h := v.host
 	described, err := c.receive(moveAnswer)
@@ -270,7 +282,7 @@ func lostSource(ctx context.Context, err error) error {
 
 // whole writes down that all is here before the source hears of it: an agent that comes after this one keeps the
 // machine for the source's word.
-func (v *VM) whole(m *machine.Machine, image vmimage.Image, c *moveConn) error {
+func (v *arrival) whole(m *machine.Machine, image vmimage.Image, c *moveConn) error {
 	err := m.KeepApplied()
 	names, e := disk.Names(m.Disks)
 	err = errors.Join(err, e)
@@ -286,7 +298,7 @@ func (v *VM) whole(m *machine.Machine, image vmimage.Image, c *moveConn) error {
 		return err
 	}
 	m.Control.Know(v.ID)
-	v.follow(m)
+	v.guest.follow(m)
 	m.Watch()
 	v.mu.Lock()
 	v.machine, v.told = m, false
@@ -297,8 +309,8 @@ func (v *VM) whole(m *machine.Machine, image vmimage.Image, c *moveConn) error {
 
 // awaitVerdict waits for the source's word, by whatever way it comes: c, nil when it has been lost, another connection,
 // or the server.
-func (v *VM) awaitVerdict(c *moveConn) error {
-	_, stop, err := v.host.listenForMoves()
+func (v *arrival) awaitVerdict(c *moveConn) error {
+	_, stop, err := v.host.moves.listen()
 	if err != nil {
 		return err
 	}
@@ -349,7 +361,7 @@ type verdict struct {
 	err  error
 }
 
-func (v *VM) judge(d verdict) error {
+func (v *arrival) judge(d verdict) error {
 	if d.line.Word != wordGo {
 		return v.dropIncoming(badMove(nil, "the VM stays at its source", ""))
 	}
@@ -366,7 +378,7 @@ func (v *VM) judge(d verdict) error {
 }
 
 // serverKnows looks whether the server says whose the VM is: it says so only when the source has.
-func (v *VM) serverKnows() (done bool, err error) {
+func (v *arrival) serverKnows() (done bool, err error) {
 	w, unlisted := v.newest()
 	in := v.recordNow().In
 	switch {
@@ -389,9 +401,9 @@ func (v *VM) serverKnows() (done bool, err error) {
 
 // come has the VM run here, where it is now. A machine that has ended meanwhile is started from its disks, as after a
 // crash.
-func (v *VM) come() error {
+func (v *arrival) come() error {
 	m, in := v.Current(), *v.recordNow().In
-	if m != nil && m.Control.HasGone() && !v.lives(m) {
+	if m != nil && m.Control.HasGone() && !v.ending.lives(m) {
 		m = nil
 	}
 	if m != nil {
@@ -413,7 +425,7 @@ func (v *VM) come() error {
 }
 
 // expects reports whether a VM comes here from a host, by a move.
-func (v *VM) expects(host, move string) bool {
+func (v *arrival) expects(host, move string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	in := v.record.In
@@ -421,7 +433,7 @@ func (v *VM) expects(host, move string) bool {
 }
 
 // takeControl hands a connection to whoever waits for the source.
-func (v *VM) takeControl(c *moveConn) {
+func (v *arrival) takeControl(c *moveConn) {
 	select {
 	case v.controls <- c:
 	case <-time.After(moveDial):
@@ -433,20 +445,20 @@ func (v *VM) takeControl(c *moveConn) {
 }
 
 // expectSockets reports which machine the bytes of the hypervisors are for; nil: for none.
-func (v *VM) expectSockets(m *machine.Machine) {
+func (v *arrival) expectSockets(m *machine.Machine) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.incoming = m
 }
 
-func (v *VM) expected() *machine.Machine {
+func (v *arrival) expected() *machine.Machine {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.incoming
 }
 
 // takeBytes takes a connection of the source's hypervisor to this one.
-func (v *VM) takeBytes(c *moveConn) {
+func (v *arrival) takeBytes(c *moveConn) {
 	defer c.Close()
 	m := v.expected()
 	if m == nil {
@@ -471,7 +483,7 @@ func (v *VM) takeBytes(c *moveConn) {
 }
 
 // takeSeed writes the seed that the guest knows.
-func (v *VM) takeSeed(c *moveConn) {
+func (v *arrival) takeSeed(c *moveConn) {
 	defer c.Close()
 	m := v.expected()
 	if m == nil || c.open.Size <= 0 || c.open.Size > maxSeed {

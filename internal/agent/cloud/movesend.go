@@ -28,9 +28,15 @@ const (
 var errMoveCancelled = &farm.Error{Kind: farm.Conflict, Code: CodeMoveCancelled, Message: "the move was cancelled",
 	Hint: "order it again when it is wanted"}
 
+// departure is a move of a VM to another host. The VM's lock guards it.
+type departure struct {
+	*VM
+	progress hyper.MoveProgress
+}
+
 // send moves the VM to another host, or notes why not. It is watched meanwhile: whoever wants something else of the VM
 // ends the move.
-func (v *VM) send() error {
+func (v *departure) send() error {
 	w, _ := v.newest()
 	o, m := w.Move, v.Current()
 	if o == nil { // taken back since this step was chosen: the next one goes by that
@@ -82,7 +88,7 @@ func (v *VM) send() error {
 }
 
 // watchMove waits until the machine is whole at the target.
-func (v *VM) watchMove(cancel context.CancelCauseFunc, id string, m *machine.Machine, done <-chan error) error {
+func (v *departure) watchMove(cancel context.CancelCauseFunc, id string, m *machine.Machine, done <-chan error) error {
 	tick := time.NewTicker(moveLook)
 	defer tick.Stop()
 	moved, last := time.Now(), hyper.MoveProgress{}
@@ -109,7 +115,7 @@ func (v *VM) watchMove(cancel context.CancelCauseFunc, id string, m *machine.Mac
 }
 
 // stillGoes is nil as long as the move is wanted, and nothing else of the VM.
-func (v *VM) stillGoes(id string) error {
+func (v *departure) stillGoes(id string) error {
 	w, unlisted := v.newest()
 	r := v.recordNow()
 	switch {
@@ -122,7 +128,7 @@ func (v *VM) stillGoes(id string) error {
 }
 
 // usedSoFar is the CPU time of the VM on all hosts.
-func (v *VM) usedSoFar() time.Duration {
+func (v *departure) usedSoFar() time.Duration {
 	v.observed()
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -131,7 +137,7 @@ func (v *VM) usedSoFar() time.Duration {
 
 // handOver goes through the steps of a move until the machine is whole at the target, and stopped on both sides. The
 // connection that it returns is the caller's to close.
-func (v *VM) handOver(ctx context.Context, m *machine.Machine, o moveOut) (target *moveConn, err error) {
+func (v *departure) handOver(ctx context.Context, m *machine.Machine, o moveOut) (target *moveConn, err error) {
 	h := v.host
 	described, err := h.hyper.Describe(ctx, m.ID)
 	if err != nil {
@@ -186,13 +192,13 @@ func (v *VM) handOver(ctx context.Context, m *machine.Machine, o moveOut) (targe
 	return target, nil
 }
 
-func (v *VM) opens(o moveOut, kind string) moveLine {
+func (v *departure) opens(o moveOut, kind string) moveLine {
 	return moveLine{Kind: kind, Move: o.ID, VM: v.ID}
 }
 
 // sendSeed brings the seed of a full image to the target: its guest may have it mounted, so it must be the same, byte
 // for byte.
-func (v *VM) sendSeed(ctx context.Context, m *machine.Machine, o moveOut) error {
+func (v *departure) sendSeed(ctx context.Context, m *machine.Machine, o moveOut) error {
 	f, err := os.Open(filepath.Join(m.Disks, disk.SeedFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -221,7 +227,7 @@ func (v *VM) sendSeed(ctx context.Context, m *machine.Machine, o moveOut) error 
 }
 
 // openSockets listens where the hypervisor sends to, and takes it to the target.
-func (v *VM) openSockets(ctx context.Context, m *machine.Machine, o moveOut) (at hyper.MoveSockets,
+func (v *departure) openSockets(ctx context.Context, m *machine.Machine, o moveOut) (at hyper.MoveSockets,
 	closeAll func(), err error) {
 	at = m.MoveSockets()
 	dir := filepath.Dir(at.Memory)
@@ -254,7 +260,7 @@ func (v *VM) openSockets(ctx context.Context, m *machine.Machine, o moveOut) (at
 }
 
 // forward takes each connection of the hypervisor to the target.
-func (v *VM) forward(ctx context.Context, l net.Listener, o moveOut, kind string) {
+func (v *departure) forward(ctx context.Context, l net.Listener, o moveOut, kind string) {
 	for {
 		local, err := l.Accept()
 		if err != nil {
@@ -274,7 +280,7 @@ func (v *VM) forward(ctx context.Context, l net.Listener, o moveOut, kind string
 }
 
 // unmove has the VM run on here, and notes why it did not go.
-func (v *VM) unmove(why error) error {
+func (v *departure) unmove(why error) error {
 	out := *v.recordNow().Out
 	if m := v.Current(); m != nil {
 		ctx, cancel := context.WithTimeout(v.host.ctx, makeLimit)
@@ -286,7 +292,7 @@ func (v *VM) unmove(why error) error {
 	return v.staysHere(out, why)
 }
 
-func (v *VM) staysHere(out moveOut, why error) error {
+func (v *departure) staysHere(out moveOut, why error) error {
 	out.Phase, out.Reason = fleet.MoveFailed, reasonOf(why)
 	v.host.log.Warn("cloud VM stays on this host", "vm", v.Name, "move", out.ID, "target", out.Name,
 		"reason", why)
@@ -294,7 +300,7 @@ func (v *VM) staysHere(out moveOut, why error) error {
 }
 
 // tellGone has the target run the VM, and notes that it does. What comes of it is no concern of this host any more.
-func (v *VM) tellGone(target *moveConn) error {
+func (v *departure) tellGone(target *moveConn) error {
 	answer, err := target.ask(moveLine{Word: wordGo, CPUTime: v.recordNow().CPUTime.Seconds()})
 	if err == nil && answer.Word != wordCome {
 		err = fmt.Errorf("unexpected word %.20q", answer.Word)
@@ -308,13 +314,13 @@ func (v *VM) tellGone(target *moveConn) error {
 
 // leaveGone ends what is left here of a VM that has gone, and sees that the target knows. Its disks stay until the
 // server says that it is elsewhere.
-func (v *VM) leaveGone() error {
+func (v *departure) leaveGone() error {
 	if m := v.Current(); m != nil {
-		if err := v.kill(m); err != nil {
+		if err := v.ending.kill(m); err != nil {
 			return err
 		}
-		v.settleTicket(breaker.Nobody, "")
-		v.leave()
+		v.guest.settleTicket(breaker.Nobody, "")
+		v.ending.leave()
 	}
 	out := *v.recordNow().Out
 	v.is(farm.VMStopped, reasonMoved(out.Name))

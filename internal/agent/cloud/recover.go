@@ -95,7 +95,7 @@ func (h *Host) TakeOver(ctx context.Context, f hyper.Found, r Carried) bool {
 	m.Applied.PID, m.Applied.Started = f.PID, f.Started
 	m.Checked.Store(true)
 	m.Control.Know(v.ID)
-	v.follow(m)
+	v.guest.follow(m)
 	m.Watch()
 	v.started = time.Now()
 	v.mu.Lock()
@@ -127,7 +127,7 @@ func (v *VM) missEnd() {
 		r.Boot = ""
 	default:
 		v.log().Warn("cloud VM ended while no agent saw it")
-		v.noteEnd(&r, "", time.Since(r.Since),
+		v.ending.noteEnd(&r, "", time.Since(r.Since),
 			reasonOf(&farm.Error{Kind: farm.Unavailable, Code: CodeVMEnded,
 				Message: "the VM ended while nobody saw it"}))
 	}

@@ -60,11 +60,11 @@ func (v *VM) build() error {
 		if err := v.host.ledger.CheckCloud(v.ID, w.Job, charge, planner); err != nil {
 			return err
 		}
-		return v.stop()
+		return v.ending.stop()
 	}
 	fresh, image := r.fresh(), v.host.Machines.ImageOf(r.Digest)
 	if fresh {
-		if image, err = v.host.images.Get(w.Image); err != nil {
+		if image, err = fetchImage(v, w); err != nil {
 			return noSuchImage(w.Image, err)
 		}
 		volumes := machine.VolumesOf(v.host.config().Areas.Cloud)
@@ -173,13 +173,13 @@ func (v *VM) start() (err error) {
 		return err
 	}
 	v.mu.Lock()
-	v.ticket = ticket
+	v.guest.ticket = ticket
 	v.mu.Unlock()
 	ctx, cancel := context.WithTimeout(h.ctx, makeLimit)
 	defer cancel()
 	m := h.Machines.NewCloud(v.ID, v.Name)
 	m.KeepConsole()
-	v.follow(m)
+	v.guest.follow(m)
 	image, err := v.launch(ctx, m)
 	err = disk.NoSpace(err)
 	if err == nil {
@@ -189,8 +189,8 @@ func (v *VM) start() (err error) {
 		return nil
 	}
 	m.Unwatch()
-	v.settleTicket(machine.BlameFor(err), machine.FirstLine(err))
-	return errors.Join(err, v.kill(m))
+	v.guest.settleTicket(machine.BlameFor(err), machine.FirstLine(err))
+	return errors.Join(err, v.ending.kill(m))
 }
 
 // launch goes from what lies on the disk to a machine that runs.
@@ -277,6 +277,7 @@ func (v *VM) spec(m *machine.Machine, r record, image vmimage.Image) (hyper.Mach
 	if image.Kind == vmimage.Kernel {
 		spec.Boot = hyper.Boot{Kernel: image.Kernel(), Initrd: image.Initrd(), Cmdline: image.Cmdline}
 	} else {
+		spec.Boot.UEFI = image.Firmware == vmimage.UEFI
 		path := filepath.Join(m.Disks, disk.SeedFile)
 		if err := removeDisks(m.Disks, func(name string) bool { return name == disk.SeedFile }); err != nil {
 			return spec, err
@@ -332,9 +333,12 @@ func (v *VM) makeDisks(ctx context.Context, m *machine.Machine, image vmimage.Im
 	return v.keep(func(r *record) { r.Disks = true })
 }
 
+// ending ends a VM's machine, and notes how it ended.
+type ending struct{ *VM }
+
 // stop ends the machine: its guest is asked to power off, and gets its time. A VM whose disks are to go, or that is to
 // be deleted, gets none.
-func (v *VM) stop() error {
+func (v *ending) stop() error {
 	m, r := v.Current(), v.recordNow()
 	v.is(farm.VMStopping, "")
 	v.observed() // and with it what it has used
@@ -344,7 +348,7 @@ func (v *VM) stop() error {
 	if err := v.kill(m); err != nil {
 		return err
 	}
-	v.settleTicket(breaker.Nobody, "")
+	v.guest.settleTicket(breaker.Nobody, "")
 	used := v.leave()
 	v.log().Info("cloud VM stopped")
 	return v.keep(func(r *record) { r.Boot, r.CPUTime, r.Since = "", r.CPUTime+used, time.Now() })
@@ -353,7 +357,7 @@ func (v *VM) stop() error {
 // askToEnd has the guest power off, and returns when it has, when its time is over, or when the VM is wanted deleted.
 // grange-guest is asked as soon as it is heard of: an agent that has just come up has not yet. The power button is for
 // guests that it does not answer in, and is pressed again, for one that boots hears it late.
-func (v *VM) askToEnd(m *machine.Machine) {
+func (v *ending) askToEnd(m *machine.Machine) {
 	limit := time.After(v.host.config().StopTimeout)
 	again := time.NewTicker(askAgain)
 	defer again.Stop()
@@ -386,7 +390,7 @@ func (v *VM) askToEnd(m *machine.Machine) {
 }
 
 // tellToEnd asks grange-guest to power off. It reports whether there is one that was asked.
-func (v *VM) tellToEnd(m *machine.Machine) bool {
+func (v *ending) tellToEnd(m *machine.Machine) bool {
 	if m.Control.Phase() == "" {
 		return false
 	}
@@ -395,7 +399,7 @@ func (v *VM) tellToEnd(m *machine.Machine) bool {
 	return m.PowerOff(ctx) == nil
 }
 
-func (v *VM) pressButton(m *machine.Machine) {
+func (v *ending) pressButton(m *machine.Machine) {
 	ctx, cancel := context.WithTimeout(v.host.ctx, askAgain)
 	defer cancel()
 	if err := v.host.hyper.Shutdown(ctx, m.ID); err != nil {
@@ -406,7 +410,7 @@ func (v *VM) pressButton(m *machine.Machine) {
 const askAgain = 10 * time.Second
 
 // kill ends the machine, whatever it does, and what it had beside its disks, which are nobody's but ours then.
-func (v *VM) kill(m *machine.Machine) error {
+func (v *ending) kill(m *machine.Machine) error {
 	if v.host.ctx.Err() != nil {
 		return context.Cause(v.host.ctx) // the agent stops; VMs do not
 	}
@@ -426,7 +430,7 @@ func (v *VM) kill(m *machine.Machine) error {
 
 // lives reports whether the process of a machine whose control port has gone may still be there. That it does not
 // answer is no proof, and a big one takes its time to go.
-func (v *VM) lives(m *machine.Machine) bool {
+func (v *ending) lives(m *machine.Machine) bool {
 	ctx, cancel := context.WithTimeout(v.host.ctx, endLimit)
 	defer cancel()
 	_, err := v.host.hyper.Observe(ctx, m.ID)
@@ -434,7 +438,7 @@ func (v *VM) lives(m *machine.Machine) bool {
 }
 
 // ended takes notice of a machine that ended although nobody wanted it to.
-func (v *VM) ended(m *machine.Machine) {
+func (v *ending) ended(m *machine.Machine) {
 	end := v.awaitEnd()
 	if err := v.kill(m); v.host.ctx.Err() != nil {
 		return
@@ -446,9 +450,9 @@ func (v *VM) ended(m *machine.Machine) {
 	if end != hyper.PoweredOff {
 		reason = reasonOf(&farm.Error{Kind: farm.Unavailable, Code: CodeVMEnded,
 			Message: "the VM ended, and nobody wanted it to" + m.LastWords()})
-		v.settleTicket(breaker.Unclear, machine.FirstLine(errors.New(reason)))
+		v.guest.settleTicket(breaker.Unclear, machine.FirstLine(errors.New(reason)))
 	}
-	v.settleTicket(breaker.Nobody, "")
+	v.guest.settleTicket(breaker.Nobody, "")
 	v.log().Warn("cloud VM ended by itself", "end", string(end), "ran", ran)
 	used := v.leave()
 	v.kept(func(r *record) {
@@ -459,17 +463,17 @@ func (v *VM) ended(m *machine.Machine) {
 }
 
 // leave forgets the machine, and says what it has used as far as that was seen.
-func (v *VM) leave() (used time.Duration) {
+func (v *ending) leave() (used time.Duration) {
 	v.update(func() {
 		used = v.used
 		v.machine, v.ready, v.used, v.note = nil, false, 0, ""
-		v.silence, v.overdue, v.full = nil, false, false
+		v.silence, v.guest.overdue, v.full = nil, false, false
 	})
 	return used
 }
 
 // noteEnd decides what becomes of a VM that ended by itself: see VM.
-func (v *VM) noteEnd(r *record, end hyper.End, ran time.Duration, reason string) {
+func (v *ending) noteEnd(r *record, end hyper.End, ran time.Duration, reason string) {
 	r.Boot, r.Reason, r.Since = "", reason, time.Now()
 	if end == hyper.PoweredOff {
 		r.Halt, r.Failures = haltOff, 0
@@ -486,7 +490,7 @@ func (v *VM) noteEnd(r *record, end hyper.End, ran time.Duration, reason string)
 }
 
 // awaitEnd is how the machine ended, if anybody says so soon.
-func (v *VM) awaitEnd() hyper.End {
+func (v *ending) awaitEnd() hyper.End {
 	limit := time.After(eventWait)
 	for {
 		v.mu.Lock()
@@ -511,11 +515,11 @@ func (v *VM) remove() error {
 	if m == nil {
 		m = v.host.Machines.NewCloud(v.ID, v.Name)
 	}
-	if err := v.kill(m); err != nil {
+	if err := v.ending.kill(m); err != nil {
 		return err
 	}
-	v.settleTicket(breaker.Nobody, "")
-	v.leave()
+	v.guest.settleTicket(breaker.Nobody, "")
+	v.ending.leave()
 	if err := v.host.removeFiles(m); err != nil {
 		return &farm.Error{Kind: farm.Internal, Code: farm.CodeDiskTool, Message: "files of VM " + v.Name + " stay",
 			Hint: "see the agent's log", Err: err}
@@ -552,20 +556,20 @@ func (v *VM) attend(m *machine.Machine, kind vmimage.Kind) {
 		case comes > given:
 			gives.Take(now, 1)
 			given = comes
-			v.give(m, kind)
+			v.guest.give(m, kind)
 			continue
-		case !v.isNews(state):
+		case !v.guest.isNews(state):
 		case news.Wait(now) > 0:
 			later = time.After(news.Wait(now))
 		default:
 			news.Take(now, 1)
-			v.hears(state)
+			v.guest.hears(state)
 		}
 		select {
 		case <-heard.Changed:
 		case <-later:
 		case <-silent:
-			v.tooSilent(kind)
+			v.guest.tooSilent(kind)
 		case <-m.Done:
 			return
 		}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/agent/machine"
-	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
@@ -54,20 +53,18 @@ type VM struct {
 	state    farm.VMState
 	reason   string // of a state that is not what is wanted
 	since    time.Time
-	ready    bool               // its guest has said that it is up
-	end      hyper.End          // how a machine of it ended last, as far as anybody told
-	told     bool               // end is newer than the machine's start
-	note     string             // what is wrong with a machine that runs
-	silence  *farm.Error        // its guest is unresponsive; nil: it is not
-	overdue  bool               // and something is to be done about it
-	full     bool               // it stands still until the host has disk space again
-	used     time.Duration      // by this machine, when that was last looked at
-	ticket   *breaker.Ticket    // of a start that nobody knows yet to have worked
-	progress hyper.MoveProgress // of a move from here
-	waitsAt  string             // where the source of a move to here finds this host; "": nothing waits
-	incoming *machine.Machine   // whose sockets take what a move brings; nil: there is none
+	ready    bool          // its guest has said that it is up
+	end      hyper.End     // how a machine of it ended last, as far as anybody told
+	told     bool          // end is newer than the machine's start
+	note     string        // what is wrong with a machine that runs
+	silence  *farm.Error   // its guest is unresponsive; nil: it is not
+	full     bool          // it stands still until the host has disk space again
+	used     time.Duration // by this machine, when that was last looked at
 
-	controls chan *moveConn // of sources; run takes them
+	guest     guestState
+	ending    ending
+	departure departure
+	arrival   arrival
 
 	// These are run's alone.
 	started time.Time // its machine; by the monotonic clock
@@ -85,8 +82,10 @@ const (
 )
 
 func newVM(h *Host, id string) *VM {
-	return &VM{host: h, ID: id, Name: Name(id), wake: make(chan struct{}, 1), controls: make(chan *moveConn),
-		state: farm.VMStarting, since: time.Now()}
+	v := &VM{host: h, ID: id, Name: Name(id), wake: make(chan struct{}, 1), state: farm.VMStarting, since: time.Now()}
+	v.guest.VM, v.ending.VM, v.departure.VM, v.arrival.VM = v, v, v, v
+	v.arrival.controls = make(chan *moveConn)
+	return v
 }
 
 func (v *VM) poke() {
@@ -207,12 +206,12 @@ func (v *VM) step() (pause time.Duration, over bool) {
 	}
 	silent := false
 	if m := v.Current(); m != nil && m.Control.HasGone() {
-		if silent = v.lives(m); !silent {
-			v.ended(m)
+		if silent = v.ending.lives(m); !silent {
+			v.ending.ended(m)
 		}
 	}
-	if m := v.Current(); m != nil && v.isOverdue() {
-		if err := v.endSilent(m); err != nil {
+	if m := v.Current(); m != nil && v.guest.isOverdue() {
+		if err := v.guest.endSilent(m); err != nil {
 			return v.stumble(stepStop, err), false
 		}
 	}
@@ -227,17 +226,18 @@ func (v *VM) step() (pause time.Duration, over bool) {
 		v.is(farm.VMDeleting, "")
 		err = v.remove()
 	case stepStop:
-		err = v.stop()
+		err = v.ending.stop()
 	case stepYield:
 		err = v.yield()
 	case stepSend:
-		err = v.send()
+		err = v.departure.send()
 	case stepUnmove:
-		err = v.unmove(badMove(nil, "the host's agent was restarted in the middle of it", "order the move again"))
+		err = v.departure.unmove(badMove(nil, "the host's agent was restarted in the middle of it",
+			"order the move again"))
 	case stepLeave:
-		err = v.leaveGone()
+		err = v.departure.leaveGone()
 	case stepReceive:
-		err = v.receive()
+		err = v.arrival.receive()
 	case stepBuild, stepStart:
 		if wait := time.Until(v.until); wait > 0 {
 			return wait, false

@@ -56,18 +56,18 @@ func TestCloudCrashes(t *testing.T) {
 	v := newVM(New(Options{}), api.NewID())
 	var r record
 	for n := 1; n <= maxFailures; n++ {
-		v.noteEnd(&r, hyper.Failed, time.Second, "why")
+		v.ending.noteEnd(&r, hyper.Failed, time.Second, "why")
 		if pause := time.Until(v.until); r.Halt != haltNone || r.Failures != n || pause > firstPause<<(n-1) ||
 			pause < firstPause<<(n-1)-time.Second {
 			t.Fatalf("%d: %+v, pause %v", n, r, pause)
 		}
 	}
-	v.noteEnd(&r, "", time.Second, "why")
+	v.ending.noteEnd(&r, "", time.Second, "why")
 	if r.Halt != haltFailed || r.Reason != "why" {
 		t.Errorf("%+v", r)
 	}
 	if r = (record{Failures: maxFailures}); true {
-		v.noteEnd(&r, hyper.Failed, calmAfter+1, "why")
+		v.ending.noteEnd(&r, hyper.Failed, calmAfter+1, "why")
 	}
 	if r.Halt != haltNone || r.Failures != 1 {
 		t.Errorf("after a calm life: %+v", r)

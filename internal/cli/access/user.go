@@ -44,11 +44,11 @@ func (a userCommands) userList() *cobra.Command {
 }
 
 func userLines(ctx context.Context, c *fleet.Client) (lines []userLine, err error) {
-	users, err := c.Users(ctx)
+	users, err := c.Users.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	grants, err := c.Grants(ctx, "")
+	grants, err := c.Grants.List(ctx, "")
 	for _, u := range users {
 		own := slices.DeleteFunc(slices.Clone(grants), func(g fleet.Grant) bool { return g.User != u.Name })
 		lines = append(lines, userLine{User: u, Grants: append([]fleet.Grant{}, own...)})
@@ -104,7 +104,7 @@ projects, and in time.`,
 			if err != nil {
 				return err
 			}
-			k, err := c.CreateToken(cmd.Context(), r)
+			k, err := c.Tokens.Create(cmd.Context(), r)
 			if err != nil {
 				return err
 			}
@@ -154,7 +154,7 @@ func (a tokenCommands) tokenList() *cobra.Command {
 				k.Created.Format(time.DateOnly), expires, farm.Printable(k.Note)}
 		}}
 	cmd := t.Command(a.App, "List tokens, without their secrets",
-		func(ctx context.Context, c *fleet.Client) ([]fleet.Token, error) { return c.Tokens(ctx, user) })
+		func(ctx context.Context, c *fleet.Client) ([]fleet.Token, error) { return c.Tokens.List(ctx, user) })
 	cmd.Flags().StringVar(&user, "user", "", "list the tokens of this `USER` (default: your own)")
 	return cmd
 }
@@ -162,6 +162,6 @@ func (a tokenCommands) tokenList() *cobra.Command {
 func (a tokenCommands) tokenRevoke() *cobra.Command {
 	return &cobra.Command{Use: "revoke ID...", Short: "Revoke tokens", Args: cobra.MinimumNArgs(1),
 		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
-			return a.Each(args, "revoked", func(id string) error { return c.DeleteToken(ctx, id) })
+			return a.Each(args, "revoked", func(id string) error { return c.Tokens.Delete(ctx, id) })
 		})}
 }

@@ -28,7 +28,7 @@ func (a userCommands) userSet() *cobra.Command {
 			"not changed. A new user has no role; assign one with `grange user grant`.",
 		Example: "  grange user set ann --subject 'CN=Ann Smith,O=Grid,C=CH'\n  grange user set ann --disable",
 		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
-			users, err := c.Users(ctx)
+			users, err := c.Users.List(ctx)
 			if err != nil {
 				return err
 			}
@@ -36,7 +36,7 @@ func (a userCommands) userSet() *cobra.Command {
 			if i := slices.IndexFunc(users, func(o fleet.User) bool { return o.Name == args[0] }); i >= 0 {
 				u = users[i]
 			}
-			if u, err = c.PutUser(ctx, f.apply(u)); err != nil {
+			if u, err = c.Users.Put(ctx, f.apply(u)); err != nil {
 				return err
 			}
 			if a.JSON {
@@ -72,24 +72,24 @@ func (a userCommands) userDelete() *cobra.Command {
 	return &cobra.Command{Use: "delete USER...", Short: "Delete users without VMs, with their roles and tokens",
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeUsers,
 		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
-			return a.Each(args, "deleted", func(name string) error { return c.DeleteUser(ctx, name) })
+			return a.Each(args, "deleted", func(name string) error { return c.Users.Delete(ctx, name) })
 		})}
 }
 
 func (a userCommands) userGrant() *cobra.Command {
 	return a.grantVerb("grant", "Grant a role to a user",
 		"  grange user grant ann member --project atlas\n  grange user grant otto operator --cell general",
-		(*fleet.Client).PutGrant)
+		fleet.GrantClient.Put)
 }
 
 func (a userCommands) userRevoke() *cobra.Command {
 	return a.grantVerb("revoke", "Revoke a role from a user", "  grange user revoke ann member --project atlas",
-		(*fleet.Client).DeleteGrant)
+		fleet.GrantClient.Delete)
 }
 
 // grantVerb is a command on one role of one user; it ends with the roles that are left.
 func (a userCommands) grantVerb(name, short, example string,
-	do func(*fleet.Client, context.Context, fleet.Grant) error) *cobra.Command {
+	do func(fleet.GrantClient, context.Context, fleet.Grant) error) *cobra.Command {
 	var g fleet.Grant
 	cmd := &cobra.Command{Use: name + " USER ROLE [--project PROJECT | --cell CELL]", Short: short,
 		Args: cobra.ExactArgs(2), Example: example,
@@ -104,10 +104,10 @@ func (a userCommands) grantVerb(name, short, example string,
 		},
 		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			g.User, g.Role = args[0], args[1]
-			if err := do(c, ctx, g); err != nil {
+			if err := do(c.Grants, ctx, g); err != nil {
 				return err
 			}
-			left, err := c.Grants(ctx, g.User)
+			left, err := c.Grants.List(ctx, g.User)
 			if err != nil {
 				return err
 			}
@@ -126,7 +126,7 @@ func (a userCommands) grantVerb(name, short, example string,
 func (a userCommands) completeUsers(cmd *cobra.Command, args []string, typed string) ([]string,
 	cobra.ShellCompDirective) {
 	return a.CompleteNames(cmd, args, typed, func(ctx context.Context, c *fleet.Client) ([]string, error) {
-		users, err := c.Users(ctx)
+		users, err := c.Users.List(ctx)
 		return app.NamesOf(users, func(u fleet.User) string { return u.Name }), err
 	})
 }

@@ -80,7 +80,7 @@ func (a *App) CompleteHosts(cmd *cobra.Command, args []string, typed string) ([]
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)
 	defer cancel()
-	hosts, _, err := c.Hosts(ctx, "")
+	hosts, _, err := c.Hosts.List(ctx, "")
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -93,6 +93,24 @@ func (a *App) HasServer() bool {
 	return err != nil || c.Server != ""
 }
 
+// Here reports whether a command that the agent has too is for the agent of this host: there is no server, or the
+// agent's socket was named, or --local.
+func (a *App) Here(cmd *cobra.Command) bool {
+	if local, err := cmd.Flags().GetBool("local"); err == nil && local {
+		return true
+	}
+	if a.Server == "" && (cmd.Flags().Changed("socket") || os.Getenv("GRANGE_SOCKET") != "") {
+		return true
+	}
+	return !a.HasServer()
+}
+
+// LocalFlag is for commands that both the server and the agent have.
+func LocalFlag(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().Bool("local", false, "query the agent of this host instead of the server")
+	return cmd
+}
+
 // Fleet is a client for the server.
 func (a *App) Fleet() (*fleet.Client, error) {
 	c, err := a.findServer()

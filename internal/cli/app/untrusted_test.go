@@ -19,7 +19,7 @@ func TestUntrustedServer(t *testing.T) {
 	defer server.Close()
 	a := &App{}
 	list := &cobra.Command{Use: "list", RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
-		_, _, err := c.Hosts(ctx, "")
+		_, _, err := c.Hosts.List(ctx, "")
 		return err
 	})}
 	root := a.Tree(Group{"Hosts", []*cobra.Command{list}})

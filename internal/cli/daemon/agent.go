@@ -113,7 +113,8 @@ func (a agentCommands) runAgent(ctx context.Context, c config.Agent, path string
 		return err
 	}
 	defer identity.Close()
-	ag, err := agent.New(agent.Options{Config: c, Peers: uplink.NewPeers(identity), Gate: gate, Hypervisor: driver,
+	ag, err := agent.New(agent.Options{Config: c, Peers: uplink.NewPeers(identity), Gate: gate,
+		Server: uplink.NewServer(identity, c.Server.URLs), Hypervisor: driver,
 		Accelerator: func() string { return shownAccelerator(driver.Accelerator()) }, ProbeAgain: probeAgain,
 		Ready: func() { notify(log, sdnotify.Ready) }, Log: log, Version: version.String(), Lookup: lookupJob})
 	if err != nil {

@@ -182,9 +182,15 @@ func openStore(ctx context.Context, url string, log *slog.Logger) (*store.Store,
 func newServer(c config.Server, db *store.Store, log *slog.Logger) (*server.Server, error) {
 	o := server.Options{Store: db, Log: log, URL: c.URL, Servers: c.Servers, Version: version.String(),
 		Silence: c.SilentAfter, CAKeyFile: c.KeyFile(),
-		Broker: func(cell farm.Cell) (batch.System, error) { return brokerOf(c, cell) }, Brokers: brokerNames(c)}
+		Broker: func(cell farm.Cell) (batch.System, error) { return brokerOf(c, cell) }, Brokers: brokerNames(c),
+		ImageDir: c.Images(), ImageSpace: c.ImageSpace}
+	var s *server.Server
+	var err error
+	open := func(sum string) (*os.File, error) { return s.Images.OpenBlob(sum) }
+	if o.Transfers, err = newSource(c, log, open); err != nil {
+		return nil, err
+	}
 	if c.CA != "" {
-		var err error
 		if o.ListenerCAs, err = pki.ReadCertificates(c.CA); err != nil {
 			return nil, err
 		}
@@ -196,7 +202,8 @@ func newServer(c config.Server, db *store.Store, log *slog.Logger) (*server.Serv
 		}
 		o.Site = &pki.Site{Roots: roots, Field: pki.Field(c.HostField)}
 	}
-	return server.New(o), nil
+	s = server.New(o)
+	return s, nil
 }
 
 // brokerNames are those that need no configuration, and those that the configuration has.

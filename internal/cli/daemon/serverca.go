@@ -34,7 +34,7 @@ which hosts and join tokens still need the older authority, and for what. --pem 
 certificates, which users set as ca in client.toml.`,
 		Example: "  grange server ca\n  grange server ca show --pem >/etc/grange/fleet-ca.pem",
 		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
-			ca, err := c.CA(ctx)
+			ca, err := c.CA.Get(ctx)
 			if err != nil {
 				return err
 			}
@@ -62,7 +62,7 @@ All servers of the fleet must run this release, and hosts with older agents dela
 rotation. The rotation ends with "grange server ca retire", or automatically after 30 days,
 when nothing needs the older authority.`,
 		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
-			ca, err := c.RotateCA(ctx)
+			ca, err := c.CA.Rotate(ctx)
 			if err != nil {
 				return err
 			}
@@ -89,7 +89,7 @@ lost.`,
 					return err
 				}
 			}
-			ca, err := c.RetireCA(ctx, fleet.RetireRequest{Without: without})
+			ca, err := c.CA.Retire(ctx, fleet.RetireRequest{Without: without})
 			if err != nil {
 				return err
 			}
@@ -106,7 +106,7 @@ lost.`,
 
 // cutOff shows whom a retirement cuts off, and returns their names after a yes.
 func (a serverCommands) cutOff(ctx context.Context, c *fleet.Client) (names []string, err error) {
-	ca, err := c.CA(ctx)
+	ca, err := c.CA.Get(ctx)
 	if err != nil || len(ca.Waits) == 0 {
 		return nil, err
 	}

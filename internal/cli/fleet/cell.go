@@ -33,7 +33,7 @@ func (a cellCommands) cellList() *cobra.Command {
 			return []any{v.Name, app.CellState(v), cellFor(v), v.Broker, v.Hosts, v.VMs, farm.Printable(cellReason(v))}
 		}}
 	return t.Command(a.App, "List the cells", func(ctx context.Context, c *fleet.Client) ([]fleet.Cell, error) {
-		cells, _, err := c.Cells(ctx)
+		cells, _, err := c.Cells.List(ctx)
 		return cells, err
 	})
 }
@@ -80,14 +80,14 @@ func (a cellCommands) oneCell(use, short string,
 func (a cellCommands) cellShow() *cobra.Command {
 	return a.oneCell("show CELL", "Show a cell", func(ctx context.Context, c *fleet.Client, name string) (fleet.Cell,
 		error) {
-		return c.Cell(ctx, name)
+		return c.Cells.Get(ctx, name)
 	})
 }
 
 func (a cellCommands) cellOpen() *cobra.Command {
 	return a.oneCell("open CELL", "Open a cell to new VMs, and end its drain",
 		func(ctx context.Context, c *fleet.Client, name string) (fleet.Cell, error) {
-			return c.OpenCell(ctx, name)
+			return c.Cells.Open(ctx, name)
 		})
 }
 
@@ -95,7 +95,7 @@ func (a cellCommands) cellClose() *cobra.Command {
 	var reason string
 	cmd := a.oneCell("close CELL", "Close a cell to new VMs; existing VMs stay",
 		func(ctx context.Context, c *fleet.Client, name string) (fleet.Cell, error) {
-			return c.CloseCell(ctx, name, reason)
+			return c.Cells.Close(ctx, name, reason)
 		})
 	cmd.Long = `Close a cell to new VMs. Existing VMs continue to run, and can be stopped, started,
 restarted, resized, rebuilt and deleted. A project that has no other cell gets no new VMs;
@@ -112,7 +112,7 @@ func (a cellCommands) cellDrain() *cobra.Command {
 			if err != nil {
 				return fleet.Cell{}, err
 			}
-			return c.DrainCell(ctx, name, fleet.DrainRequest{Deadline: at, Reason: reason})
+			return c.Cells.Drain(ctx, name, fleet.DrainRequest{Deadline: at, Reason: reason})
 		})
 	cmd.Long = "Drain a cell. The cell takes no new VMs. Owners of existing VMs see the drain and its\n" +
 		"deadline; VMs that still run at the deadline are stopped. `grange cell open` ends the drain."
@@ -125,7 +125,7 @@ func (a cellCommands) cellDrain() *cobra.Command {
 func (a cellCommands) completeCells(cmd *cobra.Command, args []string, typed string) ([]string,
 	cobra.ShellCompDirective) {
 	return a.CompleteNames(cmd, args, typed, func(ctx context.Context, c *fleet.Client) (names []string, err error) {
-		cells, _, err := c.Cells(ctx)
+		cells, _, err := c.Cells.List(ctx)
 		for _, v := range cells {
 			names = append(names, v.Name)
 		}

@@ -47,7 +47,7 @@ func (a hostCommands) listHosts(ctx context.Context, cell string, patterns []str
 			return app.Usage("write it as wn-*", "invalid pattern %q", p)
 		}
 	}
-	hosts, _, err := c.Hosts(ctx, cell)
+	hosts, _, err := c.Hosts.List(ctx, cell)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (a hostCommands) showFleetHost(ctx context.Context, ref string) error {
 	if err != nil {
 		return err
 	}
-	h, err := c.Host(ctx, ref)
+	h, err := c.Hosts.Get(ctx, ref)
 	if err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func (a hostCommands) removeOrphans(ctx context.Context, host string, vms []stri
 	if err != nil {
 		return err
 	}
-	h, err := c.Host(ctx, host)
+	h, err := c.Hosts.Get(ctx, host)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (a hostCommands) removeOrphans(ctx context.Context, host string, vms []stri
 	for i, o := range orphans {
 		ids[i] = o.ID
 	}
-	if h, err = c.EvictVMs(ctx, host, ids); err != nil {
+	if h, err = c.Hosts.EvictVMs(ctx, host, ids); err != nil {
 		return err
 	}
 	if a.JSON {
@@ -155,7 +155,7 @@ func (a hostCommands) completeOrphans(cmd *cobra.Command, args []string, typed s
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)
 	defer cancel()
-	h, err := c.Host(ctx, args[0])
+	h, err := c.Hosts.Get(ctx, args[0])
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -56,7 +56,7 @@ func (a hostTokenCommands) createJoinToken(ctx context.Context, r fleet.JoinToke
 	if err != nil {
 		return err
 	}
-	k, err := c.CreateJoinToken(ctx, r)
+	k, err := c.JoinTokens.Create(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (a hostTokenCommands) hostTokenList() *cobra.Command {
 		}}
 	return t.Command(a.App, "List join tokens, without their secrets",
 		func(ctx context.Context, c *fleet.Client) ([]fleet.JoinToken, error) {
-			tokens, err := c.JoinTokens(ctx)
+			tokens, err := c.JoinTokens.List(ctx)
 			slices.SortFunc(tokens, func(x, y fleet.JoinToken) int {
 				return cmp.Or(x.Expires.Compare(y.Expires),
 					cmp.Compare(x.ID, y.ID))
@@ -89,6 +89,6 @@ func (a hostTokenCommands) hostTokenRevoke() *cobra.Command {
 		Long: "Revoke join tokens, so that no more hosts can join with them. Hosts that have joined stay in\n" +
 			"the fleet; `grange host forget` removes a host.",
 		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
-			return a.Each(args, "revoked", func(id string) error { return c.DeleteJoinToken(ctx, id) })
+			return a.Each(args, "revoked", func(id string) error { return c.JoinTokens.Delete(ctx, id) })
 		})}
 }

@@ -29,7 +29,7 @@ func (a hostCommands) hostOpen() *cobra.Command {
 		`Open hosts to new VMs, end their drains, and open them in their batch system if they have
 one.`,
 		func(ctx context.Context, c *fleet.Client, hosts []string) ([]fleet.Host, error) {
-			return c.OpenHosts(ctx, hosts)
+			return c.Hosts.Open(ctx, hosts)
 		})
 }
 
@@ -39,7 +39,7 @@ func (a hostCommands) hostClose() *cobra.Command {
 		`Close hosts to new VMs, and to jobs of their batch system if they have one. VMs and jobs on
 the hosts continue to run.`,
 		func(ctx context.Context, c *fleet.Client, hosts []string) ([]fleet.Host, error) {
-			return c.CloseHosts(ctx, hosts, reason)
+			return c.Hosts.Close(ctx, hosts, reason)
 		})
 	reasonFlag(cmd, &reason)
 	return cmd
@@ -55,7 +55,7 @@ func (a hostCommands) hostDrain() *cobra.Command {
 			if err != nil {
 				return nil, err
 			}
-			return c.DrainHosts(ctx, hosts, r)
+			return c.Hosts.Drain(ctx, hosts, r)
 		})
 	cmd.Example = "  grange host drain wn-17 --deadline 24h --reason 'new memory'\n  grange host drain 'cell:main'"
 	cmd.Flags().StringVar(&deadline, "deadline", "",
@@ -83,7 +83,7 @@ func (a hostCommands) hostLabel() *cobra.Command {
 			if err != nil || len(labels) == 0 {
 				return nil, app.Usage("--set rack=b3, or --set rack= to take it away", "no label is named")
 			}
-			return c.LabelHosts(ctx, hosts, fleet.HostUpdate{Labels: labels})
+			return c.Hosts.Label(ctx, hosts, fleet.HostUpdate{Labels: labels})
 		})
 	cmd.Flags().StringArrayVar(&set, "set", nil, "label to set, `KEY=VALUE` (repeatable)")
 	return cmd
@@ -99,7 +99,7 @@ re-creates them on other hosts if their cell is configured for that.
 
 Do not fence a host that is running: its VMs would run twice.`,
 		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
-			h, err := c.FenceHost(ctx, args[0], reason)
+			h, err := c.Hosts.Fence(ctx, args[0], reason)
 			if err != nil {
 				return err
 			}
@@ -115,6 +115,6 @@ func (a hostCommands) hostForget() *cobra.Command {
 		Long: `Remove hosts that have no VMs of the server from the fleet. Their certificates are no longer
 accepted.`,
 		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
-			return a.Each(args, "forgotten", func(host string) error { return c.ForgetHost(ctx, host) })
+			return a.Each(args, "forgotten", func(host string) error { return c.Hosts.Forget(ctx, host) })
 		})}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,18 +20,24 @@ type imageCommands struct{ *app.App }
 
 func (a imageCommands) imageCommand() *cobra.Command {
 	image := &cobra.Command{Use: "image",
-		Short: "Add, build, list, tag, withdraw and remove images of virtual machines"}
+		Short: "Add, build, list, tag, withdraw and remove images of virtual machines",
+		Long: `Manage the images that virtual machines start from. If a server is configured (--server,
+$GRANGE_SERVER, client.toml, or its socket on this machine), list, show, add, tag, deprecate,
+withdraw, activate and remove apply to the catalogue of the fleet. Otherwise, and with --local
+or the agent's --socket, they apply to the images of this host, as build, import, verify, pin
+and purge always do.`}
 	image.AddCommand(a.imageList(), a.imageShow(), a.imageAdd(), a.imageBuild(), a.imageImport(), a.imageTag(),
 		a.imageVerify(), a.imageRemove(), a.imagePurge())
 	image.AddCommand(a.imageStates()...)
+	image.AddCommand(a.imagePrestage(), a.imageInvalidate(), a.imageHosts())
 	return image
 }
 
 func (a imageCommands) imageList() *cobra.Command {
 	var fleet bool
-	cmd := &cobra.Command{Use: "list", Short: "List the images of this host, or of the fleet", Args: cobra.NoArgs,
+	cmd := &cobra.Command{Use: "list", Short: "List the images of the fleet or of this host", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if fleet {
+			if fleet || !a.Here(cmd) {
 				return a.OnServer(a.fleetImages)(cmd, args)
 			}
 			images, err := a.Client().Images(cmd.Context())
@@ -54,53 +59,13 @@ func (a imageCommands) imageList() *cobra.Command {
 			}
 			return t.Flush()
 		}}
-	cmd.Flags().BoolVar(&fleet, "fleet", false, "list the images of the fleet's hosts, from the server")
-	return cmd
+	cmd.Flags().BoolVar(&fleet, "fleet", false, "list the images of the fleet, also where the agent's socket is named")
+	return app.LocalFlag(cmd)
 }
 
 func mebibytes(n uint64) string { return fmt.Sprintf("%.1fM", float64(n)/float64(farm.MiB)) }
 
-// workerPackages make the micro image a node of Slurm. slurmd finds the plug-ins of the cluster's configuration in
-// them.
-var workerPackages = []string{"slurmd", "slurm-wlm-basic-plugins", "munge"}
-
-// cloudPackages give the micro image an SSH server, for VMs that people log into and copy files to.
-var cloudPackages = []string{"dropbear-bin", "openssh-sftp-server"}
-
 const siteUsage = "mark the image as trusted by the site: workers created from it receive the batch system's key"
-
-func (a imageCommands) imageBuild() *cobra.Command {
-	r := api.ImageRequest{}
-	cmd := &cobra.Command{
-		Use:   "build micro|worker|cloud [NAME]",
-		Short: "Build an image from Debian packages: micro, worker or cloud",
-		Long: `Build an image, which is a kernel and an initramfs, from the Debian package sources of this
-host. Nothing is installed on the host.
-
-An image of kind "micro" has a shell and what jobs need. "worker" adds slurmd and munge, for
-nodes of Slurm. "cloud" has an SSH server, for interactive use. NAME sets another name for
-the image, and --package adds packages.`,
-		Args: cobra.RangeArgs(1, 2), ValidArgs: []string{"micro", "worker", "cloud"},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request := r
-			switch args[0] {
-			case "micro":
-			case "worker":
-				request.Packages = slices.Concat(workerPackages, r.Packages)
-			case "cloud":
-				request.Packages = slices.Concat(cloudPackages, r.Packages)
-			default:
-				return app.Usage("grange image build micro, or grange image import FILE", "%q can not be built",
-					args[0])
-			}
-			request.Name = args[len(args)-1]
-			return a.makeImage(cmd, request)
-		},
-	}
-	cmd.Flags().StringSliceVar(&r.Packages, "package", nil, "additional Debian `PACKAGE` (repeatable)")
-	cmd.Flags().BoolVar(&r.Site, "site", false, siteUsage)
-	return cmd
-}
 
 func (a imageCommands) imageImport() *cobra.Command {
 	var name string
@@ -138,30 +103,28 @@ func (a imageCommands) makeImage(cmd *cobra.Command, r api.ImageRequest) error {
 }
 
 func (a imageCommands) imageRemove() *cobra.Command {
-	return &cobra.Command{
+	done := func(name string) error {
+		if a.JSON {
+			return a.PrintJSON(map[string]string{"removed": name})
+		}
+		_, err := fmt.Fprintf(a.Out, "%s removed\n", name)
+		return err
+	}
+	return app.LocalFlag(&cobra.Command{
 		Use: "remove IMAGE", Aliases: []string{"rm"}, Short: "Remove an image", Args: cobra.ExactArgs(1),
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			return a.CompleteImages(cmd, args, "")
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
+		Long: `Remove a name, and with the last one the image. From the catalogue of the fleet: hosts keep
+their copies until they need the space or ` + "`grange image invalidate`" + ` removes them.`,
+		ValidArgsFunction: a.completeImages,
+		RunE: a.either(func(cmd *cobra.Command, args []string) error {
 			if err := a.Client().RemoveImage(cmd.Context(), args[0]); err != nil {
 				return err
 			}
-			if a.JSON {
-				return a.PrintJSON(map[string]string{"removed": args[0]})
+			return done(args[0])
+		}, func(ctx context.Context, c *fleet.Client, args []string) error {
+			if err := c.Images.Remove(ctx, args[0]); err != nil {
+				return err
 			}
-			fmt.Fprintf(a.Out, "%s removed\n", args[0])
-			return nil
-		},
-	}
-}
-
-// fleetImages lists what hosts have.
-func (a imageCommands) fleetImages(ctx context.Context, c *fleet.Client, _ []string) error {
-	images, err := c.Images(ctx)
-	if err != nil {
-		return err
-	}
-	return app.Table[fleet.Image]{None: "no host has an image", Head: "IMAGE\tHOSTS",
-		Line: func(i fleet.Image) []any { return []any{output.Visible(i.Name), i.Hosts} }}.Print(a.App, images)
+			return done(args[0])
+		}),
+	})
 }

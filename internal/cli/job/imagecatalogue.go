@@ -12,19 +12,22 @@ import (
 	"golang.org/x/term"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 )
 
 func (a imageCommands) imageAdd() *cobra.Command {
-	r, keyring := api.ImageRequest{}, ""
+	r, keyring, more := api.ImageRequest{}, "", catalogueFlags{}
 	cmd := &cobra.Command{
 		Use: "add NAME SOURCE", Short: "Download an image, verify it, and add it under a name",
 		Args: cobra.ExactArgs(2),
 		Long: `Add an image from a web server (https://, http://), a simplestreams tree
 (simplestreams+https://HOST/DIRECTORY/#PRODUCT) or a path. The disk may be qcow2, raw, vmdk,
-vhdx, vdi or vpc, and packed by gzip, xz or zstd; it becomes a qcow2 or raw disk.
+vhdx, vdi or vpc, and packed by gzip, xz or zstd; it becomes a qcow2 or raw disk. The catalogue
+of the fleet also takes oci:// references, which its server fetches as it does URLs; a path is
+uploaded: a disk, or a directory with a kernel and an initrd.
 
 An interrupted download continues when the command is repeated. --sha sets the expected
 checksum; --sums names the published list of checksums, --signature its OpenPGP signature, and
@@ -36,6 +39,7 @@ a keyring.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := r
 			request.Name, request.Source = args[0], args[1]
+			here := a.Here(cmd)
 			for _, ref := range []*string{&request.Source, &request.Sums, &request.Signature} {
 				if err := absolute(ref); err != nil {
 					return err
@@ -53,7 +57,13 @@ a keyring.`,
 					return app.Usage("export the keys: gpg --export KEY >FILE", "the keyring cannot be read: %v", err)
 				}
 			}
-			return a.makeImage(cmd, request)
+			if here {
+				if err := more.none(); err != nil {
+					return err
+				}
+				return a.makeImage(cmd, request)
+			}
+			return a.addToCatalogue(cmd, request, more)
 		},
 	}
 	flags := cmd.Flags()
@@ -62,7 +72,23 @@ a keyring.`,
 	flags.StringVar(&r.Signature, "signature", "", "`SOURCE` of the detached OpenPGP signature of the list")
 	flags.StringVar(&keyring, "keyring", "", "`FILE` with the OpenPGP keys that may sign the list")
 	flags.BoolVar(&r.Site, "site", false, siteUsage)
-	return cmd
+	more.register(cmd)
+	return app.LocalFlag(cmd)
+}
+
+// addToCatalogue is the request for the server's catalogue.
+func (a imageCommands) addToCatalogue(cmd *cobra.Command, r api.ImageRequest, more catalogueFlags) error {
+	if r.Site {
+		return app.Usage("add it on the host: --local", "the site vouches for images of a host alone")
+	}
+	request := fleet.ImageRequest{Name: r.Name, Source: r.Source, Sum: r.Sum, Sums: r.Sums, Signature: r.Signature,
+		Keyring: r.Keyring}
+	if err := more.into(&request); err != nil {
+		return err
+	}
+	return a.OnServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
+		return a.addFleetImage(ctx, c, request)
+	})(cmd, nil)
 }
 
 // absolute makes a path absolute, as the agent works in another directory; URLs stay.
@@ -74,8 +100,14 @@ func absolute(ref *string) (err error) {
 }
 
 func (a imageCommands) imageShow() *cobra.Command {
-	return a.oneImage("show IMAGE", "Show an image, the versions of its name, and the VMs that use it",
-		func(ctx context.Context, ref string) (api.ImageDetails, error) { return a.Client().Image(ctx, ref) })
+	return app.LocalFlag(&cobra.Command{Use: "show IMAGE",
+		Short: "Show an image, the versions of its name, who has it and the VMs that use it",
+		Args:  cobra.ExactArgs(1), ValidArgsFunction: a.completeImages,
+		RunE: a.either(func(cmd *cobra.Command, args []string) error {
+			return a.print(a.Client().Image(cmd.Context(), args[0]))
+		}, func(ctx context.Context, c *fleet.Client, args []string) error {
+			return a.printFleet(c.Images.Get(ctx, args[0]))
+		})})
 }
 
 func (a imageCommands) imageVerify() *cobra.Command {
@@ -152,30 +184,31 @@ func imageState(i api.Image) string {
 }
 
 func (a imageCommands) imageTag() *cobra.Command {
-	return &cobra.Command{Use: "tag IMAGE NAME", Short: "Give an image another name, or a name an earlier version",
+	return app.LocalFlag(&cobra.Command{Use: "tag IMAGE NAME", Short: "Give an image another name, or a name an earlier version",
 		Long: "Give an image another name. A name that another image has moves; `grange image show NAME` lists\n" +
 			"the versions that a name has had, and tagging the digest of one moves the name back.",
 		Example: "  grange image tag debian-12 default\n  grange image tag sha256:776e29643 default",
-		Args:    cobra.ExactArgs(2), ValidArgsFunction: a.CompleteImages,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			i, err := a.Client().TagImage(cmd.Context(), args[0], args[1])
-			if err != nil {
-				return err
-			}
-			return a.printImage(i)
-		}}
+		Args:    cobra.ExactArgs(2), ValidArgsFunction: a.completeImages,
+		RunE: a.either(func(cmd *cobra.Command, args []string) error {
+			return a.print(a.Client().TagImage(cmd.Context(), args[0], args[1]))
+		}, func(ctx context.Context, c *fleet.Client, args []string) error {
+			return a.printFleet(c.Images.Tag(ctx, args[0], args[1]))
+		})})
 }
 
 // imageStates are the commands that change the state of an image.
 func (a imageCommands) imageStates() []*cobra.Command {
 	mark := func(use, short, long string, state string, reasons bool) *cobra.Command {
 		var successor, reason string
-		cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: cobra.ExactArgs(1),
-			ValidArgsFunction: a.CompleteImages,
-			RunE: func(cmd *cobra.Command, args []string) error {
+		cmd := app.LocalFlag(&cobra.Command{Use: use, Short: short, Long: long, Args: cobra.ExactArgs(1),
+			ValidArgsFunction: a.completeImages,
+			RunE: a.either(func(cmd *cobra.Command, args []string) error {
 				return a.markImage(cmd.Context(), args[0],
 					api.ImageMark{State: &state, Successor: &successor, Reason: &reason})
-			}}
+			}, func(ctx context.Context, c *fleet.Client, args []string) error {
+				return a.printFleet(c.Images.Mark(ctx, args[0],
+					fleet.ImageMark{State: &state, Successor: &successor, Reason: &reason}))
+			})})
 		if reasons {
 			cmd.Flags().StringVar(&successor, "successor", "", "`IMAGE` to use instead")
 			cmd.Flags().StringVar(&reason, "reason", "", "`TEXT` that users of the image are shown")
@@ -201,11 +234,22 @@ func (a imageCommands) imageStates() []*cobra.Command {
 }
 
 func (a imageCommands) markImage(ctx context.Context, ref string, m api.ImageMark) error {
-	i, err := a.Client().MarkImage(ctx, ref, m)
+	return a.print(a.Client().MarkImage(ctx, ref, m))
+}
+
+// print prints an image of this host, printFleet one of the catalogue, unless there is an error.
+func (a imageCommands) print(i api.ImageDetails, err error) error {
 	if err != nil {
 		return err
 	}
 	return a.printImage(i)
+}
+
+func (a imageCommands) printFleet(i fleet.ImageDetails, err error) error {
+	if err != nil {
+		return err
+	}
+	return a.printFleetImage(i)
 }
 
 type purgeFlags struct {

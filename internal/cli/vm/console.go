@@ -27,7 +27,7 @@ func (a vmCommands) fleetConsole(ctx context.Context, ref, project string) error
 	if err != nil {
 		return err
 	}
-	stream, err := c.Stream(ctx, v.ID, fleet.StreamConsole, 0)
+	stream, err := c.VMs.Stream(ctx, v.ID, fleet.StreamConsole, 0)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (a vmCommands) awaitPort(ctx context.Context, c *fleet.Client, vm string, p
 	timeout time.Duration) (io.ReadWriteCloser, error) {
 	const pause = time.Second
 	for told, end := false, time.Now().Add(timeout); ; {
-		stream, err := c.Stream(ctx, vm, fleet.StreamTCP, port)
+		stream, err := c.VMs.Stream(ctx, vm, fleet.StreamTCP, port)
 		if err == nil || app.CodeOf(err) != string(farm.CodeVMPort) || time.Now().Add(pause).After(end) {
 			return stream, err
 		}

@@ -223,12 +223,12 @@ func (a vmCommands) createVMs(ctx context.Context, f *createFlags) error {
 // createAgain asks once more where the connection broke, under the same key: the server makes nothing twice.
 func createAgain(ctx context.Context, c *fleet.Client, r fleet.VMRequest) ([]fleet.VM, error) {
 	key := api.NewID()
-	made, err := c.CreateVMs(ctx, key, r)
+	made, err := c.VMs.Create(ctx, key, r)
 	for range 2 {
 		if err == nil || app.CodeOf(err) != "no-agent" { // it was answered, or nobody was there at all
 			break
 		}
-		made, err = c.CreateVMs(ctx, key, r)
+		made, err = c.VMs.Create(ctx, key, r)
 	}
 	return made, err
 }
@@ -297,7 +297,7 @@ func (a vmCommands) completeCatalogue(cmd *cobra.Command) {
 		}), err
 	})
 	offer("image", func(ctx context.Context, c *fleet.Client) ([]string, error) {
-		all, err := c.Images(ctx)
+		all, err := c.Images.List(ctx)
 		return app.NamesOf(all, func(i fleet.Image) string { return fmt.Sprintf("%s\ton %d hosts", i.Name, i.Hosts) }),
 			err
 	})
@@ -306,7 +306,7 @@ func (a vmCommands) completeCatalogue(cmd *cobra.Command) {
 		return app.NamesOf(all, func(n fleet.Network) string { return n.Name }), err
 	})
 	offer("cell", func(ctx context.Context, c *fleet.Client) ([]string, error) {
-		all, _, err := c.Cells(ctx)
+		all, _, err := c.Cells.List(ctx)
 		return app.NamesOf(all, func(n fleet.Cell) string { return n.Name }), err
 	})
 }

@@ -20,24 +20,6 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// here reports whether a command that the agent has too is for the agent of this host: there is no server, or the
-// agent's socket was named, or --local.
-func (a vmCommands) here(cmd *cobra.Command) bool {
-	if local, err := cmd.Flags().GetBool("local"); err == nil && local {
-		return true
-	}
-	if a.Server == "" && (cmd.Flags().Changed("socket") || os.Getenv("GRANGE_SOCKET") != "") {
-		return true
-	}
-	return !a.HasServer()
-}
-
-// localFlag is for commands that both the server and the agent have.
-func localFlag(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().Bool("local", false, "query the agent of this host instead of the server")
-	return cmd
-}
-
 // projectFlag is for commands that name VMs of the fleet.
 func projectFlag(cmd *cobra.Command, project *string) {
 	cmd.Flags().StringVarP(project, "project", "p", os.Getenv("GRANGE_PROJECT"),
@@ -96,7 +78,7 @@ func lookUp(ctx context.Context, c *fleet.Client, ref, project string) ([]fleet.
 		if !farm.IsID(ref) {
 			ref = project + "/" + ref
 		}
-		v, err := c.VM(ctx, ref)
+		v, err := c.VMs.Get(ctx, ref)
 		return []fleet.VM{v}, err
 	}
 	if _, err := path.Match(project+ref, ""); err != nil {
@@ -106,7 +88,7 @@ func lookUp(ctx context.Context, c *fleet.Client, ref, project string) ([]fleet.
 	if !strings.ContainsAny(project, "*?[") {
 		filter.Project = project
 	}
-	vms, _, err := c.VMs(ctx, filter)
+	vms, _, err := c.VMs.List(ctx, filter)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +112,7 @@ func (a vmCommands) completeFleetVMs(cmd *cobra.Command, args []string, typed st
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)
 	defer cancel()
-	vms, _, err := c.VMs(ctx, fleet.VMFilter{})
+	vms, _, err := c.VMs.List(ctx, fleet.VMFilter{})
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -170,7 +152,7 @@ func (a vmCommands) listFleetVMs(ctx context.Context, f listFlags) error {
 		key, value, _ := strings.Cut(tag, "=")
 		f.filter.Tags[key] = value
 	}
-	vms, _, err := c.VMs(ctx, f.filter)
+	vms, _, err := c.VMs.List(ctx, f.filter)
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func (a groupCommands) groupTable() app.Table[fleet.Group] {
 
 func (a groupCommands) groupList() *cobra.Command {
 	return a.groupTable().Command(a.App, "List server groups and their VMs",
-		func(ctx context.Context, c *fleet.Client) ([]fleet.Group, error) { return c.Groups(ctx) })
+		func(ctx context.Context, c *fleet.Client) ([]fleet.Group, error) { return c.Groups.List(ctx) })
 }
 
 func (a groupCommands) groupCreate() *cobra.Command {
@@ -47,7 +47,7 @@ func (a groupCommands) groupCreate() *cobra.Command {
 				return err
 			}
 			g.Affinity = affinity
-			if g, err = c.PutGroup(ctx, g); err != nil {
+			if g, err = c.Groups.Put(ctx, g); err != nil {
 				return err
 			}
 			if a.JSON {
@@ -81,7 +81,7 @@ func (a groupCommands) groupDelete() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.DeleteGroup(ctx, g.Project, g.Name)
+				return c.Groups.Delete(ctx, g.Project, g.Name)
 			})
 		})}
 }

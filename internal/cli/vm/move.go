@@ -52,9 +52,9 @@ func (a vmCommands) moveVM(ctx context.Context, ref, project, to string, cancel 
 	}
 	var m fleet.Move
 	if cancel {
-		m, err = c.CancelMove(ctx, vm.ID)
+		m, err = c.VMs.CancelMove(ctx, vm.ID)
 	} else {
-		m, err = c.MoveVM(ctx, vm.ID, fleet.VMMove{To: to})
+		m, err = c.VMs.Move(ctx, vm.ID, fleet.VMMove{To: to})
 	}
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (a vmCommands) awaitMove(ctx context.Context, c *fleet.Client, vm fleet.VM,
 				Message: fmt.Sprintf("the move of %s goes on (%s)", fullName(vm), moveText(m)),
 				Hint:    "`grange vm move --cancel` ends it", Err: ctx.Err()}
 		}
-		now, err := c.VMMove(ctx, vm.ID)
+		now, err := c.VMs.LastMove(ctx, vm.ID)
 		if err != nil && ctx.Err() == nil {
 			return m, err
 		} else if err == nil && now.ID == m.ID {

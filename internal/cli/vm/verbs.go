@@ -83,20 +83,22 @@ func (a vmCommands) doVMs(ctx context.Context, v verb, refs []string, project st
 
 func (a vmCommands) vmStart() *cobra.Command {
 	return a.manyVMs(verb{"start", "Start stopped virtual machines", "is to start", "the VMs run",
-		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) { return c.StartVM(ctx, v.ID) }, nil})
+		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
+			return c.VMs.Start(ctx, v.ID)
+		}, nil})
 }
 
 func (a vmCommands) vmRestart() *cobra.Command {
 	return a.manyVMs(verb{"restart", "Restart virtual machines", "is to restart", "the VMs run again",
 		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
-			return c.RestartVM(ctx, v.ID)
+			return c.VMs.Restart(ctx, v.ID)
 		}, nil})
 }
 
 func (a vmCommands) vmDelete() *cobra.Command {
 	return a.manyVMs(verb{"delete", "Delete virtual machines with their disks and leases", "is to be deleted",
 		"the VMs are deleted", func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
-			v, err := c.DeleteVM(ctx, v.ID)
+			v, err := c.VMs.Delete(ctx, v.ID)
 			if err == nil {
 				forget(v.ID)
 			}
@@ -127,7 +129,7 @@ func (a vmCommands) vmResize() *cobra.Command {
 	v := verb{"resize", "Resize virtual machines on their hosts; this restarts them",
 		"is to be resized", "the VMs run with the new size",
 		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
-			return c.ResizeVM(ctx, v.ID, r)
+			return c.VMs.Resize(ctx, v.ID, r)
 		}, func(v fleet.VM) error { return resized(v, r) }}
 	cmd := a.manyVMs(v)
 	run := cmd.RunE
@@ -165,7 +167,7 @@ func (a vmCommands) vmUpdate() *cobra.Command {
 				maps.DeleteFunc(all, func(key, value string) bool { told, said := set[key]; return said && told == "" })
 				u.Tags = &all
 			}
-			return c.UpdateVM(ctx, v.ID, u, v.Revision)
+			return c.VMs.Update(ctx, v.ID, u, v.Revision)
 		}, nil})
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
@@ -194,7 +196,7 @@ func (a vmCommands) vmRebuild() *cobra.Command {
 	cmd := a.manyVMs(verb{"rebuild", "Recreate virtual machines with new disks; names and addresses stay",
 		"is to be rebuilt", "the VMs run again",
 		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
-			v, err := c.RebuildVM(ctx, v.ID, r)
+			v, err := c.VMs.Rebuild(ctx, v.ID, r)
 			if err == nil {
 				os.Remove(knownHosts(v.ID)) // its host key will be another one
 			}

@@ -30,7 +30,7 @@ Otherwise, and with --local or the agent's --socket, they apply to VMs of this h
 		a.vmList(),
 		a.oneVM("show VM", "Show a virtual machine: wanted or planned state, and current state", &show,
 			func(cmd *cobra.Command, ref string) error {
-				if !a.here(cmd) {
+				if !a.Here(cmd) {
 					return a.showFleetVM(cmd.Context(), ref, show)
 				}
 				vm, err := a.Client().VM(cmd.Context(), ref)
@@ -55,9 +55,9 @@ Otherwise, and with --local or the agent's --socket, they apply to VMs of this h
 
 func (a vmCommands) vmList() *cobra.Command {
 	var f listFlags
-	cmd := localFlag(&cobra.Command{Use: "list", Short: "List virtual machines, of the fleet or of this host",
+	cmd := app.LocalFlag(&cobra.Command{Use: "list", Short: "List virtual machines, of the fleet or of this host",
 		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-			if !a.here(cmd) {
+			if !a.Here(cmd) {
 				return a.listFleetVMs(cmd.Context(), f)
 			}
 			vms, err := a.Client().VMs(cmd.Context())
@@ -78,7 +78,7 @@ func (a vmCommands) vmStop() *cobra.Command {
 	cmd := a.manyVMs(verb{"stop", "Stop virtual machines; their disks and places stay", "is to stop",
 		"the VMs have stopped", func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM,
 			error) {
-			return c.StopVM(ctx, v.ID)
+			return c.VMs.Stop(ctx, v.ID)
 		}, nil})
 	fleets := cmd.RunE
 	cmd.Short = "Stop VMs of the fleet, or end a VM of this host with its job"
@@ -88,7 +88,7 @@ A VM of the fleet is given as PROJECT/NAME, NAME, an ID, or a pattern such as 'w
 It keeps its disks and its place. A VM of this host was created for a job; it is deleted.`
 	cmd.ValidArgsFunction = a.completeVMs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if !a.here(cmd) {
+		if !a.Here(cmd) {
 			return fleets(cmd, args)
 		}
 		for _, ref := range args {
@@ -106,13 +106,14 @@ It keeps its disks and its place. A VM of this host was created for a job; it is
 		}
 		return nil
 	}
-	return localFlag(cmd)
+	return app.LocalFlag(cmd)
 }
 
 // oneVM is a command on one VM, with completion of its name.
 func (a vmCommands) oneVM(use, short string, project *string, run func(*cobra.Command, string) error) *cobra.Command {
-	cmd := localFlag(&cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeVMs,
-		RunE: func(cmd *cobra.Command, args []string) error { return run(cmd, args[0]) }})
+	cmd := app.LocalFlag(&cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeVMs,
+		RunE:              func(cmd *cobra.Command, args []string) error { return run(cmd, args[0]) }})
 	projectFlag(cmd, project)
 	return cmd
 }
@@ -122,7 +123,7 @@ func (a vmCommands) consoleCommand() *cobra.Command {
 	var project string
 	cmd := a.oneVM("console VM", "Open or print the serial console of a "+
 		"virtual machine", &project, func(cmd *cobra.Command, ref string) error {
-		if !a.here(cmd) {
+		if !a.Here(cmd) {
 			return a.fleetConsole(cmd.Context(), ref, project)
 		}
 		if !a.JSON {
@@ -139,7 +140,7 @@ func (a vmCommands) consoleCommand() *cobra.Command {
 }
 
 func (a vmCommands) completeVMs(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	if !a.here(cmd) {
+	if !a.Here(cmd) {
 		return a.completeFleetVMs(cmd, args, typed)
 	}
 	vms, err := a.Client().VMs(cmd.Context())

@@ -79,7 +79,7 @@ func (w *waiting) round(ctx context.Context) error {
 			break
 		}
 		var v fleet.VM
-		if v, err = w.c.VM(ctx, id); isGone(err) {
+		if v, err = w.c.VMs.Get(ctx, id); isGone(err) {
 			err = w.gone(id)
 		} else if err == nil {
 			err = w.see(v)
@@ -105,7 +105,7 @@ func (w *waiting) watch(ctx context.Context, after int64) error {
 		ctx, cancel = context.WithTimeout(ctx, doubtful)
 		defer cancel()
 	}
-	return w.c.WatchVMs(ctx, fleet.VMFilter{Project: w.project()}, after, w.changed)
+	return w.c.VMs.Watch(ctx, fleet.VMFilter{Project: w.project()}, after, w.changed)
 }
 
 // project is that of all VMs that are left, so that the server tells of no others; "": they are of several.

@@ -30,7 +30,7 @@ is created. The last lines list changes, each of which would be enough to place 
 				if err != nil {
 					return err
 				}
-				why, err := c.WhyVM(ctx, v.ID)
+				why, err := c.VMs.Why(ctx, v.ID)
 				if err != nil {
 					return err
 				}

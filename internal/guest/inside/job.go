@@ -25,7 +25,7 @@ func exitOf(e ending) *guest.Exit {
 		Code:   e.status.ExitStatus(),
 		User:   time.Duration(e.usage.Utime.Nano()),
 		System: time.Duration(e.usage.Stime.Nano()),
-		MaxRSS: e.usage.Maxrss,
+		MaxRSS: int64(e.usage.Maxrss), // of another type on 32 bits
 	}
 	if e.status.Signaled() {
 		exit.Signal = int(e.status.Signal())

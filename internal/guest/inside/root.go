@@ -29,7 +29,7 @@ var systemDirs = []string{"proc", "sys", "dev", "tmp"}
 // enterRoot makes the file system of a container the root of this VM and of all that will run in it. What is written
 // goes to memory, or to the scratch disk if there is one.
 func enterRoot(r guest.Root, scratch string) error {
-	for _, group := range []string{"disk", "root"} {
+	for _, group := range []string{"disk", r.Format, "overlay"} {
 		if err := loadModules(group); err != nil {
 			return err
 		}

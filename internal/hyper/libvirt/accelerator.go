@@ -33,7 +33,7 @@ func (l *Libvirt) Use(v Verdict) {
 	stale := r.denied != ""
 	r.mu.Unlock()
 	if stale && v.Accelerator == KVM {
-		l.retireCurrent() // before anybody hears the verdict: who does makes a new connection
+		l.daemon.retireCurrent() // before anybody hears the verdict: who does makes a new connection
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -54,8 +54,9 @@ func (l *Libvirt) Forget() {
 }
 
 // Accelerator is what new machines run on; its zero value, that nobody knows yet.
-func (l *Libvirt) Accelerator() Verdict {
-	r := l.accelerator
+func (l *Libvirt) Accelerator() Verdict { return l.accelerator.current() }
+
+func (r *verdicts) current() Verdict {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.verdict.Accelerator == KVM && r.denied != "" {
@@ -65,43 +66,43 @@ func (l *Libvirt) Accelerator() Verdict {
 }
 
 // retireCurrent has the next call make a connection that reads the host anew.
-func (l *Libvirt) retireCurrent() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.current != nil {
-		l.current.retire()
+func (d *daemon) retireCurrent() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.current != nil {
+		d.current.retire()
 	}
 }
 
 // runsOn waits until it is known what a new machine runs on. The verdict comes first: it may ask for another
 // connection.
 func (l *Libvirt) runsOn(ctx context.Context) (*session, Verdict, error) {
-	if _, err := l.awaitAccelerator(ctx); err != nil {
+	if _, err := l.accelerator.await(ctx); err != nil {
 		return nil, Verdict{}, err
 	}
-	s, err := l.ready(ctx)
+	s, err := l.daemon.ready(ctx)
 	if err != nil {
 		return nil, Verdict{}, err
 	}
 	return s, l.Accelerator(), nil
 }
 
-// awaitAccelerator waits for the first verdict.
-func (l *Libvirt) awaitAccelerator(ctx context.Context) (Verdict, error) {
-	l.accelerator.mu.Lock()
-	known := l.accelerator.known
-	l.accelerator.mu.Unlock()
+// await waits for the first verdict.
+func (r *verdicts) await(ctx context.Context) (Verdict, error) {
+	r.mu.Lock()
+	known := r.known
+	r.mu.Unlock()
 	select {
 	case <-known:
-		return l.Accelerator(), nil
+		return r.current(), nil
 	case <-ctx.Done():
 		return Verdict{}, context.Cause(ctx)
 	}
 }
 
-// seesKVM notes whether libvirt's QEMU can use KVM. libvirt itself may say so and be wrong: it probes with more rights
+// sees notes whether libvirt's QEMU can use KVM. libvirt itself may say so and be wrong: it probes with more rights
 // than QEMU runs with.
-func (l *Libvirt) seesKVM(s *session) {
+func (r *verdicts) sees(s *session) {
 	denied := ""
 	switch err := opens("/dev/kvm", s.owner[0], s.owner[1]); {
 	case err != nil:
@@ -109,7 +110,6 @@ func (l *Libvirt) seesKVM(s *session) {
 	case !s.host.kvm:
 		denied = "libvirt finds that QEMU does not work under KVM"
 	}
-	r := l.accelerator
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.denied = denied

@@ -167,7 +167,8 @@ func (l *Libvirt) confine(ctx context.Context, h *host, m hyper.Machine) {
 	}
 	// without huge pages a machine that wants them fails, and says what it was denied
 	mounts, _ := os.ReadFile("/proc/mounts")
-	text, err := h.profile(resolved(m), places{real(l.libDir()), real(l.pidDir()), hugeMounts(string(mounts))})
+	in := places{real(libDir(l.cfg.Socket)), real(string(l.pids)), hugeMounts(string(mounts))}
+	text, err := h.profile(resolved(m), in)
 	if err == nil {
 		err = loadProfile(ctx, text)
 	}

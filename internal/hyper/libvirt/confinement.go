@@ -23,7 +23,7 @@ type Confinement struct {
 
 // Confinement reads it. QEMU as root is an error.
 func (l *Libvirt) Confinement(ctx context.Context) (Confinement, error) {
-	s, err := l.ready(ctx)
+	s, err := l.daemon.ready(ctx)
 	if err != nil {
 		return Confinement{}, err
 	}
@@ -31,15 +31,16 @@ func (l *Libvirt) Confinement(ctx context.Context) (Confinement, error) {
 		return Confinement{}, rootQEMU()
 	}
 	c := Confinement{UID: s.owner[0], GID: s.owner[1], Models: s.host.models, Profile: s.host.noProfile}
-	if _, c.Shared, err = l.ownGroup(s, l.cfg.Accelerator != TCG && s.host.kvm, 0, 0); err != nil {
+	kvm := l.cfg.Accelerator != TCG && s.host.kvm
+	if _, c.Shared, err = ownGroup(libDir(l.cfg.Socket), c.GID, kvm, 0, 0); err != nil {
 		return c, err
 	}
-	noted, err := l.allNoted()
+	noted, err := l.journal.all()
 	if err != nil {
 		return c, err
 	}
 	for _, e := range noted {
-		p, err := l.find(e.ID)
+		p, err := l.machines.find(e.ID)
 		if err != nil || p == nil {
 			continue
 		}

@@ -70,12 +70,27 @@ type dialer struct{ conn net.Conn }
 func (d dialer) Dial() (net.Conn, error) { return d.conn, nil }
 
 // away is the error while the daemon does not answer.
-func (l *Libvirt) away(err error) error {
+func (d *daemon) away(err error) error {
 	return &farm.Error{
 		Kind: farm.Unavailable, Code: hyper.CodeAway, Err: err,
-		Message: "libvirt does not answer on " + l.cfg.Socket,
+		Message: "libvirt does not answer on " + d.socket,
 		Hint:    "machines live on; see that libvirtd or virtqemud runs, the agent connects again by itself",
 	}
+}
+
+// daemon is libvirt's, and the connection to it.
+type daemon struct {
+	socket      string
+	pids        pidFiles
+	accelerator *verdicts
+	events      *events
+	closing     chan struct{}
+	running     sync.WaitGroup
+	health      health
+
+	mu      sync.Mutex
+	current *session // nil: there is none
+	dialing *dialing // nil: nobody connects
 }
 
 // dialing is one attempt to connect, of all who wait for it.
@@ -88,69 +103,91 @@ type dialing struct {
 // session returns the live connection, or makes one. A unix socket that nobody serves refuses at once, so callers never
 // wait for a back-off; where the daemon accepts and does not answer they wait as long as ctx allows, or the attempt
 // lasts.
-func (l *Libvirt) session(ctx context.Context) (*session, error) {
-	l.mu.Lock()
-	if s := l.current; s != nil && !isClosed(s.ended) && !isClosed(s.retired) {
-		l.mu.Unlock()
+func (d *daemon) session(ctx context.Context) (*session, error) {
+	d.mu.Lock()
+	if s := d.current; s != nil && !isClosed(s.ended) && !isClosed(s.retired) {
+		d.mu.Unlock()
 		return s, nil
 	}
-	if isClosed(l.closing) {
-		l.mu.Unlock()
-		return nil, l.away(net.ErrClosed)
+	if isClosed(d.closing) {
+		d.mu.Unlock()
+		return nil, d.away(net.ErrClosed)
 	}
-	d := l.dialing
-	if d == nil {
-		d = &dialing{done: make(chan struct{})}
-		l.dialing = d
-		l.running.Go(func() { l.dial(d) })
+	a := d.dialing
+	if a == nil {
+		a = &dialing{done: make(chan struct{})}
+		d.dialing = a
+		d.running.Go(func() { d.dial(a) })
 	}
-	l.mu.Unlock()
+	d.mu.Unlock()
 	select {
-	case <-d.done:
+	case <-a.done:
 	case <-ctx.Done():
-		return nil, l.away(context.Cause(ctx))
+		return nil, d.away(context.Cause(ctx))
 	}
-	if d.err != nil {
-		return nil, l.away(d.err)
+	if a.err != nil {
+		return nil, d.away(a.err)
 	}
-	return d.s, nil
+	return a.s, nil
 }
 
 // dial makes the connection that the next calls use.
-func (l *Libvirt) dial(d *dialing) {
-	d.s, d.err = l.connect()
-	if d.err == nil {
-		if d.err = d.s.subscribe(l); d.err != nil {
-			d.s.conn.Close()
+func (d *daemon) dial(a *dialing) {
+	a.s, a.err = d.connect()
+	if a.err == nil {
+		if a.err = a.s.subscribe(d); a.err != nil {
+			a.s.conn.Close()
 		}
 	}
-	l.mu.Lock()
-	l.dialing = nil
-	if d.err == nil {
-		l.current = d.s
+	d.mu.Lock()
+	d.dialing = nil
+	if a.err == nil {
+		d.current = a.s
 	}
-	l.mu.Unlock()
-	l.health.connected(d.err)
-	close(d.done)
-	if d.err == nil {
-		l.running.Go(func() { l.readHost(d.s) })
+	d.mu.Unlock()
+	d.health.connected(a.err)
+	close(a.done)
+	if a.err == nil {
+		d.running.Go(func() { d.readHost(a.s) })
+	}
+}
+
+// start runs f until the connection is closed for good, unless it is already: close waits for it.
+func (d *daemon) start(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !isClosed(d.closing) {
+		d.running.Go(f)
+	}
+}
+
+// close has everything that uses the daemon end.
+func (d *daemon) close() {
+	d.mu.Lock()
+	if !isClosed(d.closing) {
+		close(d.closing)
+	}
+	s := d.current
+	d.mu.Unlock()
+	if s != nil {
+		s.conn.Close()
 	}
 }
 
 // connect opens a connection of its own.
-func (l *Libvirt) connect() (*session, error) {
-	d := net.Dialer{Timeout: openTimeout}
-	raw, err := d.Dial("unix", l.cfg.Socket)
+func (d *daemon) connect() (*session, error) {
+	unix := net.Dialer{Timeout: openTimeout}
+	raw, err := unix.Dial("unix", d.socket)
 	if err != nil {
 		return nil, err
 	}
 	conn := &watchedConn{Conn: raw, ended: make(chan struct{})}
 	s := &session{Libvirt: rpc.NewWithDialer(dialer{conn}), conn: conn, ended: conn.ended, retired: make(chan struct{}),
 		read: make(chan struct{})}
-	_, err = within(l, s, openTimeout, "open qemu:///system",
+	_, err = within(d, s, openTimeout, "open qemu:///system",
 		func() (struct{}, error) { return struct{}{}, s.ConnectToURI(rpc.QEMUSystem) })
 	if err == nil {
-		err = l.checkPidDir(func() (int, error) { return l.qemuUser(s) })
+		err = d.pids.check(func() (int, error) { return d.qemuUser(s) })
 	}
 	if err != nil {
 		conn.Close()
@@ -160,17 +197,17 @@ func (l *Libvirt) connect() (*session, error) {
 }
 
 // qemuUser asks libvirt which user it gives QEMU.
-func (l *Libvirt) qemuUser(s *session) (int, error) {
-	caps, err := within(l, s, hostTimeout, "read libvirt's capabilities", s.ConnectGetCapabilities)
+func (d *daemon) qemuUser(s *session) (int, error) {
+	caps, err := within(d, s, hostTimeout, "read libvirt's capabilities", s.ConnectGetCapabilities)
 	if err != nil {
 		return 0, err
 	}
-	_, owner, err := l.hostOf(caps)
+	_, owner, err := hostOf(caps)
 	return owner[0], err
 }
 
 // within runs one request of whoever owns the connection. Without an answer the connection is closed.
-func within[T any](l *Libvirt, s *session, limit time.Duration, what string, f func() (T, error)) (T, error) {
+func within[T any](d *daemon, s *session, limit time.Duration, what string, f func() (T, error)) (T, error) {
 	type result struct {
 		v   T
 		err error
@@ -193,7 +230,7 @@ func within[T any](l *Libvirt, s *session, limit time.Duration, what string, f f
 		err = net.ErrClosed
 	case <-timer.C:
 		err = fmt.Errorf("no answer within %s", limit)
-	case <-l.closing:
+	case <-d.closing:
 		err = net.ErrClosed
 	}
 	s.conn.Close()
@@ -202,14 +239,14 @@ func within[T any](l *Libvirt, s *session, limit time.Duration, what string, f f
 }
 
 // subscribe has events of the connection published.
-func (s *session) subscribe(l *Libvirt) error {
+func (s *session) subscribe(d *daemon) error {
 	// One subscription for the connection's whole life. Ending one earlier can deadlock go-libvirt: an event that comes
 	// between the end of its queue and the deregistration blocks the reader for ever.
 	type channels struct {
 		lifecycle         <-chan rpc.DomainEventLifecycleMsg
 		watchdog, reboots <-chan any
 	}
-	c, err := within(l, s, openTimeout, "subscribe to libvirt's events", func() (c channels, err error) {
+	c, err := within(d, s, openTimeout, "subscribe to libvirt's events", func() (c channels, err error) {
 		if err = s.clearEvents(); err == nil {
 			c.lifecycle, err = s.LifecycleEvents(context.Background())
 		}
@@ -224,22 +261,22 @@ func (s *session) subscribe(l *Libvirt) error {
 	if err != nil {
 		return err
 	}
-	read(l, s, c.lifecycle)
-	read(l, s, c.watchdog)
-	read(l, s, c.reboots)
+	read(d, s, c.lifecycle)
+	read(d, s, c.watchdog)
+	read(d, s, c.reboots)
 	return nil
 }
 
 // read has the events of a channel published until it or the connection ends.
-func read[T any](l *Libvirt, s *session, events <-chan T) {
-	l.running.Go(func() {
+func read[T any](d *daemon, s *session, events <-chan T) {
+	d.running.Go(func() {
 		for {
 			select {
 			case e, ok := <-events:
 				if !ok {
 					return
 				}
-				l.published(e)
+				d.events.published(e)
 			case <-s.ended:
 				// events closes too, except when the connection was lost while we subscribed.
 				return
@@ -250,29 +287,29 @@ func read[T any](l *Libvirt, s *session, events <-chan T) {
 
 // readHost reads what domains depend on. It takes long where libvirt probes QEMU, and calls that need none of it do not
 // wait.
-func (l *Libvirt) readHost(s *session) {
+func (d *daemon) readHost(s *session) {
 	began := time.Now()
 	s.asked = began
-	version, err := within(l, s, hostTimeout, "read libvirt's version", s.ConnectGetLibVersion)
+	version, err := within(d, s, hostTimeout, "read libvirt's version", s.ConnectGetLibVersion)
 	var caps string
 	if err == nil {
 		began = time.Now()
-		caps, err = within(l, s, hostTimeout, "read libvirt's capabilities", s.ConnectGetCapabilities)
+		caps, err = within(d, s, hostTimeout, "read libvirt's capabilities", s.ConnectGetCapabilities)
 	}
 	if err == nil {
-		s.host, s.owner, err = l.hostOf(caps)
+		s.host, s.owner, err = hostOf(caps)
 		s.host.hints, s.host.lists = version >= hintsAnyCPU, version >= listsPerDomain
 		s.host.hardware, _ = topology.Read(os.DirFS("/")) // without it guests are told less, and nothing else is lost
 	}
 	if s.wrong = err; err == nil {
-		l.seesKVM(s)
+		d.accelerator.sees(s)
 	}
 	close(s.read)
 	if err != nil {
 		s.conn.Close() // the next connection tries again
 		return
 	}
-	l.measure(s, time.Since(began))
+	d.measure(s, time.Since(began))
 }
 
 // mostFirst is how often the host is read before a connection that breaks meanwhile is an error.
@@ -280,13 +317,13 @@ const mostFirst = 3
 
 // ready returns a connection whose host is known. A libvirtd that just came up, by socket activation for one, may let
 // go of a client while it probes QEMU: nobody needs to hear of that as long as the next connection does better.
-func (l *Libvirt) ready(ctx context.Context) (*session, error) {
+func (d *daemon) ready(ctx context.Context) (*session, error) {
 	for attempt := 1; ; attempt++ {
-		s, err := l.session(ctx)
+		s, err := d.session(ctx)
 		if err != nil {
 			return nil, err
 		}
-		err = l.awaitHost(ctx, s)
+		err = d.awaitHost(ctx, s)
 		stale := err == nil && isClosed(s.retired) // what it says of the host is too old
 		if err == nil && !stale || ctx.Err() != nil || attempt == mostFirst || err != nil && !lost(s.wrong) {
 			return s, err
@@ -305,14 +342,14 @@ func lost(err error) bool {
 }
 
 // awaitHost waits for what readHost reads.
-func (l *Libvirt) awaitHost(ctx context.Context, s *session) error {
+func (d *daemon) awaitHost(ctx context.Context, s *session) error {
 	select {
 	case <-s.read:
 	case <-ctx.Done():
-		return l.away(context.Cause(ctx))
+		return d.away(context.Cause(ctx))
 	}
 	if s.wrong != nil {
-		return l.away(s.wrong)
+		return d.away(s.wrong)
 	}
 	return nil
 }
@@ -360,9 +397,9 @@ func (s *session) clearEvents() error {
 
 // call runs one request, which cannot be cancelled, so that ctx and the time limit hold. What f returns late is
 // dropped.
-func call[T any](ctx context.Context, l *Libvirt, f func(*session) (T, error)) (T, error) {
+func call[T any](ctx context.Context, d *daemon, f func(*session) (T, error)) (T, error) {
 	var zero T
-	s, err := l.session(ctx)
+	s, err := d.session(ctx)
 	if err != nil {
 		return zero, err
 	}
@@ -381,21 +418,21 @@ func call[T any](ctx context.Context, l *Libvirt, f func(*session) (T, error)) (
 	defer limit.Stop()
 	select {
 	case r := <-done:
-		return r.v, l.wrap(s, r.err)
+		return r.v, d.wrap(s, r.err)
 	case <-ctx.Done():
-		return zero, l.away(context.Cause(ctx))
+		return zero, d.away(context.Cause(ctx))
 	case <-s.ended: // go-libvirt may miss it
-		return zero, l.away(net.ErrClosed)
+		return zero, d.away(net.ErrClosed)
 	case <-limit.C:
 		s.retire()
-		err := l.away(fmt.Errorf("no answer within %s", callTimeout))
-		l.health.connected(err)
+		err := d.away(fmt.Errorf("no answer within %s", callTimeout))
+		d.health.connected(err)
 		return zero, err
 	}
 }
 
 // wrap turns an error of a call into one of ours.
-func (l *Libvirt) wrap(s *session, err error) error {
+func (d *daemon) wrap(s *session, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -403,7 +440,7 @@ func (l *Libvirt) wrap(s *session, err error) error {
 	if !errors.As(err, &e) {
 		// Not an answer of libvirt, so the connection broke.
 		s.conn.Close()
-		return l.away(err)
+		return d.away(err)
 	}
 	if refused := cpuRefused(e.Message); refused != nil {
 		return refused

@@ -24,6 +24,13 @@ const (
 	dropLast  = 10 * time.Minute
 )
 
+// dropper has libvirt drop domains of ours that have no process.
+type dropper struct {
+	daemon   *daemon
+	machines *machines
+	queue    dropping
+}
+
 // dropping is what is to be dropped.
 type dropping struct {
 	mu      sync.Mutex
@@ -115,19 +122,15 @@ func (q *dropping) tried(d *dropped, now time.Time, err error) {
 }
 
 // drop has libvirt drop domains, all that are to be dropped, and returns at once.
-func (l *Libvirt) drop(domains []rpc.Domain) {
-	q := &l.dropping
+func (r *dropper) drop(domains []rpc.Domain) {
+	q := &r.queue
 	q.replace(domains)
 	q.mu.Lock()
 	begin := len(q.domains) > 0 && !q.running
 	q.running = q.running || begin
 	q.mu.Unlock()
 	if begin {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if !isClosed(l.closing) {
-			l.running.Go(l.dropAll)
-		}
+		r.daemon.start(r.dropAll)
 		return
 	}
 	select {
@@ -137,15 +140,15 @@ func (l *Libvirt) drop(domains []rpc.Domain) {
 }
 
 // dropAll tries until the hypervisor is closed.
-func (l *Libvirt) dropAll() {
+func (r *dropper) dropAll() {
 	for {
-		d, wait := l.dropping.next(time.Now())
+		d, wait := r.queue.next(time.Now())
 		if d != nil {
-			err := l.dropOne(d.domain)
-			if isClosed(l.closing) {
+			err := r.dropOne(d.domain)
+			if isClosed(r.daemon.closing) {
 				return
 			}
-			l.dropping.tried(d, time.Now(), err)
+			r.queue.tried(d, time.Now(), err)
 			continue
 		}
 		timer := time.NewTimer(wait)
@@ -154,24 +157,25 @@ func (l *Libvirt) dropAll() {
 		}
 		select {
 		case <-timer.C:
-		case <-l.dropping.wake:
-		case <-l.closing:
+		case <-r.queue.wake:
+		case <-r.daemon.closing:
 		}
 		timer.Stop()
-		if isClosed(l.closing) {
+		if isClosed(r.daemon.closing) {
 			return
 		}
 	}
 }
 
 // dropOne has libvirt end a domain if it is ours and has no process. nil: there is nothing left to do.
-func (l *Libvirt) dropOne(d rpc.Domain) error {
-	s, err := l.connect()
+func (r *dropper) dropOne(d rpc.Domain) error {
+	s, err := r.daemon.connect()
 	if err != nil {
 		return errNotTried
 	}
 	defer s.conn.Close()
-	_, err = within(l, s, callTimeout, "destroy", func() (struct{}, error) { return struct{}{}, l.dropIfEmpty(s, d) })
+	_, err = within(r.daemon, s, callTimeout, "destroy",
+		func() (struct{}, error) { return struct{}{}, r.dropIfEmpty(s, d) })
 	answer := new(rpc.Error)
 	if errors.As(err, answer) {
 		switch rpc.ErrorNumber(answer.Code) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	rpc "github.com/digitalocean/go-libvirt"
@@ -43,19 +44,25 @@ func (w *watcher) next() (hyper.Event, bool) {
 	return event, true
 }
 
+// events passes what libvirt tells of our machines to whoever reads them.
+type events struct {
+	mu       sync.Mutex
+	watchers map[*watcher]struct{}
+}
+
 // published takes one event from libvirt. It never blocks, for a slow reader stops the whole connection.
-func (l *Libvirt) published(message any) {
+func (v *events) published(message any) {
 	switch m := message.(type) {
 	case rpc.DomainEventLifecycleMsg:
-		l.lifecycle(m)
+		v.lifecycle(m)
 	case *rpc.DomainEventCallbackWatchdogMsg:
-		l.publish(m.Msg.Dom, hyper.Event{Watchdog: true})
+		v.publish(m.Msg.Dom, hyper.Event{Watchdog: true})
 	case *rpc.DomainEventCallbackRebootMsg:
-		l.publish(m.Msg.Dom, hyper.Event{Rebooted: true})
+		v.publish(m.Msg.Dom, hyper.Event{Rebooted: true})
 	}
 }
 
-func (l *Libvirt) lifecycle(e rpc.DomainEventLifecycleMsg) {
+func (v *events) lifecycle(e rpc.DomainEventLifecycleMsg) {
 	var event hyper.Event
 	switch rpc.DomainEventType(e.Event) {
 	case rpc.DomainEventSuspended:
@@ -70,18 +77,18 @@ func (l *Libvirt) lifecycle(e rpc.DomainEventLifecycleMsg) {
 	default:
 		return
 	}
-	l.publish(e.Dom, event)
+	v.publish(e.Dom, event)
 }
 
 // publish passes an event of a domain on, if that is a machine of ours.
-func (l *Libvirt) publish(d rpc.Domain, event hyper.Event) {
+func (v *events) publish(d rpc.Domain, event hyper.Event) {
 	if !strings.HasPrefix(d.Name, namePrefix) {
 		return
 	}
 	event.ID = formatUUID(d.UUID)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for w := range l.watchers {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for w := range v.watchers {
 		w.add(event)
 	}
 }
@@ -95,7 +102,7 @@ const (
 // listened.
 func (l *Libvirt) publishStill(ctx context.Context) {
 	type reply struct{ state, reason int32 }
-	paused, err := call(ctx, l, func(s *session) ([]rpc.Domain, error) {
+	paused, err := call(ctx, l.daemon, func(s *session) ([]rpc.Domain, error) {
 		d, _, err := s.ConnectListAllDomains(1, rpc.ConnectListDomainsPaused)
 		return d, err
 	})
@@ -106,13 +113,13 @@ func (l *Libvirt) publishStill(ctx context.Context) {
 		if !strings.HasPrefix(d.Name, namePrefix) {
 			continue
 		}
-		r, err := call(ctx, l, func(s *session) (reply, error) {
+		r, err := call(ctx, l.daemon, func(s *session) (reply, error) {
 			state, reason, err := s.DomainGetState(d, 0)
 			return reply{state, reason}, err
 		})
 		if err == nil && rpc.DomainState(r.state) == rpc.DomainPaused &&
 			rpc.DomainPausedReason(r.reason) == rpc.DomainPausedIoerror {
-			l.publish(d, hyper.Event{NoSpace: true, Reason: noSpace})
+			l.events.publish(d, hyper.Event{NoSpace: true, Reason: noSpace})
 		}
 	}
 }
@@ -134,32 +141,25 @@ func stopReason(detail int32) (hyper.End, string) {
 // Events keeps the connection alive, with a growing pause between attempts, for as long as ctx lasts. The channel is
 // closed when ctx ends or the hypervisor is closed.
 func (l *Libvirt) Events(ctx context.Context) <-chan hyper.Event {
-	w := &watcher{news: map[hyper.Event]hyper.Event{}, wake: make(chan struct{}, 1)}
-	l.mu.Lock()
-	l.watchers[w] = struct{}{}
-	l.mu.Unlock()
+	w := l.events.watch()
 	out := make(chan hyper.Event)
-	l.running.Add(2)
+	l.daemon.running.Add(2)
 	go func() {
-		defer l.running.Done()
+		defer l.daemon.running.Done()
 		l.stayConnected(ctx)
 	}()
 	go func() {
-		defer l.running.Done()
+		defer l.daemon.running.Done()
 		defer close(out)
-		defer func() {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			delete(l.watchers, w)
-		}()
+		defer l.events.unwatch(w)
 		for {
-			e, ok := l.next(w)
+			e, ok := l.events.next(w)
 			if !ok {
 				select {
 				case <-w.wake:
 				case <-ctx.Done():
 					return
-				case <-l.closing:
+				case <-l.daemon.closing:
 					return
 				}
 				continue
@@ -168,7 +168,7 @@ func (l *Libvirt) Events(ctx context.Context) <-chan hyper.Event {
 			case out <- e:
 			case <-ctx.Done():
 				return
-			case <-l.closing:
+			case <-l.daemon.closing:
 				return
 			}
 		}
@@ -176,9 +176,23 @@ func (l *Libvirt) Events(ctx context.Context) <-chan hyper.Event {
 	return out
 }
 
-func (l *Libvirt) next(w *watcher) (hyper.Event, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (v *events) watch() *watcher {
+	w := &watcher{news: map[hyper.Event]hyper.Event{}, wake: make(chan struct{}, 1)}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.watchers[w] = struct{}{}
+	return w
+}
+
+func (v *events) unwatch(w *watcher) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.watchers, w)
+}
+
+func (v *events) next(w *watcher) (hyper.Event, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	return w.next()
 }
 
@@ -186,7 +200,7 @@ func (l *Libvirt) stayConnected(ctx context.Context) {
 	const first, last = 50 * time.Millisecond, 2 * time.Second
 	pause := first
 	for {
-		s, err := l.session(ctx)
+		s, err := l.daemon.session(ctx)
 		var lost, retired <-chan struct{}
 		timer := time.NewTimer(pause)
 		if err == nil {
@@ -203,7 +217,7 @@ func (l *Libvirt) stayConnected(ctx context.Context) {
 		case <-ctx.Done():
 			timer.Stop()
 			return
-		case <-l.closing:
+		case <-l.daemon.closing:
 			timer.Stop()
 			return
 		}

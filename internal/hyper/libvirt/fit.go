@@ -50,7 +50,7 @@ func fit(own string, described []byte) (string, error) {
 		return "", misfit("unknown machine type %.40q", seen.OS.Type.Machine)
 	}
 	if (seen.OS.Loader == nil) != (d.OS.Loader == nil) {
-		return "", misfit("one of the two hosts has the qboot firmware, and the other has not")
+		return "", misfit("one of the two hosts has the firmware of the machine, and the other has not")
 	}
 	d.OS.Type.Machine = seen.OS.Type.Machine
 	if seen.Features != nil && seen.Features.KVM != nil && d.Features.KVM != nil {

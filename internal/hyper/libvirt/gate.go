@@ -3,7 +3,6 @@ package libvirt
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -80,11 +79,11 @@ func (g *gate) close() {
 
 // holdAtExec has enter called with the QEMU of a machine that libvirt is about to make, before it is QEMU. nil where
 // that is not possible.
-func (l *Libvirt) holdAtExec(e entry, enter func(pid int)) *gate {
+func (f pidFiles) holdAtExec(e entry, enter func(pid int)) *gate {
 	if enter == nil {
 		return nil
 	}
-	file := filepath.Join(l.pidDir(), e.Name+".pid")
+	file := f.file(e.Name)
 	g, err := openGate(e.Emulator, func(pid int) {
 		// As in locate: nobody else has that lock. It is taken before QEMU is executed.
 		if holder, err := lockHolder(file); err == nil && holder == pid {

@@ -51,16 +51,17 @@ func (h *health) measured(took time.Duration, slow string) {
 
 // Daemon returns how libvirt does.
 func (l *Libvirt) Daemon() hyper.Daemon {
-	l.health.mu.Lock()
-	d := hyper.Daemon{Away: l.health.away, Since: l.health.since, Answer: l.health.answer, Slow: l.health.slow}
-	l.health.mu.Unlock()
-	d.Stuck = l.dropping.stuck()
+	h := &l.daemon.health
+	h.mu.Lock()
+	d := hyper.Daemon{Away: h.away, Since: h.since, Answer: h.answer, Slow: h.slow}
+	h.mu.Unlock()
+	d.Stuck = l.dropper.queue.stuck()
 	return d
 }
 
 // measure finds out whether libvirt is slow at each request, or only was at the first one, when it had to probe QEMU.
-func (l *Libvirt) measure(s *session, took time.Duration) {
-	l.health.measured(took, "")
+func (d *daemon) measure(s *session, took time.Duration) {
+	d.health.measured(took, "")
 	for pause := time.Duration(0); took > slowAnswer; pause = measureAgain {
 		select {
 		case <-time.After(pause):
@@ -68,19 +69,19 @@ func (l *Libvirt) measure(s *session, took time.Duration) {
 			return
 		case <-s.retired:
 			return
-		case <-l.closing:
+		case <-d.closing:
 			return
 		}
 		began := time.Now()
-		if _, err := within(l, s, hostTimeout, "read libvirt's capabilities", s.ConnectGetCapabilities); err != nil {
+		if _, err := within(d, s, hostTimeout, "read libvirt's capabilities", s.ConnectGetCapabilities); err != nil {
 			return
 		}
 		slow := ""
 		if took = time.Since(began); took > slowAnswer {
 			slow = whySlow(took, opens("/dev/kvm", os.Getuid(), os.Getgid()), opens("/dev/kvm", s.owner[0], s.owner[1]),
-				s.owner[0], l.Accelerator().Accelerator == TCG)
+				s.owner[0], d.accelerator.current().Accelerator == TCG)
 		}
-		l.health.measured(took, slow)
+		d.health.measured(took, slow)
 	}
 }
 

@@ -92,7 +92,7 @@ func (i identityLab) entry() entry {
 		Emulator: i.emulator, Sockets: []string{filepath.Join(i.l.cfg.RunDir, "vm/a/console")}}
 }
 
-func (i identityLab) pidFile() string { return filepath.Join(i.l.pidDir(), i.entry().Name+".pid") }
+func (i identityLab) pidFile() string { return i.l.pids.file(i.entry().Name) }
 
 func (i identityLab) writePidFile() {
 	i.Helper()
@@ -152,7 +152,7 @@ func (i identityLab) pretender(uid uint32) *exec.Cmd {
 
 func (i identityLab) wants(want int) {
 	i.Helper()
-	p, err := i.l.locate(i.entry())
+	p, err := i.l.pids.locate(i.entry())
 	if err != nil {
 		i.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestLocate(t *testing.T) {
 	real := i.machine(qemuUser, i.emulator)
 	i.pretender(ordinary)
 	i.wants(real.Process.Pid)
-	if err := i.l.note(i.entry()); err != nil {
+	if err := i.l.journal.note(i.entry()); err != nil {
 		t.Fatal(err)
 	}
 	if err := i.l.Stop(t.Context(), i.entry().ID); err != nil {
@@ -216,7 +216,7 @@ func TestPidFileOfOthers(t *testing.T) {
 			if err := spoil(i); err != nil {
 				t.Fatal(err)
 			}
-			if p, err := i.l.locate(i.entry()); err == nil || p != nil {
+			if p, err := i.l.pids.locate(i.entry()); err == nil || p != nil {
 				t.Errorf("got process %v, error %v", p, err)
 			}
 		})
@@ -228,7 +228,7 @@ func TestCheckPidDir(t *testing.T) {
 	i := newIdentityLab(t)
 	asked := 0
 	qemu := func() (int, error) { asked++; return qemuUser, nil }
-	if err := i.l.checkPidDir(qemu); err != nil || asked != 0 {
+	if err := i.l.pids.check(qemu); err != nil || asked != 0 {
 		t.Errorf("root's: %v, and libvirt was asked %d times", err, asked)
 	}
 	for _, c := range []struct {
@@ -236,15 +236,15 @@ func TestCheckPidDir(t *testing.T) {
 		mode os.FileMode
 		good bool
 	}{{qemuUser, 0o755, true}, {qemuUser, 0o775, false}, {ordinary, 0o755, false}, {0, 0o777, false}} {
-		if err := errors.Join(os.Chown(i.l.pidDir(), c.uid, -1), os.Chmod(i.l.pidDir(), c.mode)); err != nil {
+		if err := errors.Join(os.Chown(string(i.l.pids), c.uid, -1), os.Chmod(string(i.l.pids), c.mode)); err != nil {
 			t.Fatal(err)
 		}
-		if err := i.l.checkPidDir(qemu); (err == nil) != c.good {
+		if err := i.l.pids.check(qemu); (err == nil) != c.good {
 			t.Errorf("of user %d with mode %o: %v", c.uid, c.mode, err)
 		}
 	}
 	away := errors.New("libvirt is away")
-	if err := i.l.checkPidDir(func() (int, error) { return 0, away }); !errors.Is(err, away) {
+	if err := i.l.pids.check(func() (int, error) { return 0, away }); !errors.Is(err, away) {
 		t.Errorf("libvirt is away: %v", err)
 	}
 }
@@ -257,7 +257,7 @@ func TestSearch(t *testing.T) {
 		t.Fatal(err)
 	}
 	i.wants(0)
-	p, err := i.l.search(i.entry())
+	p, err := search(i.entry())
 	if err != nil || p == nil || p.pid != real.Process.Pid {
 		t.Errorf("found %v, %v; want process %d", p, err, real.Process.Pid)
 	}
@@ -274,7 +274,7 @@ func TestSearch(t *testing.T) {
 	fake.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: qemuUser, Gid: qemuUser}}
 	i.run(fake)
 	time.Sleep(100 * time.Millisecond)
-	if p, err := i.l.search(i.entry()); err != nil || p != nil {
+	if p, err := search(i.entry()); err != nil || p != nil {
 		t.Errorf("found %v, %v; want nobody", p, err)
 	}
 }
@@ -283,7 +283,7 @@ func TestSearch(t *testing.T) {
 func TestNumberGivenAway(t *testing.T) {
 	i := newIdentityLab(t)
 	first := i.machine(qemuUser, i.emulator)
-	p, err := i.l.locate(i.entry())
+	p, err := i.l.pids.locate(i.entry())
 	if err != nil || p == nil {
 		t.Fatal(p, err)
 	}
@@ -332,7 +332,7 @@ func TestRemoveSockets(t *testing.T) {
 	}
 	kept = append(kept, filepath.Join(outside, "empty"), filepath.Join(run, "vm/a/link"))
 	up := strings.Repeat("../", strings.Count(run, "/")) + strings.TrimPrefix(outside, "/")
-	i.l.removeSockets(append(kept, ours, run+"/"+up+"/victim", run+"/"+up+"/s", run+"/"+up+"/empty",
+	i.l.journal.removeSockets(append(kept, ours, run+"/"+up+"/victim", run+"/"+up+"/s", run+"/"+up+"/empty",
 		run+"/vm/out/victim", run+"/vm/out/s", run+"/vm/out/empty", run, run+"/vm/a", ""))
 	if _, err := os.Lstat(ours); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("our socket stays: %v", err)
@@ -348,7 +348,7 @@ func TestRemoveSockets(t *testing.T) {
 func TestSweepPretenders(t *testing.T) {
 	i := newIdentityLab(t)
 	fake := i.pretender(ordinary)
-	if err := i.l.note(i.entry()); err != nil { // of a machine that never came up
+	if err := i.l.journal.note(i.entry()); err != nil { // of a machine that never came up
 		t.Fatal(err)
 	}
 	if err := i.l.sweepOrphan(t.Context(), i.entry()); err != nil {
@@ -357,10 +357,10 @@ func TestSweepPretenders(t *testing.T) {
 	if err := fake.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Errorf("the pretender was killed: %v", err)
 	}
-	if _, err := i.l.noted(i.entry().ID); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := i.l.journal.read(i.entry().ID); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the entry of a machine that is gone stays: %v", err)
 	}
-	if _, err := i.l.noted("../../etc/passwd"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := i.l.journal.read("../../etc/passwd"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("an ID that is none: %v", err)
 	}
 }

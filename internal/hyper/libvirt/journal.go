@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	rpc "github.com/digitalocean/go-libvirt"
+
 	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/hyper"
 )
@@ -23,45 +25,51 @@ type entry struct {
 	Profile  bool     `json:",omitempty"` // its AppArmor profile is ours
 }
 
+// journal is what is noted of machines, in a directory of root's alone.
+type journal struct {
+	dir  string // Config.RunDir
+	pids pidFiles
+}
+
 // journalDir is below RunDir, and root's alone.
 const journalDir = "machines"
 
-func (l *Libvirt) entryFile(id string) string {
-	return filepath.Join(l.cfg.RunDir, journalDir, id+".json")
+func (j *journal) file(id string) string {
+	return filepath.Join(j.dir, journalDir, id+".json")
 }
 
 // note writes an entry. The directory is on a file system that is empty after a boot.
-func (l *Libvirt) note(e entry) error {
+func (j *journal) note(e entry) error {
 	text, err := json.Marshal(e)
 	if err != nil {
 		return err
 	}
-	path := l.entryFile(e.ID)
+	path := j.file(e.ID)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
 	return atomicfile.Write(path, text, 0o600)
 }
 
-// noted returns the entry of a machine; fs.ErrNotExist when there is none.
-func (l *Libvirt) noted(id string) (entry, error) {
+// read returns the entry of a machine; fs.ErrNotExist when there is none.
+func (j *journal) read(id string) (entry, error) {
 	if _, err := parseUUID(id); err != nil {
 		return entry{}, fs.ErrNotExist
 	}
-	text, err := os.ReadFile(l.entryFile(id))
+	text, err := os.ReadFile(j.file(id))
 	if err != nil {
 		return entry{}, err
 	}
 	var e entry
 	if err := json.Unmarshal(text, &e); err != nil {
-		return entry{}, fmt.Errorf("read %s: %w", l.entryFile(id), err)
+		return entry{}, fmt.Errorf("read %s: %w", j.file(id), err)
 	}
 	return e, nil
 }
 
-// allNoted returns every entry that can be read; the error tells of the others.
-func (l *Libvirt) allNoted() ([]entry, error) {
-	files, err := os.ReadDir(filepath.Join(l.cfg.RunDir, journalDir))
+// all returns every entry that can be read; the error tells of the others.
+func (j *journal) all() ([]entry, error) {
+	files, err := os.ReadDir(filepath.Join(j.dir, journalDir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -75,7 +83,7 @@ func (l *Libvirt) allNoted() ([]entry, error) {
 		if !ok {
 			continue // half written
 		}
-		e, err := l.noted(id)
+		e, err := j.read(id)
 		switch {
 		case err == nil:
 			all = append(all, e)
@@ -88,30 +96,30 @@ func (l *Libvirt) allNoted() ([]entry, error) {
 
 // strike removes the entry of a machine that is gone, its AppArmor profile, and the sockets that it names: libvirt made
 // them, and QEMU does not know their paths.
-func (l *Libvirt) strike(id string) {
-	e, err := l.noted(id)
+func (j *journal) strike(id string) {
+	e, err := j.read(id)
 	if err != nil {
 		return
 	}
 	if e.Profile {
-		if p, err := l.locate(e); err != nil || p != nil || unloadProfile(id) != nil {
+		if p, err := j.pids.locate(e); err != nil || p != nil || unloadProfile(id) != nil {
 			return // Sweep comes again
 		}
 	}
-	l.removeSockets(e.Sockets)
-	_ = os.Remove(l.entryFile(id)) // an entry without a process names nothing that lives
+	j.removeSockets(e.Sockets)
+	_ = os.Remove(j.file(id)) // an entry without a process names nothing that lives
 }
 
 // removeSockets removes sockets below RunDir. Whatever else is found at such a path stays, and no link leads out of
 // RunDir.
-func (l *Libvirt) removeSockets(paths []string) {
-	root, err := os.OpenRoot(l.cfg.RunDir)
+func (j *journal) removeSockets(paths []string) {
+	root, err := os.OpenRoot(j.dir)
 	if err != nil {
 		return
 	}
 	defer root.Close()
 	for _, path := range paths {
-		name, ok := l.below(path)
+		name, ok := j.below(path)
 		if !ok {
 			continue
 		}
@@ -122,14 +130,14 @@ func (l *Libvirt) removeSockets(paths []string) {
 }
 
 // below returns the name of a path relative to RunDir, and reports whether it lies there.
-func (l *Libvirt) below(path string) (name string, ok bool) {
-	name, err := filepath.Rel(l.cfg.RunDir, path)
+func (j *journal) below(path string) (name string, ok bool) {
+	name, err := filepath.Rel(j.dir, path)
 	return name, err == nil && filepath.Clean(path) == path && name != "." && filepath.IsLocal(name)
 }
 
-func (l *Libvirt) anyBelow(paths []string) bool {
+func (j *journal) anyBelow(paths []string) bool {
 	for _, path := range paths {
-		if _, ok := l.below(path); ok {
+		if _, ok := j.below(path); ok {
 			return true
 		}
 	}
@@ -145,4 +153,14 @@ func socketsOf(m hyper.Machine) []string {
 		paths = append(paths, p.Path)
 	}
 	return paths
+}
+
+// entryOf reads what we note of a machine from its domain. Without metadata it is not ours.
+func (j *journal) entryOf(d rpc.Domain, text string) (entry, []byte, error) {
+	about, err := describe(text)
+	if err != nil || about.metadata == nil || !j.anyBelow(about.sockets) || filepath.Base(d.Name) != d.Name {
+		return entry{}, nil, err
+	}
+	return entry{ID: formatUUID(d.UUID), Name: d.Name, UID: about.uid, Emulator: about.emulator, Sockets: about.sockets,
+		Profile: about.profile}, about.metadata, nil
 }

@@ -19,19 +19,19 @@ func TestNoteWithoutSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syscall.Unmount(dir, 0)
-	l := &Libvirt{cfg: Config{RunDir: dir}}
+	j := &journal{dir: dir}
 	old := entry{ID: "b4c0f1de-0000-4000-8000-000000000001", Name: "old"}
-	if err := l.note(old); err != nil {
+	if err := j.note(old); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.note(entry{ID: old.ID, Name: strings.Repeat("x", 64<<10)}); !errors.Is(err, syscall.ENOSPC) {
+	if err := j.note(entry{ID: old.ID, Name: strings.Repeat("x", 64<<10)}); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
 	}
 	files, err := os.ReadDir(filepath.Join(dir, journalDir))
 	if err != nil || len(files) != 1 {
 		t.Errorf("left: %v, %v", files, err)
 	}
-	if e, err := l.noted(old.ID); err != nil || e.Name != old.Name {
+	if e, err := j.read(old.ID); err != nil || e.Name != old.Name {
 		t.Errorf("%+v, %v", e, err)
 	}
 }

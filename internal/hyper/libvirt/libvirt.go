@@ -6,17 +6,10 @@ package libvirt
 import (
 	"context"
 	"encoding/hex"
-	"encoding/xml"
 	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
 	"net"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	rpc "github.com/digitalocean/go-libvirt"
@@ -53,27 +46,15 @@ type Config struct {
 
 // Libvirt is a hyper.Hypervisor. It connects when first used, and again after a loss.
 type Libvirt struct {
-	cfg      Config
-	closing  chan struct{}
-	running  sync.WaitGroup
-	health   health
-	dropping dropping
-
+	cfg         Config
+	daemon      *daemon
 	accelerator *verdicts
-
-	mu       sync.Mutex
-	current  *session                 // nil: there is none
-	dialing  *dialing                 // nil: nobody connects
-	known    map[string]*knownMachine // by ID
-	starting map[string]bool
-	moves    map[string]moving // by machine
-	watchers map[*watcher]struct{}
-}
-
-// knownMachine is what we remember of a machine to be fast; all of it can be found again.
-type knownMachine struct {
-	entry
-	proc *process // nil until it was found
+	events      *events
+	pids        pidFiles
+	journal     *journal
+	machines    *machines
+	moves       *moves
+	dropper     *dropper
 }
 
 var _ hyper.Hypervisor = (*Libvirt)(nil)
@@ -89,34 +70,28 @@ func New(cfg Config) (*Libvirt, error) {
 		return nil, fmt.Errorf("libvirt: accelerator %q is neither kvm nor tcg", cfg.Accelerator)
 	}
 	cfg.RunDir = strings.TrimRight(cfg.RunDir, "/")
-	return &Libvirt{
-		cfg: cfg, closing: make(chan struct{}), dropping: newDropping(), accelerator: newVerdicts(cfg),
-		known: map[string]*knownMachine{}, starting: map[string]bool{}, moves: map[string]moving{},
-		watchers: map[*watcher]struct{}{},
-	}, nil
+	l := &Libvirt{cfg: cfg, accelerator: newVerdicts(cfg), events: &events{watchers: map[*watcher]struct{}{}},
+		pids: pidFilesOf(cfg.Socket)}
+	l.daemon = &daemon{socket: cfg.Socket, pids: l.pids, accelerator: l.accelerator, events: l.events,
+		closing: make(chan struct{})}
+	l.journal = &journal{cfg.RunDir, l.pids}
+	l.machines = &machines{journal: l.journal, known: map[string]*knownMachine{}, starting: map[string]bool{}}
+	l.moves = &moves{daemon: l.daemon, under: map[string]moving{}}
+	l.dropper = &dropper{daemon: l.daemon, machines: l.machines, queue: newDropping()}
+	return l, nil
 }
 
 // Close ends the connection and waits for everything that New and Events started. Machines live on.
 func (l *Libvirt) Close() {
-	l.mu.Lock()
-	if !isClosed(l.closing) {
-		close(l.closing)
-	}
-	s, moves := l.current, slices.Collect(maps.Keys(l.moves))
-	l.mu.Unlock()
-	for _, id := range moves {
-		l.endMoving(id)
-	}
-	if s != nil {
-		s.conn.Close()
-	}
-	l.running.Wait()
+	l.daemon.close()
+	l.moves.endAll()
+	l.daemon.running.Wait()
 }
 
 // QEMUOwner is the user and group of libvirt's own that QEMU runs as where a machine has none: whoever makes an overlay
 // gives it to them, for libvirt chowns nothing.
 func (l *Libvirt) QEMUOwner(ctx context.Context) (uid, gid int, err error) {
-	s, err := l.ready(ctx)
+	s, err := l.daemon.ready(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -135,24 +110,24 @@ func (l *Libvirt) Start(ctx context.Context, m hyper.Machine) (hyper.Applied, er
 	if err := m.Check(); err != nil {
 		return hyper.Applied{}, err
 	}
-	e, err := l.claim(m, s, h.ownProfile())
+	e, err := l.machines.claim(m, s, h.ownProfile())
 	if err != nil {
 		return hyper.Applied{}, err
 	}
-	defer l.release(m.ID)
+	defer l.machines.release(m.ID)
 	l.confine(ctx, &h, m)
 	text, applied, err := h.domain(m)
 	if err != nil {
-		l.forget(m.ID)
+		l.machines.forget(m.ID)
 		return hyper.Applied{}, err
 	}
-	defer l.holdAtExec(e, m.Enter).close()
+	defer l.pids.holdAtExec(e, m.Enter).close()
 
 	err = l.create(ctx, s, m, text)
 	for pause := 20 * time.Millisecond; kind(err) == farm.Conflict && pause < 4*time.Second &&
 		ctx.Err() == nil; pause *= 2 {
 		// We stop machines faster than libvirt notices. Wait for it, unless the machine really runs.
-		if p, find := l.find(m.ID); find != nil || p != nil {
+		if p, find := l.machines.find(m.ID); find != nil || p != nil {
 			break
 		}
 		time.Sleep(pause)
@@ -160,34 +135,21 @@ func (l *Libvirt) Start(ctx context.Context, m hyper.Machine) (hyper.Applied, er
 	}
 	if err == nil {
 		var p *process
-		if p, err = l.made(m.ID); err == nil {
+		if p, err = l.machines.made(m.ID); err == nil {
 			applied.Confinement, err = h.confinement(p.pid, m.ID)
 		}
 		if err == nil {
 			applied.PID, applied.Started, applied.UID = p.pid, p.start, m.UID
 			return applied, nil
 		}
-		l.killAll(m.ID)
+		l.machines.kill(m.ID)
 	}
 	if kind(err) == farm.Unavailable {
 		// The daemon died under us. What it had started is ours to end; Sweep finds what comes later.
-		l.killAll(m.ID)
+		l.machines.kill(m.ID)
 	}
-	l.forget(m.ID)
+	l.machines.forget(m.ID)
 	return hyper.Applied{}, fmt.Errorf("start machine %s: %w", m.ID, err)
-}
-
-// made returns the process of a machine that was just made.
-func (l *Libvirt) made(id string) (*process, error) {
-	p, err := l.find(id)
-	if err != nil {
-		return nil, err
-	}
-	if p == nil {
-		return nil, &farm.Error{Kind: farm.Internal, Code: hyper.CodeNoMachine,
-			Message: "QEMU ended, or was ended, as soon as it was made", Hint: "see libvirt's log of the machine"}
-	}
-	return p, nil
 }
 
 // rootQEMU refuses machines whose QEMU would be root: whoever breaks out of one would have the host.
@@ -216,11 +178,11 @@ func (l *Libvirt) create(ctx context.Context, s *session, m hyper.Machine, text 
 	for {
 		select {
 		case err := <-made:
-			return l.wrap(s, err)
+			return l.daemon.wrap(s, err)
 		case <-ctx.Done():
 			return l.abandon(s, m.ID, made, context.Cause(ctx))
 		case <-s.ended: // go-libvirt may miss it
-			return l.away(net.ErrClosed)
+			return l.daemon.away(net.ErrClosed)
 		case <-limit.C:
 			if m.Held == nil || !m.Held() {
 				return l.abandon(s, m.ID, made, fmt.Errorf("no answer within %s", startTimeout))
@@ -228,46 +190,6 @@ func (l *Libvirt) create(ctx context.Context, s *session, m hyper.Machine, text 
 			limit.Reset(startTimeout)
 		}
 	}
-}
-
-// claim notes that a machine is being made, and refuses a second one with the same ID.
-func (l *Libvirt) claim(m hyper.Machine, s *session, profile bool) (entry, error) {
-	if filepath.Base(m.Name) != m.Name {
-		return entry{}, &farm.Error{Kind: farm.Invalid, Code: hyper.CodeBadMachine,
-			Message: fmt.Sprintf("invalid name %q of a machine", m.Name)}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	k := l.known[m.ID]
-	if l.starting[m.ID] || k != nil && k.proc.alive() {
-		return entry{}, &farm.Error{Kind: farm.Conflict, Code: hyper.CodeExists,
-			Message: fmt.Sprintf("machine %s runs already", m.ID)}
-	}
-	uid := s.owner[0]
-	if m.UID != 0 {
-		uid = int(m.UID)
-	}
-	e := entry{ID: m.ID, Name: m.Name, UID: uid, Emulator: s.host.emulator, Sockets: socketsOf(m), Profile: profile}
-	if err := l.note(e); err != nil {
-		return entry{}, fmt.Errorf("note machine %s: %w", m.ID, err)
-	}
-	l.starting[m.ID] = true
-	l.known[m.ID] = &knownMachine{entry: e}
-	return e, nil
-}
-
-func (l *Libvirt) release(id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.starting, id)
-}
-
-// forget drops a machine that is gone, with its sockets.
-func (l *Libvirt) forget(id string) {
-	l.mu.Lock()
-	delete(l.known, id)
-	l.mu.Unlock()
-	l.strike(id)
 }
 
 // abandon ends a machine that is being made: kill its process, whenever it comes, until libvirt gives up.
@@ -280,14 +202,14 @@ func (l *Libvirt) abandon(s *session, id string, made <-chan error, cause error)
 		select {
 		case err := <-made:
 			if err == nil {
-				l.killAll(id)
+				l.machines.kill(id)
 			}
-			return l.away(cause)
+			return l.daemon.away(cause)
 		case <-tick.C:
-			l.killAll(id)
+			l.machines.kill(id)
 		case <-limit.C:
 			s.retire()
-			return l.away(cause)
+			return l.daemon.away(cause)
 		}
 	}
 }
@@ -314,7 +236,7 @@ func (l *Libvirt) onDomain(ctx context.Context, what, id string, f func(*session
 	if err != nil {
 		return hyper.NoMachine(id)
 	}
-	_, err = call(ctx, l, func(s *session) (struct{}, error) {
+	_, err = call(ctx, l.daemon, func(s *session) (struct{}, error) {
 		// libvirt looks at the UUID alone, so asking for the domain first would be a round trip for nothing.
 		return struct{}{}, f(s, rpc.Domain{Name: "grange", UUID: uuid, ID: -1})
 	})
@@ -331,66 +253,21 @@ func (l *Libvirt) onDomain(ctx context.Context, what, id string, f func(*session
 // close. That takes a few milliseconds, where libvirt's own destroy waits in steps of 200, and works with no daemon at
 // all.
 func (l *Libvirt) Stop(ctx context.Context, id string) error {
-	p, err := l.find(id)
+	p, err := l.machines.find(id)
 	if err == nil && p != nil {
 		err = p.kill(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("stop machine %s: %w", id, err)
 	}
-	l.endMoving(id)
-	l.forget(id)
+	l.moves.end(id)
+	l.machines.forget(id)
 	return nil
-}
-
-// find returns the process of a machine of ours; nil when there is none.
-func (l *Libvirt) find(id string) (*process, error) {
-	l.mu.Lock()
-	k := l.known[id]
-	if k != nil && k.proc.alive() {
-		defer l.mu.Unlock()
-		return k.proc, nil
-	}
-	l.mu.Unlock()
-	var e entry
-	if k != nil {
-		e = k.entry
-	} else {
-		var err error
-		if e, err = l.noted(id); errors.Is(err, fs.ErrNotExist) {
-			return nil, nil
-		} else if err != nil {
-			return nil, err
-		}
-	}
-	p, err := l.locate(e)
-	if err != nil || p == nil {
-		return nil, err
-	}
-	l.remember(e, p)
-	return p, nil
-}
-
-func (l *Libvirt) remember(e entry, p *process) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.known[e.ID] = &knownMachine{entry: e, proc: p}
-}
-
-// killAll ends the process that libvirt has made for a machine, as far as it can.
-func (l *Libvirt) killAll(id string) {
-	p, err := l.find(id)
-	if err != nil || p == nil {
-		return // Sweep comes again
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	_ = p.kill(ctx)
 }
 
 // List returns our machines whose process lives.
 func (l *Libvirt) List(ctx context.Context) ([]hyper.Found, error) {
-	domains, err := call(ctx, l, func(s *session) ([]rpc.Domain, error) {
+	domains, err := call(ctx, l.daemon, func(s *session) ([]rpc.Domain, error) {
 		d, _, err := s.ConnectListAllDomains(1, rpc.ConnectListDomainsActive)
 		return d, err
 	})
@@ -423,7 +300,7 @@ func (l *Libvirt) inspect(ctx context.Context, d rpc.Domain) (hyper.Found, error
 		xml   string
 		state int32
 	}
-	r, err := call(ctx, l, func(s *session) (reply, error) {
+	r, err := call(ctx, l.daemon, func(s *session) (reply, error) {
 		text, err := s.DomainGetXMLDesc(d, 0)
 		if err != nil {
 			return reply{}, err
@@ -434,13 +311,13 @@ func (l *Libvirt) inspect(ctx context.Context, d rpc.Domain) (hyper.Found, error
 	if err != nil {
 		return gone, err
 	}
-	e, metadata, err := l.entryOf(d, r.xml)
+	e, metadata, err := l.journal.entryOf(d, r.xml)
 	if err != nil || metadata == nil {
 		return gone, err
 	}
-	p, err := l.find(e.ID)
+	p, err := l.machines.find(e.ID)
 	if err == nil && p == nil {
-		p, err = l.locate(e) // made by an agent that took no notes, or under another name
+		p, err = l.pids.locate(e) // made by an agent that took no notes, or under another name
 	}
 	if err != nil || p == nil {
 		return gone, err
@@ -449,24 +326,14 @@ func (l *Libvirt) inspect(ctx context.Context, d rpc.Domain) (hyper.Found, error
 	if f.State == hyper.Gone {
 		return gone, nil
 	}
-	l.remember(e, p)
-	return f, l.note(e)
-}
-
-// entryOf reads what we note of a machine from its domain. Without metadata it is not ours.
-func (l *Libvirt) entryOf(d rpc.Domain, text string) (entry, []byte, error) {
-	about, err := describe(text)
-	if err != nil || about.metadata == nil || !l.anyBelow(about.sockets) || filepath.Base(d.Name) != d.Name {
-		return entry{}, nil, err
-	}
-	return entry{ID: formatUUID(d.UUID), Name: d.Name, UID: about.uid, Emulator: about.emulator, Sockets: about.sockets,
-		Profile: about.profile}, about.metadata, nil
+	l.machines.remember(e, p)
+	return f, l.journal.note(e)
 }
 
 // Observe reads the threads of the machine's process. Reading where memory is bound walks the machine's page tables, so
 // do it before the guest has filled its memory.
 func (l *Libvirt) Observe(_ context.Context, id string) (numa.Observed, error) {
-	p, err := l.find(id)
+	p, err := l.machines.find(id)
 	if err != nil {
 		return numa.Observed{}, fmt.Errorf("observe machine %s: %w", id, err)
 	}
@@ -481,73 +348,6 @@ func (l *Libvirt) Observe(_ context.Context, id string) (numa.Observed, error) {
 		return numa.Observed{}, fmt.Errorf("observe machine %s: %w", id, err)
 	}
 	return o, nil
-}
-
-// hostOf takes from libvirt's capabilities what domains depend on.
-func (l *Libvirt) hostOf(text string) (host, [2]int, error) {
-	var caps struct {
-		Cells []struct {
-			ID       int `xml:"id,attr"`
-			Siblings []struct {
-				ID    int `xml:"id,attr"`
-				Value int `xml:"value,attr"`
-			} `xml:"distances>sibling"`
-		} `xml:"host>topology>cells>cell"`
-		Guests []struct {
-			Arch struct {
-				Name     string `xml:"name,attr"`
-				Emulator string `xml:"emulator"`
-				Domains  []struct {
-					Type string `xml:"type,attr"`
-				} `xml:"domain"`
-			} `xml:"arch"`
-		} `xml:"guest"`
-		Models []struct {
-			Model  string `xml:"model"`
-			Labels []struct {
-				Type string `xml:"type,attr"`
-				Text string `xml:",chardata"`
-			} `xml:"baselabel"`
-		} `xml:"host>secmodel"`
-	}
-	if err := xml.Unmarshal([]byte(text), &caps); err != nil {
-		return host{}, [2]int{}, fmt.Errorf("read libvirt's capabilities: %w", err)
-	}
-	h := host{numa: len(caps.Cells) > 0, qboot: findQboot(),
-		distance: map[int]map[int]int{}}
-	for _, c := range caps.Cells {
-		h.distance[c.ID] = map[int]int{}
-		for _, s := range c.Siblings {
-			h.distance[c.ID][s.ID] = s.Value
-		}
-	}
-	for _, g := range caps.Guests {
-		if g.Arch.Name != "x86_64" {
-			continue
-		}
-		h.emulator = g.Arch.Emulator
-		for _, d := range g.Arch.Domains {
-			h.kvm = h.kvm || d.Type == "kvm"
-		}
-	}
-	owner := [2]int{os.Getuid(), os.Getgid()}
-	for _, m := range caps.Models {
-		if m.Model != "dac" && m.Model != "none" {
-			h.models = append(h.models, m.Model)
-		}
-		if m.Model != "dac" || len(m.Labels) == 0 {
-			continue
-		}
-		h.label = m.Labels[0].Text
-		var err error
-		if owner[0], owner[1], err = parseLabel(h.label); err != nil {
-			return host{}, owner, err
-		}
-	}
-	if h.confines() {
-		h.noProfile = cannotConfine()
-	}
-	return h, owner, nil
 }
 
 func kind(err error) farm.Kind {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	rpc "github.com/digitalocean/go-libvirt"
@@ -116,7 +118,7 @@ func (l *Libvirt) canDo(ctx context.Context, h host, fitted string) error {
 		return err
 	}
 	opt := func(s string) rpc.OptString { return rpc.OptString{s} }
-	_, err = call(ctx, l, func(s *session) (int32, error) {
+	_, err = call(ctx, l.daemon, func(s *session) (int32, error) {
 		return s.ConnectCompareHypervisorCPU(opt(h.emulator), opt("x86_64"), opt(d.OS.Type.Machine), opt(d.Type), text,
 			uint32(rpc.ConnectCompareCPUFailIncompatible))
 	})
@@ -152,17 +154,17 @@ func (l *Libvirt) BeginMove(ctx context.Context, id string, fitted []byte) ([]by
 	if err != nil {
 		return nil, err
 	}
-	v, err := l.beginMoving(id, disks)
+	v, err := l.moves.begin(id, disks)
 	if err != nil {
 		return nil, err
 	}
-	cookie, err := moveStep(ctx, l, v, "begin", func() ([]byte, error) {
+	cookie, err := moveStep(ctx, l.daemon, v, "begin", func() ([]byte, error) {
 		cookie, _, err := v.s.DomainMigrateBegin3Params(d,
 			v.params(hyper.MoveSockets{}, textParam("destination_xml", string(fitted))), uint32(v.flags()))
 		return cookie, err
 	})
 	if err != nil {
-		l.endMoving(id)
+		l.moves.end(id)
 		return nil, fmt.Errorf("move machine %s: %w", id, err)
 	}
 	return cookie, nil
@@ -184,20 +186,20 @@ func (l *Libvirt) Await(ctx context.Context, m hyper.Machine, fitted, cookie []b
 		return hyper.Applied{}, nil, err
 	}
 	own := h.ownProfile()
-	if _, err := l.claim(m, s, own); err != nil {
+	if _, err := l.machines.claim(m, s, own); err != nil {
 		return hyper.Applied{}, nil, err
 	}
-	defer l.release(m.ID)
+	defer l.machines.release(m.ID)
 	if l.confine(ctx, &h, m); own != h.ownProfile() { // what Fit wrote counts on it
-		l.forget(m.ID)
+		l.machines.forget(m.ID)
 		return hyper.Applied{}, nil, misfit("its AppArmor profile is not loaded: %s", h.noProfile)
 	}
-	v, err := l.beginMoving(m.ID, disks)
+	v, err := l.moves.begin(m.ID, disks)
 	if err != nil {
-		l.forget(m.ID)
+		l.machines.forget(m.ID)
 		return hyper.Applied{}, nil, err
 	}
-	answer, err := moveStep(ctx, l, v, "prepare", func() ([]byte, error) {
+	answer, err := moveStep(ctx, l.daemon, v, "prepare", func() ([]byte, error) {
 		answer, _, err := v.s.DomainMigratePrepare3Params(
 			v.params(at, textParam("destination_name", m.Name), textParam("destination_xml", string(fitted))), cookie,
 			uint32(v.flags()))
@@ -205,7 +207,7 @@ func (l *Libvirt) Await(ctx context.Context, m hyper.Machine, fitted, cookie []b
 	})
 	if err == nil {
 		var p *process
-		if p, err = l.made(m.ID); err == nil {
+		if p, err = l.machines.made(m.ID); err == nil {
 			applied.Confinement, err = h.confinement(p.pid, m.ID)
 		}
 		if err == nil {
@@ -213,15 +215,15 @@ func (l *Libvirt) Await(ctx context.Context, m hyper.Machine, fitted, cookie []b
 			return applied, answer, nil
 		}
 	}
-	l.endMoving(m.ID)
-	l.killAll(m.ID)
-	l.forget(m.ID)
+	l.moves.end(m.ID)
+	l.machines.kill(m.ID)
+	l.machines.forget(m.ID)
 	return hyper.Applied{}, nil, fmt.Errorf("await machine %s: %w", m.ID, err)
 }
 
 // Send copies the machine. It takes as long as that takes: whoever calls watches MoveProgress.
 func (l *Libvirt) Send(ctx context.Context, id string, cookie []byte, at hyper.MoveSockets) ([]byte, error) {
-	v, d, err := l.movingOf(id)
+	v, d, err := l.moves.of(id)
 	if err != nil {
 		return nil, err
 	}
@@ -237,11 +239,11 @@ func (l *Libvirt) Send(ctx context.Context, id string, cookie []byte, at hyper.M
 	select {
 	case r := <-done:
 		if r.err != nil {
-			r.err = fmt.Errorf("move machine %s: %w", id, l.wrap(v.s, r.err))
+			r.err = fmt.Errorf("move machine %s: %w", id, l.daemon.wrap(v.s, r.err))
 		}
 		return r.answer, r.err
 	case <-v.s.ended:
-		return nil, l.away(errConnection)
+		return nil, l.daemon.away(errConnection)
 	case <-ctx.Done():
 	}
 	l.abort(d)
@@ -259,7 +261,7 @@ var errConnection = errors.New("the connection of the move was lost")
 func (l *Libvirt) abort(d rpc.Domain) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	_, _ = call(ctx, l, func(s *session) (struct{}, error) { return struct{}{}, s.DomainAbortJob(d) })
+	_, _ = call(ctx, l.daemon, func(s *session) (struct{}, error) { return struct{}{}, s.DomainAbortJob(d) })
 }
 
 // MoveProgress reads libvirt's figures of memory and disks.
@@ -274,16 +276,16 @@ func (l *Libvirt) MoveProgress(ctx context.Context, id string) (p hyper.MoveProg
 
 // Arrive ends the migration at the target. The machine is one like any other then, and outlives the agent.
 func (l *Libvirt) Arrive(ctx context.Context, m hyper.Machine, cookie []byte) error {
-	v, _, err := l.movingOf(m.ID)
+	v, _, err := l.moves.of(m.ID)
 	if err != nil {
 		return err
 	}
-	_, err = moveStep(ctx, l, v, "finish", func() ([]byte, error) {
+	_, err = moveStep(ctx, l.daemon, v, "finish", func() ([]byte, error) {
 		_, answer, err := v.s.DomainMigrateFinish3Params(v.params(hyper.MoveSockets{},
 			textParam("destination_name", m.Name)), cookie, uint32(v.flags()), 0)
 		return answer, err
 	})
-	l.endMoving(m.ID)
+	l.moves.end(m.ID)
 	if err != nil {
 		return fmt.Errorf("machine %s does not arrive: %w", m.ID, err)
 	}
@@ -297,19 +299,19 @@ func (l *Libvirt) CancelMove(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if p, err := l.find(id); err != nil {
+	if p, err := l.machines.find(id); err != nil {
 		return err
 	} else if p == nil {
-		l.endMoving(id)
+		l.moves.end(id)
 		return hyper.NoMachine(id)
 	}
-	_, confirm := call(ctx, l, func(s *session) (struct{}, error) {
+	_, confirm := call(ctx, l.daemon, func(s *session) (struct{}, error) {
 		return struct{}{}, s.DomainMigrateConfirm3Params(d, nil, nil, uint32(moveFlags&^rpc.MigratePaused), 1)
 	})
 	if kind(confirm) == farm.Unavailable {
 		return confirm
 	}
-	l.endMoving(id)
+	l.moves.end(id)
 	state, err := l.State(ctx, id)
 	if err == nil && state == hyper.Paused {
 		err = l.Resume(ctx, id)
@@ -320,37 +322,53 @@ func (l *Libvirt) CancelMove(ctx context.Context, id string) error {
 	return err
 }
 
-// beginMoving opens the connection of a move, in place of one that an earlier attempt left.
-func (l *Libvirt) beginMoving(id string, disks []string) (moving, error) {
-	l.endMoving(id)
-	s, err := l.connect()
-	if err != nil {
-		return moving{}, l.away(err)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.moves[id] = moving{s, disks}
-	return l.moves[id], nil
+// moves are those under way, each with a connection of its own.
+type moves struct {
+	daemon *daemon
+	mu     sync.Mutex
+	under  map[string]moving // by machine
 }
 
-func (l *Libvirt) endMoving(id string) {
-	l.mu.Lock()
-	v, ok := l.moves[id]
-	delete(l.moves, id)
-	l.mu.Unlock()
+// begin opens the connection of a move, in place of one that an earlier attempt left.
+func (o *moves) begin(id string, disks []string) (moving, error) {
+	o.end(id)
+	s, err := o.daemon.connect()
+	if err != nil {
+		return moving{}, o.daemon.away(err)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.under[id] = moving{s, disks}
+	return o.under[id], nil
+}
+
+func (o *moves) end(id string) {
+	o.mu.Lock()
+	v, ok := o.under[id]
+	delete(o.under, id)
+	o.mu.Unlock()
 	if ok {
 		v.s.conn.Close()
 	}
 }
 
-func (l *Libvirt) movingOf(id string) (moving, rpc.Domain, error) {
+func (o *moves) endAll() {
+	o.mu.Lock()
+	all := slices.Collect(maps.Keys(o.under))
+	o.mu.Unlock()
+	for _, id := range all {
+		o.end(id)
+	}
+}
+
+func (o *moves) of(id string) (moving, rpc.Domain, error) {
 	d, err := domainOf(id)
 	if err != nil {
 		return moving{}, d, err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	v, ok := l.moves[id]
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	v, ok := o.under[id]
 	if !ok {
 		return v, d, &farm.Error{Kind: farm.Conflict, Code: hyper.CodeRefused,
 			Message: fmt.Sprintf("no move of machine %s is under way", id)}
@@ -359,17 +377,17 @@ func (l *Libvirt) movingOf(id string) (moving, rpc.Domain, error) {
 }
 
 // moveStep is one call on a move's connection.
-func moveStep[T any](ctx context.Context, l *Libvirt, v moving, what string, f func() (T, error)) (T, error) {
+func moveStep[T any](ctx context.Context, d *daemon, v moving, what string, f func() (T, error)) (T, error) {
 	var zero T
 	if err := context.Cause(ctx); err != nil {
 		return zero, err
 	}
-	t, err := within(l, v.s, callTimeout, what, f)
+	t, err := within(d, v.s, callTimeout, what, f)
 	if answer := new(rpc.Error); err != nil && errors.As(err, answer) {
-		return zero, l.wrap(v.s, *answer)
+		return zero, d.wrap(v.s, *answer)
 	}
 	if err != nil {
-		return zero, l.away(err)
+		return zero, d.away(err)
 	}
 	return t, nil
 }

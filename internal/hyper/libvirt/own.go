@@ -28,10 +28,11 @@ func (l *Libvirt) OwnGroup(ctx context.Context, uid, tracked uint32) (gid uint32
 	if err != nil {
 		return 0, "", err
 	}
-	return l.ownGroup(s, verdict.Accelerator == KVM, uid, tracked)
+	return ownGroup(libDir(l.cfg.Socket), s.owner[1], verdict.Accelerator == KVM, uid, tracked)
 }
 
-func (l *Libvirt) ownGroup(s *session, kvm bool, uid, tracked uint32) (uint32, string, error) {
+// ownGroup is OwnGroup where libvirt's directories are in lib and its QEMU has the group qemu.
+func ownGroup(lib string, qemu int, kvm bool, uid, tracked uint32) (uint32, string, error) {
 	var needs []need
 	add := func(path string, want fs.FileMode, try string) error {
 		info, err := os.Stat(path)
@@ -45,7 +46,7 @@ func (l *Libvirt) ownGroup(s *session, kvm bool, uid, tracked uint32) (uint32, s
 		needs = append(needs, need{path, owner.Gid, info.Mode(), want, try})
 		return nil
 	}
-	err := add(l.libDir(), 0o1, "chmod o+x "+l.libDir())
+	err := add(lib, 0o1, "chmod o+x "+lib)
 	if kvm && tracked == 0 {
 		err = errors.Join(err, add("/dev/kvm", 0o6, openKVM))
 	} else if kvm { // and never in the group kvm
@@ -54,13 +55,13 @@ func (l *Libvirt) ownGroup(s *session, kvm bool, uid, tracked uint32) (uint32, s
 	if err != nil {
 		return 0, "", err
 	}
-	gid, why := groupFor(uid, tracked, uint32(s.owner[1]), needs)
+	gid, why := groupFor(uid, tracked, uint32(qemu), needs)
 	return gid, why, nil
 }
 
 // libDir is where libvirt keeps a directory for each machine, which its QEMU has to pass through.
-func (l *Libvirt) libDir() string {
-	private := filepath.Join(filepath.Dir(filepath.Dir(l.cfg.Socket)), "lib", "qemu") // of scripts/private-libvirtd
+func libDir(socket string) string {
+	private := filepath.Join(filepath.Dir(filepath.Dir(socket)), "lib", "qemu") // of scripts/private-libvirtd
 	if _, err := os.Stat(private); err == nil {
 		return private
 	}

@@ -266,12 +266,12 @@ func TestUse(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if v, err := l.awaitAccelerator(ctx); err == nil {
+	if v, err := l.accelerator.await(ctx); err == nil {
 		t.Errorf("a verdict before there was one: %+v", v)
 	}
 	for _, want := range []Verdict{{TCG, "slow"}, {Accelerator: KVM}} {
 		l.Use(want)
-		if v, err := l.awaitAccelerator(t.Context()); err != nil || v != want {
+		if v, err := l.accelerator.await(t.Context()); err != nil || v != want {
 			t.Errorf("got %+v, %v; want %+v", v, err, want)
 		}
 	}
@@ -279,7 +279,7 @@ func TestUse(t *testing.T) {
 	l.Forget()
 	forgotten, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if v, err := l.awaitAccelerator(forgotten); err == nil {
+	if v, err := l.accelerator.await(forgotten); err == nil {
 		t.Errorf("a verdict that was forgotten: %+v", v)
 	}
 	l.Use(Verdict{Accelerator: KVM})
@@ -302,9 +302,9 @@ func TestVerdictAsksAnew(t *testing.T) {
 		conn := &watchedConn{Conn: ours, ended: make(chan struct{})}
 		s := &session{conn: conn, ended: conn.ended, retired: make(chan struct{}), read: make(chan struct{}),
 			asked: time.Now(), owner: [2]int{os.Getuid(), os.Getgid()}}
-		l.mu.Lock()
-		l.current = s
-		l.mu.Unlock()
+		l.daemon.mu.Lock()
+		l.daemon.current = s
+		l.daemon.mu.Unlock()
 		return s
 	}
 	s := connected()
@@ -313,7 +313,7 @@ func TestVerdictAsksAnew(t *testing.T) {
 		t.Error("a connection whose libvirt has KVM is made anew")
 	}
 	l.Forget()
-	l.seesKVM(s)
+	l.accelerator.sees(s)
 	l.Use(Verdict{TCG, "no device"})
 	if isClosed(s.retired) {
 		t.Error("a connection is made anew for emulation")
@@ -334,11 +334,11 @@ func TestVerdictAsksAnew(t *testing.T) {
 	asked := connected()
 	l.accelerator.denied = ""
 	l.Use(Verdict{Accelerator: KVM})
-	if l.seesKVM(asked); !isClosed(asked.retired) {
+	if l.accelerator.sees(asked); !isClosed(asked.retired) {
 		t.Error("an answer that was asked for before the verdict counts")
 	}
 	after := connected()
-	if l.seesKVM(after); isClosed(after.retired) {
+	if l.accelerator.sees(after); isClosed(after.retired) {
 		t.Error("an answer that was asked for after the verdict does not count")
 	}
 }

@@ -34,14 +34,19 @@ type process struct {
 	fd    *os.File // pidfd
 }
 
-// pidDir is where libvirt's QEMU driver keeps a pid file for each domain: beside its sockets.
-func (l *Libvirt) pidDir() string { return filepath.Join(filepath.Dir(l.cfg.Socket), "qemu") }
+// pidFiles is the directory where libvirt's QEMU driver keeps a pid file for each domain: beside its sockets.
+type pidFiles string
 
-// checkPidDir refuses a directory of pid files that others can write than root, or the user that libvirt gives QEMU,
+func pidFilesOf(socket string) pidFiles { return pidFiles(filepath.Join(filepath.Dir(socket), "qemu")) }
+
+// file is the pid file of a machine.
+func (f pidFiles) file(machine string) string { return filepath.Join(string(f), machine+".pid") }
+
+// check refuses a directory of pid files that others can write than root, or the user that libvirt gives QEMU,
 // as libvirt 11.3 of Debian 13 has it. That user could have one machine's process taken for another's of the same user,
 // and no other process for one: locate asks the kernel for lock, user and program.
-func (l *Libvirt) checkPidDir(qemuUser func() (int, error)) error {
-	dir := l.pidDir()
+func (f pidFiles) check(qemuUser func() (int, error)) error {
+	dir := string(f)
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
 		err = errors.New("it is not a directory")
@@ -82,8 +87,8 @@ func onlyOwner(info fs.FileInfo) bool {
 // An ordinary account can start the real emulator with any arguments, name and UUID. What it cannot have is the lock on
 // libvirt's pid file, which libvirt takes as root in the process that becomes QEMU and which ends with it, or QEMU's
 // user.
-func (l *Libvirt) locate(e entry) (*process, error) {
-	path := filepath.Join(l.pidDir(), e.Name+".pid")
+func (f pidFiles) locate(e entry) (*process, error) {
+	path := f.file(e.Name)
 	pid, err := lockHolder(path)
 	if err != nil || pid == 0 {
 		return nil, err
@@ -132,7 +137,7 @@ func lockHolder(path string) (int, error) {
 
 // search looks for the QEMU of a machine whose pid file was deleted, through all processes: one that still holds that
 // file, which only root could open for writing. nil when there is none.
-func (l *Libvirt) search(e entry) (*process, error) {
+func search(e entry) (*process, error) {
 	dirs, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ func (l *Libvirt) State(ctx context.Context, id string) (hyper.State, error) {
 	if err != nil {
 		return hyper.Gone, nil
 	}
-	state, err := call(ctx, l, func(s *session) (int32, error) {
+	state, err := call(ctx, l.daemon, func(s *session) (int32, error) {
 		state, _, err := s.DomainGetState(rpc.Domain{Name: "grange", UUID: uuid, ID: -1}, 0)
 		return state, err
 	})

@@ -14,9 +14,9 @@ import (
 func (l *Libvirt) Sweep(ctx context.Context) error {
 	// Entries first: libvirt knows a domain before it starts the process, so what is noted and then not listed is an
 	// orphan, or never was.
-	noted, err := l.allNoted()
+	noted, err := l.journal.all()
 	errs := []error{err}
-	domains, err := call(ctx, l, func(s *session) ([]rpc.Domain, error) {
+	domains, err := call(ctx, l.daemon, func(s *session) ([]rpc.Domain, error) {
 		d, _, err := s.ConnectListAllDomains(1, 0)
 		return d, err
 	})
@@ -28,7 +28,7 @@ func (l *Libvirt) Sweep(ctx context.Context) error {
 		listed[formatUUID(d.UUID)] = true
 	}
 	for _, e := range noted {
-		if listed[e.ID] || l.isStarting(e.ID) {
+		if listed[e.ID] || l.machines.isStarting(e.ID) {
 			continue
 		}
 		if err := l.sweepOrphan(ctx, e); err != nil {
@@ -40,15 +40,15 @@ func (l *Libvirt) Sweep(ctx context.Context) error {
 
 // sweepOrphan ends what is left of a machine that libvirt does not know.
 func (l *Libvirt) sweepOrphan(ctx context.Context, e entry) error {
-	p, err := l.locate(e)
+	p, err := l.pids.locate(e)
 	if err == nil && p == nil {
-		p, err = l.search(e)
+		p, err = search(e)
 	}
 	if err == nil && p != nil {
 		err = p.kill(ctx)
 	}
 	if err == nil {
-		l.forget(e.ID)
+		l.machines.forget(e.ID)
 	}
 	return err
 }
@@ -60,37 +60,31 @@ func (l *Libvirt) dropEmpty(domains []rpc.Domain) error {
 	for _, d := range domains {
 		// Asked before its process is looked for, or a machine that finishes starting in between would look dead.
 		id := formatUUID(d.UUID)
-		if !strings.HasPrefix(d.Name, namePrefix) || l.isStarting(id) {
+		if !strings.HasPrefix(d.Name, namePrefix) || l.machines.isStarting(id) {
 			continue
 		}
-		p, err := l.find(id)
+		p, err := l.machines.find(id)
 		if err == nil && p == nil {
 			empty = append(empty, d)
 		}
 		errs = append(errs, err)
 	}
-	l.drop(empty)
+	l.dropper.drop(empty)
 	return errors.Join(errs...)
 }
 
 // dropIfEmpty has libvirt end a domain if it is ours and has no process.
-func (l *Libvirt) dropIfEmpty(s *session, d rpc.Domain) error {
+func (r *dropper) dropIfEmpty(s *session, d rpc.Domain) error {
 	text, err := s.DomainGetXMLDesc(d, 0)
 	if err != nil {
 		return err
 	}
-	e, metadata, err := l.entryOf(d, text)
-	if err != nil || metadata == nil || l.isStarting(e.ID) {
+	e, metadata, err := r.machines.journal.entryOf(d, text)
+	if err != nil || metadata == nil || r.machines.isStarting(e.ID) {
 		return err
 	}
-	if p, err := l.locate(e); err != nil || p != nil {
+	if p, err := r.machines.journal.pids.locate(e); err != nil || p != nil {
 		return err
 	}
 	return s.DomainDestroyFlags(d, rpc.DomainDestroyDefault)
-}
-
-func (l *Libvirt) isStarting(id string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.starting[id]
 }

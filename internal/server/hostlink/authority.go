@@ -3,8 +3,10 @@ package hostlink
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/x509"
 	"fmt"
+	"sync"
 	"time"
 	"unique"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/grange-project/grange/internal/pki"
 	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/throttle"
 )
 
 const (
@@ -34,14 +37,28 @@ type authorities struct {
 	issuer  unique.Handle[string] // the newest
 }
 
+// fleetCA keeps the fleet's authorities, and replaces one by the next.
+type fleetCA struct {
+	*Options
+	hosts    *hosts
+	actions  action.Actions
+	renewals throttle.Buckets // hosts that are asked to renew their certificates
+	doubts   throttle.Buckets // of what this server knows of the fleet's authorities
+	due      string           // what RetireDue, which alone uses it, found due last time
+
+	mu    sync.Mutex
+	cas   authorities
+	peers map[[sha256.Size]byte]pki.Peer // verified certificates; with a host's ID in each
+}
+
 // Authorities are the fleet's own, as any of its servers left them. The first server of a fleet makes one at its first
 // start. One whose key an older release has kept as it is is sealed, and nothing of that key is left in the database.
-func (s *Links) Authorities(ctx context.Context) (pki.CAs, error) {
+func (s *fleetCA) Authorities(ctx context.Context) (pki.CAs, error) {
 	a, err := s.authorities(ctx)
 	return a.CAs, err
 }
 
-func (s *Links) authorities(ctx context.Context) (authorities, error) {
+func (s *fleetCA) authorities(ctx context.Context) (authorities, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := &s.cas
@@ -55,7 +72,7 @@ func (s *Links) authorities(ctx context.Context) (authorities, error) {
 }
 
 // rereadAuthorities has them read again at their next use.
-func (s *Links) rereadAuthorities() {
+func (s *fleetCA) rereadAuthorities() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cas.at = 0
@@ -63,7 +80,7 @@ func (s *Links) rereadAuthorities() {
 
 // doubtAuthorities is rereadAuthorities on the word of others, who may be strangers: it does nothing, and reports
 // false, when that was often lately. What is known is no older than doubtEach then.
-func (s *Links) doubtAuthorities() bool {
+func (s *fleetCA) doubtAuthorities() bool {
 	room, _ := s.doubts.Add("")
 	if room {
 		s.rereadAuthorities()
@@ -71,8 +88,8 @@ func (s *Links) doubtAuthorities() bool {
 	return room
 }
 
-// readAuthorities reads what there is, unless it is as it was. The links are locked.
-func (s *Links) readAuthorities(ctx context.Context, a *authorities) error {
+// readAuthorities reads what there is, unless it is as it was. It is called with the lock held.
+func (s *fleetCA) readAuthorities(ctx context.Context, a *authorities) error {
 	var text []byte
 	var at int64
 	wipe := false
@@ -116,7 +133,7 @@ func (s *Links) readAuthorities(ctx context.Context, a *authorities) error {
 }
 
 // makeAuthority makes a fleet's first authority, or seals the one that there is.
-func (s *Links) makeAuthority(ctx context.Context) error {
+func (s *fleetCA) makeAuthority(ctx context.Context) error {
 	wipe := false
 	_, err := s.Store.Update(ctx, func(tx *store.Tx) error {
 		text, err := tx.Setting(AuthoritySetting)
@@ -141,7 +158,7 @@ func (s *Links) makeAuthority(ctx context.Context) error {
 	return err
 }
 
-func (s *Links) newAuthority(tx *store.Tx) error {
+func (s *fleetCA) newAuthority(tx *store.Tx) error {
 	seal, err := pki.MakeSeal(s.CAKeyFile)
 	if err != nil {
 		return err
@@ -153,7 +170,7 @@ func (s *Links) newAuthority(tx *store.Tx) error {
 	return putAuthorities(tx, pki.CAs{Present: ca}, seal)
 }
 
-func (s *Links) sealAuthority(tx *store.Tx, text []byte) error {
+func (s *fleetCA) sealAuthority(tx *store.Tx, text []byte) error {
 	seal, err := pki.MakeSeal(s.CAKeyFile)
 	if err != nil {
 		return err
@@ -177,7 +194,7 @@ func putAuthorities(tx *store.Tx, cas pki.CAs, seal pki.Seal) error {
 }
 
 // wipe leaves nothing in the database of a key that was in it as it is. After a crash the next start does it again.
-func (s *Links) wipe(ctx context.Context) error {
+func (s *fleetCA) wipe(ctx context.Context) error {
 	s.Log.Info("the key of the fleet's authority is sealed from now on: writing the database anew", "key file",
 		s.CAKeyFile)
 	if err := s.Store.Rewrite(ctx); err != nil {
@@ -190,9 +207,22 @@ func (s *Links) wipe(ctx context.Context) error {
 	return err
 }
 
+// verified is what the certificate with this sum was found to say; the zero Peer where it was not verified.
+func (s *fleetCA) verified(sum [sha256.Size]byte) pki.Peer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.peers[sum]
+}
+
+func (s *fleetCA) setVerified(sum [sha256.Size]byte, peer pki.Peer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.peers[sum] = peer
+}
+
 // peer reads a host's certificates. One of an authority that is not known may be of one that another server has made
 // just now.
-func (s *Links) peer(ctx context.Context, shown []*x509.Certificate) (pki.Peer, error) {
+func (s *fleetCA) peer(ctx context.Context, shown []*x509.Certificate) (pki.Peer, error) {
 	for again := false; ; again = true {
 		a, err := s.authorities(ctx)
 		if err != nil {

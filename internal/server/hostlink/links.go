@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/grange-project/grange/api/fleet"
@@ -44,30 +43,26 @@ const silence = 90 * time.Second
 // Links are those of one server. What they keep in memory is in the store too, or comes with the next report.
 type Links struct {
 	Options
-	actions action.Actions
-	Since   time.Time // this server is up
-	// when any host was last heard of before this server came up, in nanoseconds since 1970; 0: not known
-	lastHeard atomic.Int64
-
+	*hosts
+	*fleetCA
+	actions  action.Actions
 	refusals throttle.Buckets // enrolments that leave an entry in the audit log, by join token
-	renewals throttle.Buckets // hosts that are asked to renew their certificates
-	doubts   throttle.Buckets // of what this server knows of the fleet's authorities
 
 	mu         sync.Mutex
-	cas        authorities
-	due        string                         // what RetireDue, which alone uses it, found due last time
-	hosts      map[string]*link               // by ID
-	settings   fleet.Settings                 // of all hosts
-	settingsAt int64                          // revision at which they were read; 0: never
-	peers      map[[sha256.Size]byte]pki.Peer // verified certificates; with a host's ID in each
+	settings   fleet.Settings // of all hosts
+	catalogue  int64          // revision of the catalogue of images, as it was then
+	settingsAt int64          // revision at which both were read; 0: never
 }
 
 // New makes the links of a server that is up from now on.
 func New(o Options) *Links {
 	o.Silence = cmp.Or(o.Silence, silence)
-	return &Links{Options: o, actions: action.Actions{Store: o.Store, Log: o.Log, Now: o.Now}, Since: o.Now(),
-		hosts: map[string]*link{}, peers: map[[sha256.Size]byte]pki.Peer{},
-		refusals: throttle.Buckets{Size: 3, Leak: time.Minute, Now: o.Now},
+	s := &Links{Options: o, actions: action.Actions{Store: o.Store, Log: o.Log, Now: o.Now},
+		refusals: throttle.Buckets{Size: 3, Leak: time.Minute, Now: o.Now}}
+	s.hosts = &hosts{Options: &s.Options, Since: o.Now(), byID: map[string]*link{}}
+	s.fleetCA = &fleetCA{Options: &s.Options, hosts: s.hosts, actions: s.actions,
+		peers:    map[[sha256.Size]byte]pki.Peer{},
 		renewals: throttle.Buckets{Size: 20, Leak: renewEach, Now: o.Now},
 		doubts:   throttle.Buckets{Size: 20, Leak: doubtEach, Now: o.Now}}
+	return s
 }

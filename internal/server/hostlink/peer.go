@@ -63,11 +63,8 @@ func (s *Links) linkOf(ctx context.Context, shown []*x509.Certificate) (*link, s
 	var sum [sha256.Size]byte
 	if len(shown) > 0 {
 		sum = sha256.Sum256(shown[0].Raw)
-		s.mu.Lock()
-		peer := s.peers[sum]
-		l := s.hosts[peer.ID]
-		s.mu.Unlock()
-		if l != nil && now.Before(peer.Expires) {
+		peer := s.verified(sum)
+		if l := s.linkNow(peer.ID); l != nil && now.Before(peer.Expires) {
 			return l, peer.Serial, s.current(ctx, l, peer.Serial)
 		}
 	}
@@ -80,9 +77,7 @@ func (s *Links) linkOf(ctx context.Context, shown []*x509.Certificate) (*link, s
 		return nil, "", err
 	}
 	peer.ID = l.id
-	s.mu.Lock()
-	s.peers[sum] = peer
-	s.mu.Unlock()
+	s.setVerified(sum, peer)
 	return l, peer.Serial, s.current(ctx, l, peer.Serial)
 }
 
@@ -103,14 +98,7 @@ func (s *Links) linkOfPeer(ctx context.Context, peer pki.Peer) (*link, error) {
 		}
 		id = h.ID
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l, ok := s.hosts[id]
-	if !ok {
-		l = &link{id: id}
-		s.hosts[id] = l
-	}
-	return l, nil
+	return s.link(id), nil
 }
 
 // current refuses a certificate that the host's row does not have any more. The row is read again when the change feed
@@ -139,15 +127,6 @@ func revoked(host string) error {
 		Message: fmt.Sprintf("this certificate of host %s was replaced by another one", host),
 		Hint: "another machine, or this one installed anew, joined as " + host +
 			"; if this is the right one: `grange host join --replace`"}
-}
-
-// forgetLink has the host's row read again at its next request.
-func (s *Links) forgetLink(id string) {
-	if l := s.linkNow(id); l != nil {
-		l.mu.Lock()
-		l.at = 0
-		l.mu.Unlock()
-	}
 }
 
 // renewed ends the life of the certificate before, now that the current one was seen. The link is locked.
@@ -185,13 +164,13 @@ func (s *Links) refresh(ctx context.Context, l *link) error {
 		l.name, l.serial, l.before, l.issuer = h.Name, h.Serial, h.Before, unique.Make(h.Issuer)
 		if l.instance == "" { // what another server, or this one before it was started anew, knew
 			l.instance, l.boot, l.heard = h.Facts.Instance, h.Facts.Boot, h.Seen
+			// A poll that was under way then comes here by itself, and no report brings the facts again.
+			l.trusts = trustedBy(h.Facts.Trusts)
 		}
 		return nil
 	})
 	if action.Missing(err) {
-		s.mu.Lock()
-		delete(s.hosts, l.id)
-		s.mu.Unlock()
+		s.unlink(l.id)
 		return forgotten(l.id)
 	}
 	return err

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-	"unique"
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
@@ -96,18 +95,6 @@ func (s *Links) Report(ctx context.Context, who farm.Identity, r fleet.Report) (
 	return a, s.rotates(ctx, l, who.Source, &a)
 }
 
-// link is what is kept of a host that HostAt let in.
-func (s *Links) link(id string) *link {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l, ok := s.hosts[id]
-	if !ok {
-		l = &link{id: id}
-		s.hosts[id] = l
-	}
-	return l
-}
-
 // speaks decides whether this agent is the one that speaks for the host. A newer agent of the same boot takes over at
 // once, as after a restart; one of another boot only when the first was not heard of for a while: the host may have
 // been cloned with its certificate. The link is locked.
@@ -154,9 +141,7 @@ func (s *Links) takeFacts(ctx context.Context, l *link, v fleet.Facts, now time.
 		s.Log.Warn("a host's clock is off", "host", l.name, "ahead", clock.Round(time.Second))
 	}
 	l.clock = clock
-	if l.trusts = (unique.Handle[string]{}); len(v.Trusts) > 0 {
-		l.trusts = trusted(v.Trusts)
-	}
+	l.trusts = trustedBy(v.Trusts)
 	v.Now = time.Time{}
 	text, err := json.Marshal(v)
 	if err != nil {

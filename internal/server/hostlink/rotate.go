@@ -35,7 +35,7 @@ type CAView struct {
 }
 
 // CA returns how the fleet's authorities are.
-func (s *Links) CA(ctx context.Context, who farm.Identity) (v CAView, err error) {
+func (s *fleetCA) CA(ctx context.Context, who farm.Identity) (v CAView, err error) {
 	err = s.actions.Look(ctx, who, policy.ReadCA, func(c *action.Call) error {
 		if err := c.May(theCA); err != nil {
 			return err
@@ -50,7 +50,7 @@ func (s *Links) CA(ctx context.Context, who farm.Identity) (v CAView, err error)
 }
 
 // keptCAs are the authorities as the transaction sees them.
-func (s *Links) keptCAs(c *action.Call) (pki.CAs, error) {
+func (s *fleetCA) keptCAs(c *action.Call) (pki.CAs, error) {
 	text, err := c.Setting(AuthoritySetting)
 	if err != nil {
 		return pki.CAs{}, err
@@ -62,7 +62,7 @@ func (s *Links) keptCAs(c *action.Call) (pki.CAs, error) {
 	return pki.ParseCAs(text, seal)
 }
 
-func (s *Links) caView(c *action.Call, cas pki.CAs) (CAView, error) {
+func (s *fleetCA) caView(c *action.Call, cas pki.CAs) (CAView, error) {
 	v := CAView{Site: len(s.ListenerCAs) > 0}
 	present := cas.Present.Fingerprint()
 	r := rotation{next: cas.Newest().Fingerprint(), made: cas.Newest().Made(), site: v.Site, now: c.Now}
@@ -74,7 +74,7 @@ func (s *Links) caView(c *action.Call, cas pki.CAs) (CAView, error) {
 		for _, f := range h.Facts.Trusts {
 			trusting[f]++
 		}
-		if w, needs := r.host(h, s.Seen(h)); needs && cas.Next != nil {
+		if w, needs := r.host(h, s.hosts.Seen(h)); needs && cas.Next != nil {
 			v.Waited = append(v.Waited, w)
 		}
 	})
@@ -109,7 +109,7 @@ func issuerOf(h farm.Host, present string) string {
 }
 
 // RotateCA makes the authority that is to replace the present one.
-func (s *Links) RotateCA(ctx context.Context, who farm.Identity) (v CAView, err error) {
+func (s *fleetCA) RotateCA(ctx context.Context, who farm.Identity) (v CAView, err error) {
 	_, err = s.actions.Change(ctx, who, policy.RotateCA, func(c *action.Call) error {
 		if err := c.May(theCA); err != nil {
 			return err
@@ -138,7 +138,7 @@ func (s *Links) RotateCA(ctx context.Context, who farm.Identity) (v CAView, err 
 	return v, err
 }
 
-func (s *Links) putCAs(c *action.Call, cas pki.CAs) error {
+func (s *fleetCA) putCAs(c *action.Call, cas pki.CAs) error {
 	seal, err := pki.ReadSeal(s.CAKeyFile)
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func (s *Links) putCAs(c *action.Call, cas pki.CAs) error {
 
 // RetireCA ends a rotation: the present authority goes, with its key. Those who still need it must be named, hosts by
 // name and join tokens by ID: they are cut off.
-func (s *Links) RetireCA(ctx context.Context, who farm.Identity, without []string) (v CAView, err error) {
+func (s *fleetCA) RetireCA(ctx context.Context, who farm.Identity, without []string) (v CAView, err error) {
 	_, err = s.actions.Change(ctx, who, policy.RetireCA, func(c *action.Call) error {
 		if err := c.May(theCA); err != nil {
 			return err
@@ -179,7 +179,7 @@ func (s *Links) RetireCA(ctx context.Context, who farm.Identity, without []strin
 }
 
 // retire leaves the next authority alone.
-func (s *Links) retire(c *action.Call, cas pki.CAs, cut []Waited) (pki.CAs, error) {
+func (s *fleetCA) retire(c *action.Call, cas pki.CAs, cut []Waited) (pki.CAs, error) {
 	old := cas.Present.Fingerprint()
 	cas = pki.CAs{Present: cas.Next}
 	var names []string
@@ -211,7 +211,7 @@ func (s *Links) retire(c *action.Call, cas pki.CAs, cut []Waited) (pki.CAs, erro
 
 // RetireDue ends a rotation by itself when it is time and nobody needs the present authority, twice in a row: where
 // this server's clock has jumped ahead, hosts that live look away until they have reported again.
-func (s *Links) RetireDue(ctx context.Context, epoch int64) error {
+func (s *fleetCA) RetireDue(ctx context.Context, epoch int64) error {
 	cas, err := s.Authorities(ctx)
 	if err != nil || cas.Next == nil || s.Now().Before(cas.Next.Made().Add(retireAfter)) {
 		return err
@@ -239,7 +239,7 @@ func (s *Links) RetireDue(ctx context.Context, epoch int64) error {
 }
 
 // CAWarnings are what people should know of the fleet's authorities.
-func (s *Links) CAWarnings(ctx context.Context) ([]string, error) {
+func (s *fleetCA) CAWarnings(ctx context.Context) ([]string, error) {
 	cas, err := s.Authorities(ctx)
 	if err != nil {
 		return nil, err
@@ -268,8 +268,16 @@ func trusted(fingerprints []string) unique.Handle[string] {
 	return unique.Make(strings.Join(slices.Sorted(slices.Values(fingerprints)), " "))
 }
 
+// trustedBy is trusted of what a host says that it trusts; an agent that knows nothing of rotation says nothing.
+func trustedBy(fingerprints []string) (none unique.Handle[string]) {
+	if len(fingerprints) == 0 {
+		return none
+	}
+	return trusted(fingerprints)
+}
+
 // rotates puts into the answer to a report what the host is to do about the fleet's authorities. The link is locked.
-func (s *Links) rotates(ctx context.Context, l *link, serial string, answer *fleet.ReportAnswer) error {
+func (s *fleetCA) rotates(ctx context.Context, l *link, serial string, answer *fleet.ReportAnswer) error {
 	a, err := s.authorities(ctx)
 	if err != nil {
 		return err

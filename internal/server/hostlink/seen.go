@@ -3,6 +3,8 @@ package hostlink
 import (
 	"context"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -18,6 +20,17 @@ const (
 	seenBatch = 1000
 )
 
+// hosts are those that this server hears of, and when it did.
+type hosts struct {
+	*Options
+	Since time.Time // this server is up
+	// when any host was last heard of before this server came up, in nanoseconds since 1970; 0: not known
+	lastHeard atomic.Int64
+
+	mu   sync.Mutex
+	byID map[string]*link
+}
+
 // sighting is when a host was heard of, and how far its clock was off.
 type sighting struct {
 	id    string
@@ -26,7 +39,7 @@ type sighting struct {
 }
 
 // KeepSeen writes when hosts were heard of, until ctx ends, and once more then.
-func (s *Links) KeepSeen(ctx context.Context) {
+func (s *hosts) KeepSeen(ctx context.Context) {
 	tick := time.NewTicker(saveSeen)
 	defer tick.Stop()
 	for {
@@ -40,7 +53,7 @@ func (s *Links) KeepSeen(ctx context.Context) {
 	}
 }
 
-func (s *Links) WriteSeen(ctx context.Context) {
+func (s *hosts) WriteSeen(ctx context.Context) {
 	for batch := range slices.Chunk(s.sightings(), seenBatch) {
 		_, err := s.Store.Update(ctx, func(t *store.Tx) error {
 			for _, seen := range batch {
@@ -58,10 +71,10 @@ func (s *Links) WriteSeen(ctx context.Context) {
 }
 
 // sightings takes those that the store does not have yet.
-func (s *Links) sightings() []sighting {
+func (s *hosts) sightings() []sighting {
 	s.mu.Lock()
-	links := make([]*link, 0, len(s.hosts))
-	for _, l := range s.hosts {
+	links := make([]*link, 0, len(s.byID))
+	for _, l := range s.byID {
 		links = append(links, l)
 	}
 	s.mu.Unlock()
@@ -78,7 +91,7 @@ func (s *Links) sightings() []sighting {
 }
 
 // heard is when this server heard of a host last; the zero time: never.
-func (s *Links) heard(host string) time.Time {
+func (s *hosts) heard(host string) time.Time {
 	l := s.linkNow(host)
 	if l == nil {
 		return time.Time{}
@@ -89,7 +102,7 @@ func (s *Links) heard(host string) time.Time {
 }
 
 // Unheard is why this server does not listen to a host's agent; nil: it does, or the agent never asked.
-func (s *Links) Unheard(host string) *farm.Error {
+func (s *hosts) Unheard(host string) *farm.Error {
 	l := s.linkNow(host)
 	if l == nil {
 		return nil
@@ -99,9 +112,37 @@ func (s *Links) Unheard(host string) *farm.Error {
 	return l.refused
 }
 
-// linkNow is what is kept of a host; nil: nothing, since this server was started.
-func (s *Links) linkNow(host string) *link {
+// unlink drops what is kept of a host that is not enrolled any more.
+func (s *hosts) unlink(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.hosts[host]
+	delete(s.byID, id)
+}
+
+// linkNow is what is kept of a host; nil: nothing, since this server was started.
+func (s *hosts) linkNow(host string) *link {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byID[host]
+}
+
+// link is what is kept of a host that HostAt lets in.
+func (s *hosts) link(id string) *link {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, ok := s.byID[id]
+	if !ok {
+		l = &link{id: id}
+		s.byID[id] = l
+	}
+	return l
+}
+
+// forgetLink has the host's row read again at its next request.
+func (s *hosts) forgetLink(id string) {
+	if l := s.linkNow(id); l != nil {
+		l.mu.Lock()
+		l.at = 0
+		l.mu.Unlock()
+	}
 }

@@ -10,7 +10,7 @@ import (
 
 // Silent reports whether a host has not been heard of for too long. A server that has just come up has heard of nobody,
 // and waits; but a host that was silent already when hosts were last heard of at all is silent still.
-func (s *Links) Silent(h farm.Host) bool {
+func (s *hosts) Silent(h farm.Host) bool {
 	now, seen := s.Now(), s.Seen(h)
 	if now.Sub(seen) <= s.Silence {
 		return false
@@ -19,7 +19,7 @@ func (s *Links) Silent(h farm.Host) bool {
 }
 
 // SilentSince reports whether a host is silent that was heard of at a time, by the store.
-func (s *Links) SilentSince(host string, seen time.Time) bool {
+func (s *hosts) SilentSince(host string, seen time.Time) bool {
 	if heard := s.heard(host); heard.After(seen) {
 		seen = heard // not written yet
 	}
@@ -27,7 +27,7 @@ func (s *Links) SilentSince(host string, seen time.Time) bool {
 }
 
 // Recall finds when any host was last heard of before this server came up.
-func (s *Links) Recall(ctx context.Context) error {
+func (s *hosts) Recall(ctx context.Context) error {
 	return s.Store.View(ctx, func(t *store.Tx) error {
 		all, err := t.HostsSeen()
 		for _, h := range all {
@@ -38,7 +38,7 @@ func (s *Links) Recall(ctx context.Context) error {
 }
 
 // Seen is when any server heard of a host last, as far as this one knows.
-func (s *Links) Seen(h farm.Host) time.Time {
+func (s *hosts) Seen(h farm.Host) time.Time {
 	if at := s.heard(h.ID); at.After(h.Seen) {
 		return at
 	}

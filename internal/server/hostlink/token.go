@@ -29,7 +29,7 @@ const (
 )
 
 // trust is whom hosts believe about servers: the first is the one that join tokens name.
-func (s *Links) trust(ctx context.Context) ([]*x509.Certificate, error) {
+func (s *fleetCA) trust(ctx context.Context) ([]*x509.Certificate, error) {
 	if len(s.ListenerCAs) > 0 {
 		return s.ListenerCAs, nil
 	}

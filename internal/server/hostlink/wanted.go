@@ -95,7 +95,7 @@ func (p *Poll) Look(ctx context.Context) (list fleet.WantedList, changed bool, e
 	}
 	same := p.after != 0 && l.sent == p.after && l.list == sum
 	p.from, l.checked = list.Revision, list.Revision
-	l.empty = len(list.VMs)+len(list.Streams) == 0 && !list.Closed && len(l.elsewhere) == 0
+	l.empty = len(list.VMs)+len(list.Streams)+len(list.Images) == 0 && !list.Closed && len(l.elsewhere) == 0
 	if !same {
 		l.sent, l.list = list.Revision, sum
 	}
@@ -144,7 +144,7 @@ func (s *Links) list(ctx context.Context, l *link, after int64) (list fleet.Want
 	list = fleet.WantedList{VMs: []fleet.WantedVM{}, Spread: s.spread().Seconds()}
 	if changed, upTo := s.Hub.Own(l.id, after); empty && !changed {
 		list.Revision = upTo
-		list.Settings, err = s.settingsOfHosts(ctx)
+		list.Settings, list.Catalogue, err = s.settingsOfHosts(ctx)
 	} else {
 		err = s.Store.View(ctx, func(t *store.Tx) error { return s.readList(t, l.id, elsewhere, &list) })
 	}
@@ -165,6 +165,9 @@ func (s *Links) readList(t *store.Tx, host string, elsewhere []string, list *fle
 	list.Revision, list.VMs, list.Streams = t.Revision(), []fleet.WantedVM{}, nil
 	list.Closed = h.Closed || h.Drain.Active()
 	if list.Settings, err = HostSettings(t); err != nil {
+		return err
+	}
+	if err := imageOrders(t, host, list); err != nil {
 		return err
 	}
 	if err := wantedVMs(t, host, elsewhere, list); err != nil {
@@ -228,22 +231,41 @@ func unwanted(id string) fleet.WantedVM {
 	return fleet.WantedVM{ID: id, Power: string(farm.PowerDeleted)}
 }
 
-// settingsOfHosts are hostSettings, read once for all hosts after each change.
-func (s *Links) settingsOfHosts(ctx context.Context) (fleet.Settings, error) {
+// imageOrders are what the host is to do with images, and the revision of the catalogue that it is to have.
+func imageOrders(t *store.Tx, host string, list *fleet.WantedList) (err error) {
+	rows := store.ImagesOf(t)
+	if list.Catalogue, err = rows.Changed(); err != nil {
+		return err
+	}
+	tasks, err := rows.ActiveTasks(host)
+	list.Images = nil
+	for _, task := range tasks {
+		list.Images = append(list.Images,
+			fleet.ImageOrder{ID: task.Order, Op: string(task.Op), Name: task.Name, Digests: task.Digests})
+	}
+	return err
+}
+
+// settingsOfHosts are hostSettings and the revision of the catalogue of images, read once for all hosts after each
+// change.
+func (s *Links) settingsOfHosts(ctx context.Context) (fleet.Settings, int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.settingsAt != 0 && s.settingsAt >= s.Hub.OfAll() {
-		return s.settings, nil
+		return s.settings, s.catalogue, nil
 	}
 	err := s.Store.View(ctx, func(t *store.Tx) (err error) {
-		s.settings, err = HostSettings(t)
+		if s.settings, err = HostSettings(t); err != nil {
+			return err
+		}
+		s.catalogue, err = store.ImagesOf(t).Changed()
 		s.settingsAt = t.Revision()
 		return err
 	})
 	if err != nil {
 		s.settingsAt = 0
 	}
-	return s.settings, err
+	return s.settings, s.catalogue, err
 }
 
 // HostSettings are what the server keeps of all agents' configuration.
@@ -262,11 +284,11 @@ func HostSettings(t *store.Tx) (v fleet.Settings, err error) {
 // lost answer.
 
 // pollTime is how long a poll may wait: less than otherBoot, for a host is heard of when it begins one.
-func (s *Links) pollTime() time.Duration { return min(s.Silence/3, otherBoot-10*time.Second) }
+func (s *hosts) pollTime() time.Duration { return min(s.Silence/3, otherBoot-10*time.Second) }
 
 // pace is when a host with nothing new reports again: with many hosts later, so that reports cost a few per cent of a
 // core.
-func (s *Links) pace() time.Duration {
+func (s *hosts) pace() time.Duration {
 	return min(max(30*time.Second, s.hostCount()*time.Second/50), 10*time.Minute)
 }
 
@@ -275,12 +297,12 @@ func (s *Links) pace() time.Duration {
 const shakesPerCore = 125
 
 // spread is over how long hosts come back when all of them lost their connection.
-func (s *Links) spread() time.Duration {
+func (s *hosts) spread() time.Duration {
 	return max(time.Second, s.hostCount()*time.Second/time.Duration(shakesPerCore*runtime.GOMAXPROCS(0)))
 }
 
-func (s *Links) hostCount() time.Duration {
+func (s *hosts) hostCount() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Duration(len(s.hosts))
+	return time.Duration(len(s.byID))
 }

@@ -19,6 +19,8 @@ func Fill(tx *store.Tx) error {
 		tx.PutStream(store.Stream{ID: "s1", Host: "h1", VM: "id", Kind: "tcp", Port: 22, Server: "https://a",
 			Created: noon}),
 		tx.PutSetting("ca", []byte(`{"a":1}`)),
+		store.ImagesOf(tx).Put(anImage()), store.ImagesOf(tx).PutName(anImageName()),
+		store.ImagesOf(tx).PutOrder(anImageOrder()), store.ImagesOf(tx).PutTask(anImageTask()),
 		tx.Audit(farm.Entry{Time: noon, Who: "ann", Means: "token", Source: "t1", Action: "vm.create", Target: "p/a",
 			Project: "p", Outcome: "denied", Reason: "quota"}),
 		tx.PutAnswer("ann", "k", []byte{0, 1}, []byte{2, 255}, noon),

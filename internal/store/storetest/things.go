@@ -19,7 +19,7 @@ func aVM(n int) farm.VM {
 	return farm.VM{
 		ID: "id-" + name, Name: name, Project: "p" + fmt.Sprint(n%3), Owner: "ann", Key: "ssh-ed25519 AAAA",
 		Keys:  []string{"k1", "k2"},
-		Image: "sl9", Shape: aShape("small"), Cell: "b" + fmt.Sprint(n%2), Network: "front",
+		Image: "sl9", Digest: "sha256:1", Shape: aShape("small"), Cell: "b" + fmt.Sprint(n%2), Network: "front",
 		Lease: farm.Lease{Network: "front", Address: netip.MustParsePrefix(fmt.Sprintf("192.0.2.%d/24", n)),
 			MAC: fmt.Sprintf("52:54:00:00:00:%02x", n), Hostname: name + ".example.org"},
 		Group: "near", Needs: []string{"gpu", "rack!=b3"}, Tags: map[string]string{"a": "ü"},

@@ -1,19 +1,17 @@
-package agent
+package farm
 
 import (
 	"net/netip"
 	"testing"
-
-	"github.com/grange-project/grange/internal/farm"
 )
 
 // TestAddressBook: a node keeps its address, and others do not get it as long as there is another.
 func TestAddressBook(t *testing.T) {
-	pool, err := farm.ParseAddressPool("10.0.0.1-10.0.0.3/24")
+	pool, err := ParseAddressPool("10.0.0.1-10.0.0.3/24")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var b addressBook
+	var b AddressBook
 	taken := map[netip.Addr]bool{}
 	for _, step := range []struct{ node, want string }{
 		{"a", "10.0.0.1"}, {"-a", ""}, {"b", "10.0.0.2"}, {"a", "10.0.0.1"}, {"-a", ""}, {"-b", ""}, {"c", "10.0.0.3"},
@@ -29,17 +27,17 @@ func TestAddressBook(t *testing.T) {
 			}
 			continue
 		}
-		address, ok := b.lease(pool, step.node, taken)
+		address, ok := b.Lease(pool, step.node, taken)
 		if got := address.Addr().String(); ok && got != step.want || !ok && step.want != "none" {
 			t.Fatalf("%s got %s %v, want %s", step.node, got, ok, step.want)
 		}
 		taken[address.Addr()] = ok
 	}
-	other, err := farm.ParseAddressPool("10.0.0.9-10.0.0.9/24")
+	other, err := ParseAddressPool("10.0.0.9-10.0.0.9/24")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if address, ok := b.lease(other, "a", map[netip.Addr]bool{}); !ok || address.Addr().String() != "10.0.0.9" {
+	if address, ok := b.Lease(other, "a", map[netip.Addr]bool{}); !ok || address.Addr().String() != "10.0.0.9" {
 		t.Errorf("behind a change of the configuration: %v %v", address, ok)
 	}
 }

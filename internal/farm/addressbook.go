@@ -1,17 +1,15 @@
-package agent
+package farm
 
 import (
 	"net/netip"
 	"slices"
-
-	"github.com/grange-project/grange/internal/farm"
 )
 
-// addressBook remembers which node had which address last. A batch system goes on sending to the address of a node that
+// AddressBook remembers which node had which address last. A batch system goes on sending to the address of a node that
 // it has given up: orders to end a job reached the same job where it ran again, when the new node had the old one's
 // address. So a node keeps its address, and another node gets it only where the pool has no other. What an agent
 // forgets at its end is no more than that.
-type addressBook struct {
+type AddressBook struct {
 	last []nodeAddress // the latest at the end
 }
 
@@ -20,8 +18,8 @@ type nodeAddress struct {
 	address netip.Prefix
 }
 
-// lease finds an address that is not taken; ok is false when all are.
-func (b *addressBook) lease(pool farm.AddressPool, node string, taken map[netip.Addr]bool) (address netip.Prefix,
+// Lease finds an address that is not taken; ok is false when all are.
+func (b *AddressBook) Lease(pool AddressPool, node string, taken map[netip.Addr]bool) (address netip.Prefix,
 	ok bool) {
 	old := slices.IndexFunc(b.last, func(n nodeAddress) bool { return n.node == node })
 	others := map[netip.Addr]bool{}

@@ -1,0 +1,183 @@
+package imagerecipe
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/sandbox"
+	"github.com/grange-project/grange/internal/vmimage"
+)
+
+//go:embed change.sh
+var changeScript []byte
+
+// changeModules are what file systems of others' images need.
+var changeModules = []string{"xfs", "btrfs", "vfat", "nls_cp437", "nls_ascii", "nls_utf8"}
+
+// changeTime bounds a change: a VM under emulation that installs packages.
+const changeTime = 2 * time.Hour
+
+// change changes a copy of a disk in a VM: the host never mounts it, and none of its programs runs on the host.
+func change(ctx context.Context, r Recipe, o Options) (_ Built, err error) {
+	store, err := vmimage.Open(filepath.Join(o.Cache, "store"))
+	if err != nil {
+		return Built{}, err
+	}
+	defer store.Close()
+	from := r.From
+	if !filepath.IsAbs(from) {
+		from = filepath.Join(o.Dir, from)
+	}
+	keep := func(string) bool { return false }
+	name := fmt.Sprintf("change-%d", os.Getpid())
+	o.Progress("reading " + from)
+	disk, err := store.Fetch(ctx, vmimage.FetchOptions{Name: name + "-from", Source: from, Sum: r.SHA256})
+	if err != nil {
+		return Built{}, err
+	}
+	defer store.Remove(name+"-from", keep)
+	if disk.Kind != vmimage.Disk {
+		return Built{}, bad("%s is no disk", from)
+	}
+	vm, err := store.BuildMicro(ctx, vmimage.BuildOptions{Name: name + "-vm", GuestBinary: o.GuestBinary,
+		Modules: changeModules, Files: map[string][]byte{"change": changeScript}, Progress: o.Progress})
+	if err != nil {
+		return Built{}, err
+	}
+	defer store.Remove(name+"-vm", keep)
+	dir, remove, err := workDir()
+	if err != nil {
+		return Built{}, err
+	}
+	defer remove()
+	if err := changeIn(ctx, r, o, dir, disk, vm); err != nil {
+		return Built{}, err
+	}
+	// QEMU wrote it while it ran programs of the image: its header is checked like a stranger's.
+	checked, err := store.Import(ctx, name+"-made", filepath.Join(dir, "vm/disk.qcow2"), func(_, _ farm.Bytes) {})
+	if err != nil {
+		return Built{}, err
+	}
+	defer store.Remove(name+"-made", keep)
+	return finish(r.Kind, checked.Disk(), o.Out)
+}
+
+// changeIn runs the VM in a directory, which has the changed disk afterwards.
+func changeIn(ctx context.Context, r Recipe, o Options, dir string, disk, vm vmimage.Image) error {
+	own := filepath.Join(dir, "vm")
+	if err := os.Mkdir(own, 0o755); err != nil {
+		return err
+	}
+	copied := filepath.Join(own, "disk.qcow2")
+	// In the store its header was checked already: nothing else of this host is read.
+	convert := exec.CommandContext(ctx, "/usr/bin/qemu-img", "convert", "-f", disk.Format, "-O", "qcow2", disk.Disk(),
+		copied)
+	if out, err := convert.CombinedOutput(); err != nil {
+		return buildError(lastLines(string(out)), err)
+	}
+	kernel := vm.Kernel()
+	if err := errors.Join(writePayload(filepath.Join(own, "payload"), r, o.Dir, r.time(), true),
+		copyFile(kernel, filepath.Join(own, filepath.Base(kernel))), copyFile(vm.Initrd(), filepath.Join(own, "initrd")),
+		pad(filepath.Join(own, "payload"))); err != nil {
+		return err
+	}
+	if err := giveAway(own); err != nil {
+		return err
+	}
+	memory, err := farm.ParseBytes(r.Memory)
+	if err != nil {
+		return bad("memory %q: %v", r.Memory, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, changeTime)
+	defer cancel()
+	argv := qemu(filepath.Base(kernel), vm.Cmdline, memory)
+	return watchChange(exec.CommandContext(ctx, argv[0], argv[1:]...), own, o.Progress)
+}
+
+// giveAway makes the files of a directory the sandbox's user's.
+func giveAway(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		err = errors.Join(err, os.Chown(filepath.Join(dir, e.Name()), sandbox.UID(), -1))
+	}
+	return err
+}
+
+// pad fills the last sector of a file that becomes a disk.
+func pad(file string) error {
+	const block = 4096
+	info, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	return os.Truncate(file, (info.Size()+block-1)&^(block-1))
+}
+
+// qemu is a VM with the files of its directory. It is emulated: who has no rights has no /dev/kvm either.
+func qemu(kernel, cmdline string, memory farm.Bytes) []string {
+	drive := func(file, format, serial string) []string {
+		return []string{"-drive", fmt.Sprintf("if=none,id=%s,file=%s,format=%s,cache=unsafe", serial, file, format),
+			"-device", fmt.Sprintf("virtio-blk-pci,drive=%[1]s,serial=%[1]s", serial)}
+	}
+	argv := []string{"/usr/bin/qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none", "-machine",
+		"q35,usb=off", "-accel", "tcg,tb-size=256,thread=multi", "-cpu", "max,la57=off", "-smp", "2", "-m",
+		fmt.Sprint(uint64(memory / farm.MiB)), "-no-reboot", "-kernel", kernel, "-initrd", "initrd", "-append",
+		cmdline + " rdinit=/change", "-serial", "stdio", "-netdev", "user,id=net", "-device",
+		"virtio-net-pci,netdev=net,romfile="}
+	argv = append(argv, drive("disk.qcow2", "qcow2", "image")...)
+	return append(argv, drive("payload", "raw", "payload")...)
+}
+
+const changeMark = "GRANGE-CHANGE "
+
+// watchChange runs QEMU in the sandbox, tells what the VM prints, and returns whether it did all.
+func watchChange(cmd *exec.Cmd, dir string, progress func(string)) error {
+	at, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C", "HOME=/"}
+	cmd.WaitDelay = time.Second
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	release, err := sandbox.StartFetcher(cmd, at)
+	if err != nil {
+		return buildError("no VM", err)
+	}
+	defer release()
+	verdict, last := "", ""
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		line := farm.Clean(strings.TrimSpace(lines.Text()), 300)
+		if said, ok := strings.CutPrefix(line, changeMark); ok {
+			verdict = said
+		} else if line != "" {
+			progress(line)
+			last = line
+		}
+	}
+	err = cmd.Wait()
+	switch {
+	case verdict == "done":
+		return nil
+	case verdict != "" || complaint.Len() == 0:
+		return buildError("in the VM: "+last, err)
+	}
+	return buildError(lastLines(complaint.String()), err)
+}
