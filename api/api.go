@@ -19,6 +19,7 @@ type JobRequest struct {
 	CPUs     int     `json:"cpus,omitempty"`      // vCPUs; 0: as the shape says
 	Memory   uint64  `json:"memory,omitempty"`    // bytes; 0: as the shape says
 	Scratch  *uint64 `json:"scratch,omitempty"`   // bytes; nil: as the shape says
+	Disks    *Disks  `json:"disks,omitempty"`     // beside Scratch; nil: as the shape says
 	PageSize *uint64 `json:"page_size,omitempty"` // bytes of a huge page, 0 for ordinary ones; nil: as the shape says
 	Network  string  `json:"network,omitempty"`   // "none" or "user"; empty: as the shape says
 	// "compute" or "service"; this and what follows is as the shape says when empty
@@ -66,6 +67,26 @@ type JobRequest struct {
 type Script struct {
 	Path    string `json:"path"` // absolute; must not exist in the VM
 	Content []byte `json:"content"`
+}
+
+// Disks is what a VM has of disks beside its scratch disk. What is empty is as the shape says.
+type Disks struct {
+	Root uint64 `json:"root,omitempty"` // bytes of the root disk, at least the image's; its file system is grown
+	// RootMode is "overlay", "clone" or "raw".
+	RootMode string `json:"root_mode,omitempty"`
+	// ScratchOn is where the scratch disk lies: "file", "lvm", "thin" or "tmpfs".
+	ScratchOn string   `json:"scratch_on,omitempty"`
+	Volumes   []Volume `json:"volumes,omitempty"` // further scratch disks
+	Swap      *uint64  `json:"swap,omitempty"`    // bytes of a disk to swap to
+	// MemoryPeak, in bytes, is what the job may need for a while: swap makes up for what memory lacks of it.
+	MemoryPeak *uint64 `json:"memory_peak,omitempty"`
+}
+
+// Volume is a further scratch disk, empty when its VM starts.
+type Volume struct {
+	Path string `json:"path"` // where it is mounted in the VM
+	Size uint64 `json:"size"` // bytes
+	On   string `json:"on,omitempty"`
 }
 
 // NewID makes the ID of a job: a random UUID (version 4 of RFC 9562).

@@ -61,13 +61,14 @@ type Shape struct {
 	Cores   int    `json:"cores,omitempty"`
 	Threads int    `json:"threads,omitempty"`
 	// MaxSockets and so on are the most that people may ask for; 0 bounds nothing.
-	MaxSockets int    `json:"max_sockets,omitempty"`
-	MaxCores   int    `json:"max_cores,omitempty"`
-	MaxThreads int    `json:"max_threads,omitempty"`
-	CPUModel   string `json:"cpu_model,omitempty"`
-	Pages      string `json:"pages,omitempty"`
-	NUMA       string `json:"numa,omitempty"`
-	Purpose    string `json:"purpose,omitempty"`
+	MaxSockets int        `json:"max_sockets,omitempty"`
+	MaxCores   int        `json:"max_cores,omitempty"`
+	MaxThreads int        `json:"max_threads,omitempty"`
+	CPUModel   string     `json:"cpu_model,omitempty"`
+	Disks      *api.Disks `json:"disks,omitempty"` // beside Scratch
+	Pages      string     `json:"pages,omitempty"`
+	NUMA       string     `json:"numa,omitempty"`
+	Purpose    string     `json:"purpose,omitempty"`
 	// ThreadPolicy, Emulator, Cache: as api.JobRequest.
 	ThreadPolicy string `json:"thread_policy,omitempty"`
 	Emulator     string `json:"emulator,omitempty"`
@@ -85,6 +86,7 @@ type VMRequest struct {
 	CPUs     int               `json:"cpus,omitempty"`  // instead of what the shape says, as the next two
 	Memory   uint64            `json:"memory,omitempty"`
 	Scratch  *uint64           `json:"scratch,omitempty"`
+	Disks    *api.Disks        `json:"disks,omitempty"`     // what it leaves out is as the shape says
 	CPUModel string            `json:"cpu_model,omitempty"` // the user's choice, as the next three (F85, F90)
 	Sockets  int               `json:"sockets,omitempty"`
 	Cores    int               `json:"cores,omitempty"`

@@ -22,7 +22,6 @@ import (
 	"github.com/grange-project/grange/internal/agent/transfers"
 	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/config"
-	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/names"
@@ -116,24 +115,28 @@ func New(o Options) (*Agent, error) {
 			return nil, fmt.Errorf("state of the agent: %w", err)
 		}
 	}
-	images, err := vmimage.Open(filepath.Join(o.Config.StateDir, "images"))
+	images, err := vmimage.Open(o.Config.Areas.Images.Path)
+	if err == nil {
+		err = machine.CheckLocal(o.Config.Areas.Images.Path)
+	}
 	if err != nil {
 		return nil, err
 	}
+	vmimage.SetQuota(images, o.Config.Areas.Images.Quota)
 	a := joined(&Agent{hyper: o.Hypervisor, images: images, log: o.Log, version: o.Version, runsOn: o.Accelerator,
 		probeAgain: o.ProbeAgain, ready: o.Ready, guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup},
 		names: cmp.Or(o.Names, names.Host()), breakers: newBreakers(o.Gate), cfg: o.Config,
 		topo: t, live: map[string]*job{}, vms: map[string]*vm{}})
-	space, err := disk.Open(machine.DisksDir(o.Config))
+	areas, err := machine.OpenAreas(o.Config.Areas)
 	if err != nil {
 		return nil, err
 	}
 	a.metal.read = a.readMetal
 	a.ledger = ledger.New(t.Overcommitted(o.Config.MemoryOvercommit), reserve(o.Config, t), ledger.Host{
-		Jobs: a.metal.running, Space: space.Space, Reread: func() { a.readHost(rereadEvery) }})
+		Jobs: a.metal.running, Space: areas.Space, Reread: func() { a.readHost(rereadEvery) }})
 	a.ledger.SetLimits(o.Config.Limits, o.Config.Minimum.Disk)
 	a.machines = machine.NewHost(machine.Options{Hyper: a.hyper, Images: images, Ledger: a.ledger, Names: a.names,
-		Log: a.log, Config: a.config, Topology: a.topology})
+		Log: a.log, Config: a.config, Topology: a.topology, Areas: areas})
 	a.recovery.loadDrain()
 	a.Images = catalogue.NewFleet(catalogue.Options{Images: vmimage.Exchange{Store: images}, Log: a.log,
 		File: filepath.Join(o.Config.StateDir, "catalogue.json"), Users: a.usersOfImage,
@@ -190,8 +193,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	err = a.listen()
 	stopJobs(errShutdown)
 	a.jobs.Wait()
-	if a.machines.Disks != nil {
-		a.machines.Disks.Close()
+	for _, p := range a.machines.Areas.Pools() {
+		p.Close()
 	}
 	return cmp.Or(broken, err)
 }
@@ -226,12 +229,13 @@ func (a *Agent) Reload(c config.Agent) {
 	}
 	if c.Socket != old.Socket || c.SocketMode != old.SocketMode || c.StateDir != old.StateDir ||
 		c.RunDir != old.RunDir || c.Libvirt != old.Libvirt || c.VMUIDs != old.VMUIDs || c.GuestFile != old.GuestFile ||
-		c.Accelerator != old.Accelerator {
+		c.Accelerator != old.Accelerator || c.Areas != old.Areas {
 		a.log.Warn("some changes need a restart", "keys",
-			"socket, socket_mode, state_dir, run_dir, libvirt, vm_uids, guest_file, accelerator")
+			"socket, socket_mode, state_dir, run_dir, libvirt, vm_uids, guest_file, accelerator, areas")
 	}
 	c.Socket, c.SocketMode, c.StateDir, c.RunDir = old.Socket, old.SocketMode, old.StateDir, old.RunDir
 	c.Libvirt, c.VMUIDs, c.GuestFile, c.Accelerator = old.Libvirt, old.VMUIDs, old.GuestFile, old.Accelerator
+	c.Areas = old.Areas
 	a.mu.Lock()
 	a.cfg = c
 	t := a.topo

@@ -65,7 +65,7 @@ func (v *making) attempt(image vmimage.Image, number int) error {
 		return vmimage.NoKernel("which is of an earlier release", errNoRoots)
 	}
 	v.phase("boot", began)
-	return nil
+	return m.CheckGuest(v.record.Shape)
 }
 
 // prepareDisks makes the VM's directories, disks and seed, and says what machine they belong to.
@@ -76,7 +76,8 @@ func (v *making) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Ma
 		return hyper.Machine{}, err
 	}
 	spec := hyper.Machine{ID: m.ID, Name: m.Name, Plan: v.record.Plan, Console: m.Path("console"),
-		Purpose: shape.Purpose, CPUModel: shape.CPUModel, Cache: shape.Cache, UID: m.User.Own,
+		Purpose: shape.Purpose, CPUModel: shape.CPUModel, Cache: shape.Cache,
+		Tuning: v.agent.machines.DiskTuning(shape.Purpose), UID: m.User.Own,
 		Group: m.User.Group, Watchdog: machine.HasWatchdog(v.agent.config().Heartbeat, image),
 		Ports: []hyper.Port{{Name: guest.ControlPort, Path: m.Path(guest.ControlPort)}}}
 	for number := range v.ports {
@@ -98,14 +99,12 @@ func (v *making) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Ma
 	} else {
 		spec.Boot.UEFI = image.Firmware == vmimage.UEFI
 	}
-	if size := shape.Scratch; size > 0 {
-		path, err := v.agent.machines.Disks.Scratch(v.ctx, m.Name, size)
-		if err != nil {
-			return spec, err
-		}
-		spec.Disks = append(spec.Disks, hyper.Disk{Serial: machine.ScratchSerial, Path: path, Format: "raw"})
+	scratch, err := v.agent.machines.MakeScratch(v.ctx, m, shape)
+	if err != nil {
+		return spec, err
 	}
-	if err := v.agent.machines.Disks.Give(m.Name, m.User.UID, m.User.GID); err != nil {
+	spec.Disks = append(spec.Disks, scratch...)
+	if err := v.agent.machines.Areas.Jobs.Give(m.Name, m.User.UID, m.User.GID); err != nil {
 		return spec, err
 	}
 	vm := network.VM{Name: m.Name, Network: shape.Network}
@@ -119,21 +118,17 @@ func (v *making) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Ma
 	return spec, err
 }
 
-// systemDisks are a full image's throw-away overlay and the seed that brings grange-guest in.
+// systemDisks are a full image's throw-away root and the seed that brings grange-guest in.
 func (v *making) systemDisks(m *machine.Machine, image vmimage.Image) ([]hyper.Disk, error) {
-	overlay, err := v.agent.machines.Disks.Overlay(v.ctx, m.Name,
-		disk.Base{Path: image.Disk(), Format: image.Format, Size: image.VirtualSize}, 0)
+	root, err := v.agent.machines.MakeRoot(v.ctx, m, image, v.record.Shape)
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(filepath.Dir(overlay), disk.SeedFile)
+	path := filepath.Join(m.Disks, disk.SeedFile)
 	if err := (seed.Seed{ID: m.ID, Hostname: m.Name, Guest: v.agent.guestFile}).WriteFile(path); err != nil {
 		return nil, err
 	}
-	return []hyper.Disk{
-		{Serial: "root", Path: overlay, Format: "qcow2", Base: image.Disk()},
-		{Serial: "seed", Path: path, Format: "raw", ReadOnly: true, CDROM: true},
-	}, nil
+	return []hyper.Disk{root, {Serial: "seed", Path: path, Format: "raw", ReadOnly: true, CDROM: true}}, nil
 }
 
 // define makes the VM for the jobs that are in it.

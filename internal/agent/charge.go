@@ -14,8 +14,10 @@ import (
 func (v *vm) charge(image vmimage.Image) ledger.Charge {
 	r := v.recordNow()
 	ours := v.own || r.Worker != nil || r.Caller.Batch.System != "" || r.Caller.admin()
-	return ledger.Charge{Disks: vmName(v.id), Bytes: machine.DiskNeed(image, r.Shape.Scratch, v.agent.config().Overlay),
-		UID: r.Caller.UID, Limited: !ours}
+	c := v.agent.config()
+	out := machine.DiskCharge(vmName(v.id), ledger.JobFiles, image, r.Shape, c.Overlay, machine.VolumesOf(c.Areas.Jobs))
+	out.UID, out.Limited = r.Caller.UID, !ours
+	return out
 }
 
 // excepted is a caller as exceptions from [limits] see it. They are for those whom the name service knows: while it is

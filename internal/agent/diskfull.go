@@ -29,7 +29,7 @@ func (a *watch) noSpace(machine string) {
 
 // endFull ends the VM of jobs, unless there is space again.
 func (v *vm) endFull(m *machine.Machine) {
-	if v.agent.machines.SpaceAgain() {
+	if v.agent.machines.SpaceAgain(m) {
 		err := v.power.GoOn(m)
 		if err == nil {
 			v.log().Info("vm goes on, there is space again")
@@ -38,7 +38,7 @@ func (v *vm) endFull(m *machine.Machine) {
 		v.log().Error("vm does not go on", "error", err)
 	}
 	v.log().Error("vm ends, its disks find no space on the host")
-	v.cancel(v.agent.machines.DiskFull("the VM could not write to its disks, and was ended"))
+	v.cancel(v.agent.machines.DiskFull(m, "the VM could not write to its disks, and was ended"))
 	select {
 	case <-v.over:
 	case <-time.After(endOfFull):

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -41,9 +42,8 @@ func (v *vm) outgrown() error {
 	if m == nil {
 		return nil
 	}
-	may := v.agent.ledger.Charge(v.id).Bytes
-	may -= min(may, r.Shape.Scratch)
-	used := v.agent.machines.Disks.OverlayUse(m.Name)
+	may := machine.RootNeed(v.agent.machines.ImageOf(r.Digest), r.Shape, v.agent.config().Overlay)
+	used := v.agent.machines.Areas.Jobs.RootUse(m.Name)
 	if used <= may {
 		return nil
 	}

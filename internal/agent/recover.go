@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/grange-project/grange/api"
@@ -190,13 +191,15 @@ func (a recovery) removeOldLogs(now time.Time) {
 // removeStrays removes files of VMs that do not run.
 func (a recovery) removeStrays(known map[string]bool) {
 	c := a.config()
-	for _, dir := range []string{filepath.Join(c.RunDir, "vm"), filepath.Join(c.StateDir, "vm")} {
+	dirs := []string{filepath.Join(c.RunDir, "vm"), c.Areas.Jobs.Path, c.Areas.Cloud.Path}
+	for _, dir := range dirs {
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			a.log.Error("list vms", "error", err)
 		}
 		for _, e := range entries {
-			if known[e.Name()] || cloud.Keeps(filepath.Join(dir, e.Name())) {
+			if !strings.HasPrefix(e.Name(), machine.NamePrefix) ||
+				known[e.Name()] || cloud.Keeps(filepath.Join(dir, e.Name())) {
 				continue
 			}
 			if err := network.Release(a.ctx, e.Name()); err != nil {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,9 +13,11 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/agent/rlimits"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/wire"
 )
 
 // requests makes jobs of what callers ask for, within what the site lets them have.
@@ -54,6 +57,7 @@ func (a requests) shape(r *api.JobRequest, c Caller, d policy.Decision) (farm.Sh
 	if r.Scratch != nil {
 		s.Scratch = farm.Bytes(*r.Scratch)
 	}
+	s = wire.WithDisks(s, r.Disks)
 	pages := r.Pages
 	if pages == "" && r.PageSize != nil {
 		pages = strconv.FormatUint(*r.PageSize, 10)
@@ -69,7 +73,7 @@ func (a requests) shape(r *api.JobRequest, c Caller, d policy.Decision) (farm.Sh
 	if s, err = a.confine(s, r, c); err != nil {
 		return s, err
 	}
-	return s, s.Validate()
+	return s, errors.Join(s.Validate(), d.CheckDisks(s))
 }
 
 // confine keeps a shape within what the caller's login or batch job was given.
@@ -213,6 +217,9 @@ func (a requests) begin(r *api.JobRequest, c Caller) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := machine.VolumesOf(a.config().Areas.Jobs).Check(s); err != nil {
+		return nil, err
+	}
 	known, err := a.namesOf(c)
 	if err != nil {
 		return nil, err
@@ -221,7 +228,11 @@ func (a requests) begin(r *api.JobRequest, c Caller) (*job, error) {
 		return nil, err
 	}
 	if image, err := a.images.Get(cmp.Or(d.Image, a.config().DefaultImage)); err == nil {
-		if err := checkCommand(len(r.Argv) == 0, image); err != nil {
+		err := checkCommand(len(r.Argv) == 0, image)
+		if d := r.Disks; d != nil && (d.Root != 0 || d.RootMode != "") {
+			err = errors.Join(err, machine.CheckRoot(image, s))
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -312,9 +323,8 @@ func (a requests) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, er
 	if r.Script != nil {
 		g.Files = append(g.Files, guest.File{Path: r.Script.Path, Content: r.Script.Content, Own: true})
 	}
-	if vm.Shape.Scratch > 0 {
-		g.Scratch = machine.ScratchSerial
-	}
+	g.Scratch, g.Disks = machine.GuestDisks(vm.Shape)
+	g.Limits = rlimits.Of(os.DirFS("/"), j.caller.PID, a.config().CoreFiles)
 	for _, b := range r.Binds {
 		g.Binds = append(g.Binds, guest.Bind{Target: filepath.Clean(b.Target), ReadOnly: b.ReadOnly})
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
-	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/journal"
@@ -37,9 +36,7 @@ func (a recovery) takeOverHost() error {
 	if err != nil {
 		return err
 	}
-	if a.machines.Disks, err = disk.Open(a.machines.DisksDir()); err != nil {
-		return err
-	}
+	a.jobs.Go(func() { a.machines.KeepVolumes(a.ctx) })
 	a.jobs.Go(a.housekeep)
 	a.jobs.Go(a.sweep)
 	a.jobs.Go(a.watch.watchDisks)

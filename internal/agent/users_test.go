@@ -122,10 +122,10 @@ func TestNoUserLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	if _, err := f.agent.machines.Disks.Scratch(t.Context(), "grange-left", 16*farm.MiB); err != nil {
+	if _, err := f.agent.machines.Areas.Jobs.Scratch(t.Context(), "grange-left", 16*farm.MiB); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.agent.machines.Disks.Give("grange-left", first+1, first+1); err != nil {
+	if err := f.agent.machines.Areas.Jobs.Give("grange-left", first+1, first+1); err != nil {
 		t.Fatal(err)
 	}
 	f.agent.mu.Lock()

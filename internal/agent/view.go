@@ -13,6 +13,7 @@ import (
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
+	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/numa"
 	"github.com/grange-project/grange/internal/wire"
 )
@@ -179,7 +180,7 @@ func (a routes) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) e
 		Free: room.Free.String(), CPU: v.CPU, Sockets: v.Sockets, Cores: v.Cores, Nodes: v.Nodes, L3: v.L3,
 		Distance: v.Distance, Holders: map[string]string{}, VMs: len(a.all()) - waiting + a.Cloud.Running(),
 		Waiting: waiting, AgentMemory: residentMemory(), BackOffs: a.healing.backOffs()}
-	if space, err := a.ledger.DiskSpace(); err == nil {
+	if space, err := a.ledger.DiskSpace(ledger.JobFiles); err == nil {
 		h.DiskTotal, h.DiskFree = uint64(space.Pool), uint64(space.Free)
 		if space.Short > 0 {
 			h.Warnings = append(h.Warnings,

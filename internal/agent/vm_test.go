@@ -18,7 +18,6 @@ import (
 	"github.com/grange-project/grange/internal/agent/cloud"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/config"
-	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/hyper"
@@ -199,9 +198,6 @@ func (f *farmhouse) open() {
 	}
 	a.machines.UID, a.machines.GID = os.Getuid(), os.Getgid()
 	a.ctx, f.stop = context.WithCancelCause(context.Background())
-	if a.machines.Disks, err = disk.Open(a.machines.DisksDir()); err != nil {
-		f.Fatal(err)
-	}
 	f.agent = a
 	if err := a.recovery.recover(f.Context()); err != nil {
 		f.Fatal(err)
@@ -215,7 +211,7 @@ func (f *farmhouse) open() {
 func (f *farmhouse) close() {
 	f.stop(errShutdown)
 	f.agent.jobs.Wait()
-	f.agent.machines.Disks.Close()
+	f.agent.machines.Areas.Jobs.Close()
 	f.agent.images.Close()
 }
 

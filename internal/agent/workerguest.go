@@ -86,11 +86,8 @@ func (a workerDesk) guestWorker(j *job, r record) (*guest.Job, error) {
 	if r.Worker.Conf != "" {
 		argv = append(argv, "-Z", "--conf", r.Worker.Conf)
 	}
-	scratch := ""
-	if r.Shape.Scratch > 0 {
-		scratch = machine.ScratchSerial
-	}
-	return &guest.Job{ID: j.id, Scratch: scratch, Argv: argv, Dir: "/", Hostname: name,
+	scratch, disks := machine.GuestDisks(r.Shape)
+	return &guest.Job{ID: j.id, Scratch: scratch, Disks: disks, Argv: argv, Dir: "/", Hostname: name,
 		User:    guest.User{Name: "root", Home: "/root", Shell: "/bin/sh", Groups: []guest.Group{{Name: "root"}}},
 		Address: &guest.Address{CIDR: r.Worker.Address.String(), Gateway: r.Worker.Gateway, DNS: c.DNS},
 		Env: append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"},

@@ -158,7 +158,7 @@ func orderOf(r fleet.VMRequest) (server.CreateVM, error) {
 		CPUs: r.CPUs, Memory: farm.Bytes(r.Memory), CPUModel: r.CPUModel,
 		Guest: farm.GuestTopology{Sockets: r.Sockets, Cores: r.Cores, Threads: r.Threads}, Cell: r.Cell,
 		Network: r.Network, Group: r.Group, Needs: r.Needs, Tags: r.Tags, Keys: r.Keys, NewKey: r.NewKey,
-		UserData: r.UserData}
+		UserData: r.UserData, Disks: r.Disks}
 	if r.Scratch != nil {
 		scratch := farm.Bytes(*r.Scratch)
 		o.Scratch = &scratch

@@ -17,6 +17,7 @@ import (
 	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/batchsystem"
 	"github.com/grange-project/grange/internal/cli/daemon"
+	"github.com/grange-project/grange/internal/cli/disks"
 	"github.com/grange-project/grange/internal/cli/fleet"
 	"github.com/grange-project/grange/internal/cli/host"
 	"github.com/grange-project/grange/internal/cli/job"
@@ -61,7 +62,8 @@ func grange(a *app.App) *cobra.Command {
 	return a.Tree(
 		app.Group{Title: "Jobs", Commands: append(job.Commands(a), hookCommand(a))},
 		app.Group{Title: "Virtual machines", Commands: vm.Commands(a)},
-		app.Group{Title: "Hosts", Commands: slices.Concat(daemon.AgentCommands(a), host.Commands(a), tune.Commands(a))},
+		app.Group{Title: "Hosts", Commands: slices.Concat(daemon.AgentCommands(a), host.Commands(a), disks.Commands(a),
+			tune.Commands(a))},
 		app.Group{Title: "Batch systems", Commands: batchsystem.Commands(a)},
 		app.Group{Title: "Fleet", Commands: slices.Concat(daemon.ServerCommands(a), fleet.Commands(a))},
 		app.Group{Title: "Access", Commands: access.Commands(a)},

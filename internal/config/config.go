@@ -56,6 +56,9 @@ type Agent struct {
 
 	Batch       Batch
 	Policy      []policy.Rule // in order
+	CoreFiles   bool          // jobs leave core files where their callers' limits let them
+	Areas       Areas
+	Disks       Disks
 	Worker      Worker
 	Heartbeat   Heartbeat
 	UserNetwork UserNetwork
@@ -96,6 +99,9 @@ type file struct {
 	Overlay          string               `toml:"overlay"`
 	Batch            batchFile            `toml:"batch"`
 	Policy           []ruleFile           `toml:"policy"`
+	CoreFiles        bool                 `toml:"core_files"`
+	Areas            areasFile            `toml:"areas"`
+	Disks            Disks                `toml:"disks"`
 	Worker           workerFile           `toml:"worker"`
 	Heartbeat        heartbeatFile        `toml:"heartbeat"`
 	UserNetwork      userNetworkFile      `toml:"user_network"`
@@ -106,20 +112,24 @@ type file struct {
 }
 
 type shapeFile struct {
-	CPUs         int    `toml:"cpus"`
-	Memory       string `toml:"memory"`
-	Scratch      string `toml:"scratch"`
-	PageSize     string `toml:"page_size"`
-	Network      string `toml:"network"`
-	Sockets      int    `toml:"sockets"`
-	Cores        int    `toml:"cores"`
-	Threads      int    `toml:"threads"`
-	Purpose      string `toml:"purpose"`
-	CPUModel     string `toml:"cpu_model"`
-	ThreadPolicy string `toml:"thread_policy"`
-	Emulator     string `toml:"emulator"`
-	NUMA         string `toml:"numa"`
-	Cache        string `toml:"cache"`
+	CPUs         int      `toml:"cpus"`
+	Memory       string   `toml:"memory"`
+	Scratch      string   `toml:"scratch"`
+	Disk         string   `toml:"disk"`
+	Volumes      []string `toml:"volumes"`
+	Swap         string   `toml:"swap"`
+	MemoryPeak   string   `toml:"memory_peak"`
+	PageSize     string   `toml:"page_size"`
+	Network      string   `toml:"network"`
+	Sockets      int      `toml:"sockets"`
+	Cores        int      `toml:"cores"`
+	Threads      int      `toml:"threads"`
+	Purpose      string   `toml:"purpose"`
+	CPUModel     string   `toml:"cpu_model"`
+	ThreadPolicy string   `toml:"thread_policy"`
+	Emulator     string   `toml:"emulator"`
+	NUMA         string   `toml:"numa"`
+	Cache        string   `toml:"cache"`
 }
 
 func defaults() file {
@@ -130,7 +140,7 @@ func defaults() file {
 		ReservedMemory: "auto", MemoryOvercommit: 1, SlurmNodes: []string{"*"}, DefaultImage: "micro",
 		Default: shapeFile{CPUs: 1, Memory: "1G", PageSize: "any", Network: string(farm.NetworkNone)},
 		Minimum: minimumFile{Disk: "1G", Memory: "256M"}, Limits: limitsFile{CPUs: "75%", Memory: "75%", Disk: "50%"},
-		Overlay: "0", Metadata: metadataFile{Serve: true}, Move: moveFile{Listen: ":8445"},
+		Overlay: "0", Areas: defaultAreas(), Metadata: metadataFile{Serve: true}, Move: moveFile{Listen: ":8445"},
 		Transfer:  transferFile{Listen: ":8446", ReceiveRate: "0", SendRate: "0"},
 		Heartbeat: heartbeatFile{Timeout: "5m", Watchdog: true, Action: string(HeartbeatReport)},
 		Batch:     batchFile{Requeues: DefaultRequeues, WaitTimeout: defaultWaitTimeout},
@@ -178,16 +188,16 @@ func (f file) agent() (Agent, error) {
 		Attempts:   f.Attempts,
 		SlurmNodes: f.SlurmNodes, MemoryOvercommit: f.MemoryOvercommit, DefaultImage: f.DefaultImage, Hook: f.Hook,
 		PullImages: append([]string{}, f.PullImages...),
-		Facts:      f.Facts, PrivateVMs: f.PrivateVMs,
+		Facts:      f.Facts, PrivateVMs: f.PrivateVMs, CoreFiles: f.CoreFiles, Disks: f.Disks,
 		Shapes: map[string]farm.Shape{}, Metadata: Metadata(f.Metadata),
 	}
-	var errs [19]error
+	var errs [20]error
 	a.ProbeTimeout, errs[0] = time.ParseDuration(f.ProbeTimeout)
 	a.BootTimeout, errs[1] = time.ParseDuration(f.BootTimeout)
 	a.ReservedCPUs, errs[2] = farm.ParseCPUSet(f.ReservedCPUs)
 	a.ReservedMemory, errs[3] = reservedMemory(f.ReservedMemory)
 	a.DefaultShape, errs[4] = f.Default.shape("", farm.Shape{})
-	errs[5] = f.check()
+	errs[5] = errors.Join(f.check(), f.Disks.check())
 	for name, s := range f.Shapes {
 		shape, err := s.shape(name, a.DefaultShape)
 		if err != nil {
@@ -207,6 +217,7 @@ func (f file) agent() (Agent, error) {
 	a.UserNetwork, errs[15] = f.UserNetwork.userNetwork()
 	a.Move, errs[17] = f.Move.parse()
 	a.Transfer, errs[18] = f.Transfer.parse()
+	a.Areas, errs[19] = f.Areas.areas(f.StateDir)
 	if a.VMUIDs, errs[16] = farm.ParseUIDs(f.VMUIDs); errs[16] != nil {
 		errs[16] = fmt.Errorf("vm_uids: %w", errs[16])
 	}
@@ -249,20 +260,18 @@ func (s shapeFile) shape(name string, base farm.Shape) (farm.Shape, error) {
 	if s.Sockets != 0 || s.Cores != 0 || s.Threads != 0 {
 		out.Guest = farm.GuestTopology{Sockets: max(s.Sockets, 1), Cores: max(s.Cores, 1), Threads: max(s.Threads, 1)}
 	}
-	for _, size := range []struct {
-		text string
-		to   *farm.Bytes
-	}{{s.Memory, &out.Memory}, {s.Scratch, &out.Scratch}} {
-		if size.text == "" {
-			continue
-		}
-		v, err := farm.ParseBytes(size.text)
-		if err != nil {
+	var err error
+	if s.Memory != "" {
+		if out.Memory, err = farm.ParseBytes(s.Memory); err != nil {
 			return farm.Shape{}, err
 		}
-		*size.to = v
 	}
-	out, err := out.With(farm.Tuning{Purpose: s.Purpose, CPUModel: s.CPUModel, ThreadPolicy: s.ThreadPolicy,
+	out, err = out.WithDisks(farm.DiskTexts{Root: s.Disk, Scratch: s.Scratch, Volumes: s.Volumes, Swap: s.Swap,
+		MemoryPeak: s.MemoryPeak})
+	if err != nil {
+		return farm.Shape{}, err
+	}
+	out, err = out.With(farm.Tuning{Purpose: s.Purpose, CPUModel: s.CPUModel, ThreadPolicy: s.ThreadPolicy,
 		Emulator: s.Emulator, NUMA: s.NUMA, Pages: s.PageSize, Cache: s.Cache})
 	if err != nil {
 		return farm.Shape{}, err

@@ -3,7 +3,6 @@
 package disk
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -27,7 +27,8 @@ const (
 	SeedFile    = "seed.iso" // made by package seed
 )
 
-var allFiles = []string{OverlayFile, ScratchFile, SeedFile}
+// diskName matches the names of a VM's disks: allFiles are those of a directory.
+var diskName = regexp.MustCompile(`^(root\.(qcow2|raw)|scratch(-[0-9]+)?\.raw|swap\.raw|seed\.iso)$`)
 
 // ScratchLabel is the label of a scratch disk's file system.
 const ScratchLabel = "scratch"
@@ -38,8 +39,10 @@ const toolTimeout = time.Minute
 // Pool is a directory with one directory for each VM. Disks are made as the process's own: Give has a user open them.
 // Methods may be called from several goroutines.
 type Pool struct {
-	dir  string
-	root *os.Root
+	dir     string
+	root    *os.Root
+	volumes atomic.Pointer[volumes] // nil: all disks are files
+	quota   farm.Bytes              // of all files together; 0: as much as there is
 }
 
 // Base is the image that an overlay reads through to.
@@ -73,19 +76,10 @@ func (p *Pool) Close() error { return p.root.Close() }
 // size bytes, at least the base's; 0 means as many. It never takes more than OverlayBound of that. Errors:
 // farm.CodeDiskFull, farm.CodeDiskTool, farm.CodeTooBig when size is less than the base's.
 func (p *Pool) Overlay(ctx context.Context, vm string, base Base, size farm.Bytes) (string, error) {
-	if size == 0 {
-		size = base.Size
+	size, err := rootSize(base, size)
+	if err != nil {
+		return "", err
 	}
-	switch {
-	case base.Format != "raw" && base.Format != "qcow2" || !filepath.IsAbs(base.Path):
-		return "", toolError(fmt.Sprintf("%q cannot be the base of a disk", base.Path), "",
-			fmt.Errorf("format %q", base.Format))
-	case size < base.Size:
-		return "", &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooBig,
-			Message: fmt.Sprintf("the image needs a root disk of %v, and %v was asked for", base.Size, size),
-			Hint:    "ask for a larger root disk, or choose a smaller image"}
-	}
-	size = (size + 511) &^ 511
 	return p.make(ctx, vm, OverlayFile, func(file string) error {
 		// qemu-img needs 10 ms for this; a header written by ourselves would save most of them, of a start of 1.5 s.
 		// -u: it does not open the base, which a stranger may have made, and which QEMU opens without our rights.
@@ -101,10 +95,6 @@ func (p *Pool) Overlay(ctx context.Context, vm string, base Base, size farm.Byte
 // where a cluster is and 2 of how often it is used for every 64 KiB of it, and a guest makes no snapshots.
 func OverlayBound(size farm.Bytes) farm.Bytes { return size + size/4096 + farm.MiB }
 
-// scratchFeatures are known to every kernel since 2.6.28, whatever the host's mke2fs would choose. There is no journal
-// and no metadata checksum, for nobody ever repairs a scratch disk.
-const scratchFeatures = "none,ext_attr,dir_index,filetype,extent,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,64bit,uninit_bg"
-
 // Scratch makes the VM's scratch disk, a sparse raw file of size bytes with an empty ext4 labelled ScratchLabel, and
 // returns its path. Errors: farm.CodeDiskFull, farm.CodeDiskTool, farm.CodeTooBig, farm.CodeBadSize.
 func (p *Pool) Scratch(ctx context.Context, vm string, size farm.Bytes) (string, error) {
@@ -112,23 +102,7 @@ func (p *Pool) Scratch(ctx context.Context, vm string, size farm.Bytes) (string,
 		return "", &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadSize,
 			Message: fmt.Sprintf("a scratch disk of %v cannot be made", size), Hint: "ask for 16M to 16T"}
 	}
-	size &^= 4095
-	return p.make(ctx, vm, ScratchFile, func(file string) error {
-		if err := os.Truncate(file, int64(size)); err != nil {
-			return err
-		}
-		mke2fs := func(extended string) error {
-			return run(ctx, "e2fsprogs", "/usr/sbin/mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-I", "256", "-i",
-				"16384", "-m", "0", "-L", ScratchLabel, "-O", scratchFeatures, "-E",
-				extended+",nodiscard,root_owner=0:0", file)
-		}
-		// A new sparse file is all zeros. Only e2fsprogs 1.47 and later can be told; after an older one the guest's
-		// kernel zeroes 1.6 % of the disk in the background, unless it mounts with noinit_itable.
-		if err := mke2fs("assume_storage_prezeroed=1"); err == nil || full(err) || ctx.Err() != nil {
-			return err
-		}
-		return mke2fs("lazy_itable_init=1")
-	})
+	return p.ScratchDisk(ctx, vm, farm.ScratchDisk{Name: ScratchLabel, Path: "/tmp", Size: size})
 }
 
 // Remove deletes all disks of the VM, whose machine must be gone. A VM without disks is no error.
@@ -153,7 +127,9 @@ func (p *Pool) Give(vm string, uid, gid int) error {
 		return nil
 	}
 	errs := []error{err, p.root.Chmod(vm, 0o710)}
-	for _, name := range allFiles {
+	names, err := p.disks(vm)
+	errs = append(errs, err)
+	for _, name := range names {
 		if err := p.root.Lchown(path.Join(vm, name), uid, -1); !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
@@ -162,6 +138,28 @@ func (p *Pool) Give(vm string, uid, gid int) error {
 		return poolError(path.Join(p.dir, vm), err)
 	}
 	return nil
+}
+
+// IsDisk reports whether a file of that name is a disk of its VM.
+func IsDisk(name string) bool { return diskName.MatchString(name) }
+
+// Names are those of the disks in a VM's directory; none where there is no directory.
+func Names(dir string) (names []string, err error) { return diskNames(os.DirFS(dir), ".") }
+
+// disks are the names of a VM's disks.
+func (p *Pool) disks(vm string) (names []string, err error) { return diskNames(p.root.FS(), vm) }
+
+func diskNames(in fs.FS, dir string) (names []string, err error) {
+	entries, err := fs.ReadDir(in, dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range entries {
+		if IsDisk(e.Name()) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
 }
 
 // Take has the disks of a VM, whose machine must be gone, belong to the process's own user again.
@@ -175,7 +173,11 @@ func (p *Pool) Owners() (map[uint32]bool, error) {
 	}
 	found := map[uint32]bool{}
 	for _, vm := range vms {
-		for _, name := range allFiles {
+		names, err := p.disks(vm)
+		if err != nil {
+			return nil, poolError(path.Join(p.dir, vm), err)
+		}
+		for _, name := range names {
 			info, err := p.root.Lstat(path.Join(vm, name))
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
@@ -222,17 +224,19 @@ func (p *Pool) Space(promised map[string]farm.Bytes) (farm.DiskSpace, error) {
 	used := map[string]farm.Bytes{}
 	var owed farm.Bytes
 	for _, vm := range vms {
-		overlay, _ := p.usage(vm, OverlayFile)
-		scratch, size := p.usage(vm, ScratchFile)
-		out.Pool += overlay + scratch
+		has, sizes := p.usageOf(vm)
+		out.Pool += has
 		if name := nameOf(vm, promised); name != "" {
-			used[name] += overlay + scratch
+			used[name] += has
 		} else {
-			owed += size - min(size, scratch)
+			owed += sizes
 		}
 	}
 	for name, size := range promised {
 		owed += size - min(size, used[name])
+	}
+	if q := p.quota; q > 0 {
+		out.Total, out.Free = min(out.Total, q), min(out.Free, q-min(q, out.Pool))
 	}
 	out.Pool += out.Free
 	if owed > out.Free {
@@ -255,10 +259,25 @@ func nameOf(dir string, promised map[string]farm.Bytes) string {
 	return ""
 }
 
-// OverlayUse is what the VM's overlay takes; 0 where it has none.
-func (p *Pool) OverlayUse(vm string) farm.Bytes {
-	used, _ := p.usage(vm, OverlayFile)
-	return used
+// usageOf is what a VM's disks take of the file system, and how much more those may take whose size is all they can.
+func (p *Pool) usageOf(vm string) (used, more farm.Bytes) {
+	names, _ := p.disks(vm)
+	for _, name := range names {
+		has, size := p.usage(vm, name)
+		if used += has; strings.HasSuffix(name, ".raw") {
+			more += size - min(size, has)
+		}
+	}
+	return used, more
+}
+
+// RootUse is what the VM's root disk takes; 0 where it has none.
+func (p *Pool) RootUse(vm string) (sum farm.Bytes) {
+	for _, name := range RootFiles {
+		used, _ := p.usage(vm, name)
+		sum += used
+	}
+	return sum
 }
 
 // usage is what a file takes, and its size; zero where there is none, or no longer.
@@ -317,27 +336,20 @@ func (p *Pool) make(ctx context.Context, vm, name string, fill func(file string)
 	return filepath.Join(p.dir, made), nil
 }
 
+// toolEnv is the whole environment of the host's tools.
+var toolEnv = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", mke2fsConfig}
+
 // run runs one tool of the host with a fixed environment.
 func run(ctx context.Context, pkg, tool string, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, tool, args...)
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
-	cmd.WaitDelay = time.Second
+	cmd.Env, cmd.WaitDelay = toolEnv, time.Second
 	out, err := cmd.CombinedOutput()
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, fs.ErrNotExist):
+	if errors.Is(err, fs.ErrNotExist) {
 		return toolError(tool+" cannot be run", "install "+pkg, err)
-	case ctx.Err() != nil:
-		return ctx.Err()
 	}
-	out = bytes.TrimSpace(out)
-	if bytes.Contains(out, []byte("No space left on device")) || bytes.Contains(out, []byte("quota exceeded")) {
-		err = errors.Join(err, syscall.ENOSPC) // programs tell of it in words only
-	}
-	return fmt.Errorf("%s: %w: %s", tool, err, strings.ReplaceAll(string(out), "\n", "; "))
+	return said(ctx, tool, out, err)
 }
 
 func diskError(file string, err error) error {

@@ -27,7 +27,7 @@ func (m Maxima) Check(s Shape) error {
 	}
 	say(m.CPUs > 0 && s.CPUs > m.CPUs, "%d CPUs (at most %d)", s.CPUs, m.CPUs)
 	say(m.Memory > 0 && s.Memory > m.Memory, "%v of memory (at most %v)", s.Memory, m.Memory)
-	say(m.Scratch > 0 && s.Scratch > m.Scratch, "%v of scratch (at most %v)", s.Scratch, m.Scratch)
+	say(m.Scratch > 0 && s.DiskSpace() > m.Scratch, "%v of scratch (at most %v)", s.DiskSpace(), m.Scratch)
 	say(m.Guest.Sockets > 0 && s.Guest.Sockets > m.Guest.Sockets, "%d sockets (at most %d)", s.Guest.Sockets,
 		m.Guest.Sockets)
 	say(m.Guest.Cores > 0 && s.Guest.Cores > m.Guest.Cores, "%d cores a socket (at most %d)", s.Guest.Cores,

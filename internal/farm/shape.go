@@ -31,6 +31,7 @@ type Shape struct {
 	Emulator EmulatorPolicy
 	Cells    int    // guest NUMA: 0 lets the planner decide, 1 is none, n is n equal cells on n nodes
 	Cache    string // of disks, in libvirt's words: "writeback", "none"; "": as the purpose says
+	Disks    Disks  // beside Scratch
 }
 
 // Purpose is what a VM is tuned for.
@@ -65,12 +66,15 @@ func (s Shape) Validate() error {
 	case !s.Network.valid():
 		return badShape("network %q; there are %s", s.Network, networkForms())
 	}
+	if err := s.validateDisks(); err != nil {
+		return err
+	}
 	return s.validateTuning()
 }
 
 // Quota is what one VM of the shape takes of a quota.
 func (s Shape) Quota() Quota {
-	return Quota{VMs: 1, CPUs: s.CPUs, Memory: s.Memory, Scratch: s.Scratch}
+	return Quota{VMs: 1, CPUs: s.CPUs, Memory: s.Memory, Scratch: s.DiskSpace()}
 }
 
 // WithGuest is the shape with a guest topology that somebody chose, within what the shape allows. The error is a *Error

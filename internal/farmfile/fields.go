@@ -79,7 +79,12 @@ func shapeFields(s farm.Shape) []field {
 	var f fields
 	f.add("cpus", s.CPUs)
 	f.add("memory", s.Memory)
-	f.add("scratch", s.Scratch)
+	disks := s.Texts()
+	f.add("disk", disks.Root)
+	f.add("scratch", disks.Scratch)
+	f.add("volumes", disks.Volumes)
+	f.add("swap", disks.Swap)
+	f.add("memory_peak", disks.MemoryPeak)
 	f.add("sockets", s.Guest.Sockets)
 	f.add("cores", s.Guest.Cores)
 	f.add("threads", s.Guest.Threads)

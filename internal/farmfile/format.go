@@ -155,7 +155,9 @@ func poolTexts(pools []farm.AddressPool) (texts []string) {
 }
 
 func shapeTableOf(s farm.Shape) shapeTable {
-	out := shapeTable{CPUs: s.CPUs, Memory: s.Memory.String(), Scratch: size(s.Scratch), Sockets: s.Guest.Sockets,
+	disks := s.Texts()
+	out := shapeTable{CPUs: s.CPUs, Memory: s.Memory.String(), Scratch: disks.Scratch, Disk: disks.Root,
+		Volumes: disks.Volumes, Swap: disks.Swap, MemoryPeak: disks.MemoryPeak, Sockets: s.Guest.Sockets,
 		Cores: s.Guest.Cores, Threads: s.Guest.Threads, MaxSockets: s.MaxGuest.Sockets, MaxCores: s.MaxGuest.Cores,
 		MaxThreads: s.MaxGuest.Threads, Purpose: string(s.Purpose), CPUModel: s.CPUModel,
 		ThreadPolicy: string(s.Threads), Emulator: string(s.Emulator), Cache: s.Cache}

@@ -47,10 +47,10 @@ func (f shapeTable) tuned(s farm.Shape) (_ farm.Shape, err error) {
 	if f.Sockets != 0 || f.Cores != 0 || f.Threads != 0 {
 		s.Guest = farm.GuestTopology{Sockets: max(f.Sockets, 1), Cores: max(f.Cores, 1), Threads: max(f.Threads, 1)}
 	}
-	if f.Scratch != "" {
-		if s.Scratch, err = farm.ParseBytes(f.Scratch); err != nil {
-			return s, err
-		}
+	s, err = s.WithDisks(farm.DiskTexts{Root: f.Disk, Scratch: f.Scratch, Volumes: f.Volumes, Swap: f.Swap,
+		MemoryPeak: f.MemoryPeak})
+	if err != nil {
+		return s, err
 	}
 	s, err = s.With(farm.Tuning{Purpose: f.Purpose, CPUModel: f.CPUModel, ThreadPolicy: f.ThreadPolicy,
 		Emulator: f.Emulator, NUMA: f.NUMA, Pages: f.PageSize, Cache: f.Cache})

@@ -67,6 +67,10 @@ type shapeTable struct {
 	CPUs         int               `toml:"cpus,omitempty"`
 	Memory       string            `toml:"memory,omitempty"`
 	Scratch      string            `toml:"scratch,omitempty"`
+	Disk         string            `toml:"disk,omitempty"`
+	Volumes      []string          `toml:"volumes,omitempty"`
+	Swap         string            `toml:"swap,omitempty"`
+	MemoryPeak   string            `toml:"memory_peak,omitempty"`
 	PageSize     string            `toml:"page_size,omitempty"`
 	Sockets      int               `toml:"sockets,omitempty"`
 	Cores        int               `toml:"cores,omitempty"`

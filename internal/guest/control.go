@@ -38,6 +38,7 @@ type State struct {
 	Exit  *Exit         `json:"exit,omitempty"`
 	Pings bool          `json:"pings,omitempty"` // with a Ready without a job: this grange-guest answers pings
 	Roots bool          `json:"roots,omitempty"` // with a Ready without a job: this grange-guest takes Job.Root
+	Disks bool          `json:"disks,omitempty"` // with a Ready without a job: this grange-guest takes Job.Disks
 	Pong  uint64        `json:"pong,omitempty"`  // alone: the ping with this number is answered
 	// View, alone, is what its kernel sees of the machine. An older grange-guest sends none.
 	View *farm.GuestView `json:"view,omitempty"`
@@ -66,10 +67,12 @@ type Job struct {
 	Binds    []Bind   `json:"binds,omitempty"`
 	Root     *Root    `json:"root,omitempty"`    // nil: the job runs in what the VM started in
 	Scratch  string   `json:"scratch,omitempty"` // serial of the disk to mount at /tmp
+	Disks    []Disk   `json:"disks,omitempty"`   // beside Scratch; an older grange-guest takes none
 	Network  bool     `json:"network,omitempty"` // set up the user-mode network
 	Address  *Address `json:"address,omitempty"` // of the first network card, which is on a bridge
 	Files    []File   `json:"files,omitempty"`
-	Hook     []byte   `json:"hook,omitempty"` // the site's script, run as root before the job
+	Limits   []Limit  `json:"limits,omitempty"` // the command has these; none: those of grange-guest
+	Hook     []byte   `json:"hook,omitempty"`   // the site's script, run as root before the job
 	// Prologs are paths of scripts, of Files, that run before the job as its user: see inside.runProlog.
 	Prologs []string `json:"prologs,omitempty"`
 	Port    int      `json:"port,omitempty"` // number of the job port that its session uses
@@ -85,6 +88,20 @@ type Root struct {
 	Serial  string `json:"serial"`
 	Format  string `json:"format"`            // "erofs" or "squashfs"
 	Workdir string `json:"workdir,omitempty"` // the image's own, which is made if it is not there
+}
+
+// Limit is one of setrlimit(2), which has the same numbers on every host and guest of x86-64.
+type Limit struct {
+	Resource int    `json:"resource"`
+	Soft     uint64 `json:"soft"` // of 2^64-1: there is none
+	Hard     uint64 `json:"hard"`
+}
+
+// Disk is a scratch disk or swap.
+type Disk struct {
+	Serial string `json:"serial,omitempty"` // "": there is no disk, and Path is in memory
+	Path   string `json:"path,omitempty"`   // where it is mounted; "": the VM swaps to it
+	Size   uint64 `json:"size,omitempty"`   // of what is in memory, in bytes
 }
 
 // User is who the job runs as.

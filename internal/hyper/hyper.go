@@ -22,6 +22,7 @@ type Machine struct {
 	// farm.Shape's: "host-passthrough", "host-model", "maximum" or a model's name; "": as the purpose says
 	CPUModel string
 	Cache    string      // of all disks, farm.Shape's; "": as the purpose says
+	Tuning   DiskTuning  // of its disks; Cache goes before what it says
 	Move     MoveSockets // by which it comes, or may go to another host; the zero value: it does neither
 	Console  string      // unix socket of the serial console, made by the hypervisor
 	UID      uint32      // QEMU's user, who has no account; 0: as the hypervisor has it
@@ -38,6 +39,15 @@ type Machine struct {
 	Held func() bool
 }
 
+// DiskTuning is how disks are reached. The zero value: as the purpose says.
+type DiskTuning struct {
+	Cache     string // in libvirt's words: "writeback", "none"
+	IO        string // "native", "threads" or "io_uring"; native goes past the page cache only
+	IOThreads int    // that disks are spread over; 0: one
+	Queues    int    // of each disk; 0: one for each vCPU
+	Discard   string // of what a guest deletes: "unmap" gives it back, "ignore" does not; "": unmap
+}
+
 // Boot is a kernel that the hypervisor loads itself. Without one the machine boots from its first disk, by BIOS, or by
 // UEFI where the disk has nothing for BIOS.
 type Boot struct {
@@ -50,6 +60,7 @@ type Disk struct {
 	Serial   string
 	Path     string
 	Format   string // "raw" or "qcow2"; always told, never probed
+	Block    bool   // Path is a device, not a file
 	Base     string // of an overlay: the file that it lies over, which QEMU reads, too
 	ReadOnly bool
 	CDROM    bool // a seed ISO

@@ -150,19 +150,19 @@ func (b *claims) enterCloud(id, holder, key string, c Charge, plan farm.Plan) {
 func (b *claims) heldByUser(uid uint32, id string) (has held) {
 	for other, g := range b.grants {
 		if c := b.charges[other]; other != id && c.Limited && c.UID == uid {
-			h := heldBy(g.plan, c.Bytes)
+			h := heldBy(g.plan, c.all())
 			has.cpus, has.bytes, has.disks = has.cpus+h.cpus, has.bytes+h.bytes, has.disks+h.disks
 		}
 	}
 	return has
 }
 
-// promised are the disks of all that has a grant, and of id.
-func (b *claims) promised(id string) map[string]farm.Bytes {
+// promised are the disks at a place of all that has a grant, and of id.
+func (b *claims) promised(at, id string) map[string]farm.Bytes {
 	out := map[string]farm.Bytes{}
 	for other, c := range b.charges {
-		if _, ok := b.grants[other]; (ok || other == id) && c.Bytes > 0 {
-			out[c.Disks] = c.Bytes
+		if _, ok := b.grants[other]; (ok || other == id) && c.on(at) > 0 {
+			out[c.Disks] = c.on(at)
 		}
 	}
 	return out

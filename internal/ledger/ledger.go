@@ -37,9 +37,10 @@ type Host struct {
 	// them when it is here. It must not call the ledger.
 	Jobs func(key string) []farm.Allotment
 
-	// Space returns what the host has for disks beside those that were promised to VMs, by the name of the disks. It
-	// must not call the ledger. Where it is nil, no VM has disks.
-	Space func(promised map[string]farm.Bytes) (farm.DiskSpace, error)
+	// Space returns what a place of disks has beside those that were promised to VMs there, by the name of the disks:
+	// an area of files, or volumes by the name of their group or pool. It must not call the ledger. Where it is nil, no
+	// VM has disks.
+	Space func(at string, promised func(at string) map[string]farm.Bytes) (farm.DiskSpace, error)
 
 	// Reread reads the host anew, and calls SetTopology if it has changed. Where it is nil, the host does not change.
 	Reread func()
@@ -182,7 +183,7 @@ func (l *Ledger) try(w *waiter, blocked farm.CPUSet) (farm.Plan, error) {
 	if l.drained != nil {
 		return farm.Plan{}, l.drained.Refusal()
 	}
-	err := l.beside(w.id, held{w.request.VCPUs, w.request.Memory, l.claims.charges[w.id].Bytes})
+	err := l.beside(w.id, held{w.request.VCPUs, w.request.Memory, l.claims.charges[w.id].all()})
 	if w.aside = err != nil; w.aside {
 		return farm.Plan{}, err
 	}
@@ -192,7 +193,7 @@ func (l *Ledger) try(w *waiter, blocked farm.CPUSet) (farm.Plan, error) {
 	}
 	plan, err := numa.Plan(l.claims.room(l.claims.keys[w.id]), w.request)
 	if err == nil { // which may hold CPUs beside those of its vCPUs
-		err = l.withinSums(w.id, heldBy(plan, l.claims.charges[w.id].Bytes))
+		err = l.withinSums(w.id, heldBy(plan, l.claims.charges[w.id].all()))
 		w.aside = err != nil
 	}
 	if w.aside {

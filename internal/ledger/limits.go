@@ -2,6 +2,8 @@ package ledger
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/numa"
@@ -11,12 +13,41 @@ import (
 // Charge is what a VM takes of the host beside its plan, and whom it is charged to.
 type Charge struct {
 	Disks string     // the name of their directory; a second attempt's begins with it
-	Bytes farm.Bytes // that they may take
-	UID   uint32     // of the owner
+	Area  string     // of their files: JobFiles, CloudFiles
+	Bytes farm.Bytes // that their files may take
+	// what their volumes may, by the place of volumes
+	Volumes map[string]farm.Bytes
+	UID     uint32 // of the owner
 	// the VM counts for what one user may hold: an ordinary account asked for it outside of batch jobs, which their
 	// batch system confines
 	Limited bool
 	Who     policy.Who // the owner as exceptions see it
+}
+
+// Areas of files, as places of disks.
+const (
+	JobFiles   = ""
+	CloudFiles = "cloud"
+)
+
+// on is what is charged to a place.
+func (c Charge) on(at string) farm.Bytes {
+	if at == JobFiles || at == CloudFiles {
+		if c.Area != at {
+			return 0
+		}
+		return c.Bytes
+	}
+	return c.Volumes[at]
+}
+
+// all is what is charged everywhere.
+func (c Charge) all() farm.Bytes {
+	sum := c.Bytes
+	for _, size := range c.Volumes {
+		sum += size
+	}
+	return sum
 }
 
 // SetCharge notes what a VM takes beside its plan, before it claims anything.
@@ -121,18 +152,21 @@ func (l *Ledger) mostOf(who policy.Who) held {
 		}
 	}
 	out := held{int(limits.CPUs.Of(uint64(room.Free.Len()))), farm.Bytes(limits.Memory.Of(uint64(memory))), 0}
-	if space, err := l.space(nil); err == nil {
+	if space, err := l.space(JobFiles, ""); err == nil {
 		out.disks = farm.Bytes(limits.Disk.Of(uint64(space.Pool)))
 	}
 	return out
 }
 
-// space is the file system of disks, less what the host keeps for itself. promised is by the name of the disks.
-func (l *Ledger) space(promised map[string]farm.Bytes) (farm.DiskSpace, error) {
+// space is a place of disks beside what has a grant, and id; of files, less what the host keeps for itself.
+func (l *Ledger) space(at, id string) (farm.DiskSpace, error) {
 	if l.host.Space == nil {
 		return farm.DiskSpace{}, nil
 	}
-	s, err := l.host.Space(promised)
+	s, err := l.host.Space(at, func(at string) map[string]farm.Bytes { return l.claims.promised(at, id) })
+	if at != JobFiles && at != CloudFiles {
+		return s, err
+	}
 	if short := l.keep; s.Free >= short {
 		s.Free -= short
 	} else {
@@ -142,33 +176,49 @@ func (l *Ledger) space(promised map[string]farm.Bytes) (farm.DiskSpace, error) {
 	return s, err
 }
 
-// DiskSpace returns what disks of further VMs may have.
-func (l *Ledger) DiskSpace() (farm.DiskSpace, error) {
+// DiskSpace returns what disks of further VMs may have at a place.
+func (l *Ledger) DiskSpace(at string) (farm.DiskSpace, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.space(l.claims.promised(""))
+	return l.space(at, "")
 }
 
 // spaceFor refuses disks that would not find the space that they may take.
 func (l *Ledger) spaceFor(id string) error {
-	want := l.claims.charges[id].Bytes
+	c := l.claims.charges[id]
+	if err := spaceAt(l, c.Area, id, c.Bytes); err != nil {
+		return err
+	}
+	for _, at := range slices.Sorted(maps.Keys(c.Volumes)) {
+		if err := spaceAt(l, at, id, c.Volumes[at]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func spaceAt(l *Ledger, at, id string, want farm.Bytes) error {
 	if want == 0 || l.host.Space == nil {
 		return nil
 	}
-	space, err := l.space(l.claims.promised(id))
+	on := ""
+	if at != JobFiles && at != CloudFiles {
+		on = " of " + at
+	}
+	space, err := l.space(at, id)
 	switch {
 	case err != nil:
 		return err
 	case want > space.Total:
 		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooBig,
 			Hint: "ask for less scratch space, or use an image with a smaller disk",
-			Message: fmt.Sprintf("this host can never hold disks of %v; it has %v for disks", want.Rounded(),
-				space.Total.Rounded())}
+			Message: fmt.Sprintf("this host can never hold disks of %v; it has %v for disks%s", want.Rounded(),
+				space.Total.Rounded(), on)}
 	case space.Short > 0:
 		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom,
 			Hint: "ask for less scratch space, or wait until other VMs have ended",
-			Message: fmt.Sprintf("disks of %v lack %v of space on this host: the rest is taken, or promised to the "+
-				"disks of other VMs", want.Rounded(), space.Short.Rounded())}
+			Message: fmt.Sprintf("disks of %v lack %v of space%s on this host: the rest is taken, or promised to the "+
+				"disks of other VMs", want.Rounded(), space.Short.Rounded(), on)}
 	}
 	return nil
 }

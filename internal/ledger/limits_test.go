@@ -15,7 +15,11 @@ import (
 // sumsLedger is one of 32 CPUs, where one user may have 16 of them, 24 GiB, and half of 100 GiB of disk space. What is
 // promised of it is in got.
 func sumsLedger(got *map[string]farm.Bytes) *Ledger {
-	space := func(promised map[string]farm.Bytes) (farm.DiskSpace, error) {
+	space := func(at string, of func(string) map[string]farm.Bytes) (farm.DiskSpace, error) {
+		if at != JobFiles {
+			return volumesOf(of(at)), nil
+		}
+		promised := of(at)
 		if *got = maps.Clone(promised); got == nil {
 			return farm.DiskSpace{}, nil
 		}
@@ -30,6 +34,55 @@ func sumsLedger(got *map[string]farm.Bytes) *Ledger {
 	l.SetLimits(policy.Limits{CPUs: policy.Share{Amount: 16}, Memory: policy.Share{Amount: uint64(24 * farm.GiB)},
 		Disk: policy.Share{Percent: 50}}, 10*farm.GiB)
 	return l
+}
+
+// volumesOf is a thin pool of 40 GiB.
+func volumesOf(promised map[string]farm.Bytes) farm.DiskSpace {
+	s := farm.DiskSpace{Total: 40 * farm.GiB, Pool: 40 * farm.GiB, Free: 40 * farm.GiB}
+	for _, n := range promised {
+		s.Short += n - min(n, s.Free)
+		s.Free -= min(n, s.Free)
+	}
+	return s
+}
+
+// TestVolumes: what is promised of volumes is theirs, beside files, and counts for its user.
+func TestVolumes(t *testing.T) {
+	var promised map[string]farm.Bytes
+	l := sumsLedger(&promised)
+	claim := func(id string, c Charge) error {
+		c.Disks, c.UID, c.Limited = "grange-"+id, 1000, true
+		l.SetCharge(id, c)
+		r := request(1, "0-31")
+		r.Memory = farm.GiB
+		_, err := l.Claim(t.Context(), id, id, r, true, func(string) {})
+		return err
+	}
+	on := func(size farm.Bytes) map[string]farm.Bytes { return map[string]farm.Bytes{"vg/pool": size} }
+	if err := claim("a", Charge{Bytes: 10 * farm.GiB, Volumes: on(30 * farm.GiB)}); err != nil {
+		t.Fatal(err)
+	}
+	l.DiskSpace(JobFiles)
+	if s, err := l.DiskSpace("vg/pool"); err != nil || s.Free != 10*farm.GiB || promised["grange-a"] != 10*farm.GiB {
+		t.Errorf("%+v, %v; of files %v is promised", s, err, promised)
+	}
+	if err := claim("b", Charge{Volumes: on(41 * farm.GiB)}); !farm.IsCode(err, farm.CodeTooBig) ||
+		!strings.Contains(err.Error(), "vg/pool") {
+		t.Error(err)
+	}
+	l.Release("b")
+	err := claim("b", Charge{Bytes: farm.GiB, Volumes: on(10*farm.GiB + 1)})
+	if !farm.IsCode(err, farm.CodeNoRoom) || !strings.Contains(err.Error(), "vg/pool") {
+		t.Error(err)
+	}
+	l.Release("b")
+	if err := claim("b", Charge{Bytes: 11 * farm.GiB}); !farm.IsCode(err, CodeUserLimit) {
+		t.Errorf("of 50 GiB a user has 40, volumes too, and gets 11: %v", err)
+	}
+	l.Release("b")
+	if err := claim("b", Charge{Volumes: on(10 * farm.GiB)}); err != nil {
+		t.Error(err)
+	}
 }
 
 func ofUser(uid uint32, disks farm.Bytes) Charge {
@@ -91,12 +144,12 @@ func TestSumsOfOneUser(t *testing.T) {
 			if err == nil && c.p.Bytes > 0 {
 				want["grange-b"] = c.p.Bytes
 			}
-			if l.DiskSpace(); !maps.Equal(promised, want) {
+			if l.DiskSpace(JobFiles); !maps.Equal(promised, want) {
 				t.Errorf("promised are %v, not %v", promised, want)
 			}
 			l.Release("a")
 			l.Release("b")
-			if l.DiskSpace(); len(promised) > 0 || len(l.claims.charges) > 0 {
+			if l.DiskSpace(JobFiles); len(promised) > 0 || len(l.claims.charges) > 0 {
 				t.Errorf("%v is promised after all has ended", promised)
 			}
 		})

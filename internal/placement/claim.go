@@ -48,7 +48,7 @@ func (f *Fleet) Claim(r Request) (Placed, error) {
 }
 
 func sizeOf(s farm.Shape) farm.Quota {
-	return farm.Quota{VMs: 1, CPUs: s.CPUs, Memory: s.Memory, Scratch: s.Scratch}
+	return s.Quota()
 }
 
 func (f *Fleet) claim(r Request, size farm.Quota, h *host, plan farm.Plan) (Placed, error) {

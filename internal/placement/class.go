@@ -46,7 +46,7 @@ const maxSizes = 4
 
 func keyOf(r Request) classKey {
 	s := r.Shape
-	k := classKey{cpus: s.CPUs, cells: s.Cells, memory: s.Memory, scratch: s.Scratch, sizes: len(s.Pages),
+	k := classKey{cpus: s.CPUs, cells: s.Cells, memory: s.Memory, scratch: s.DiskSpace(), sizes: len(s.Pages),
 		guest: s.Guest, threads: s.Threads, emulator: s.Emulator, network: r.Network, image: r.Image}
 	copy(k.pages[:], s.Pages)
 	switch len(r.Needs) {
@@ -215,7 +215,7 @@ func (k *class) ask(h *host) (score float64, v verdict) {
 		return 0, imageless
 	case k.cell.PerHost > 0 && len(h.vms) >= k.cell.PerHost:
 		return 0, full
-	case h.scratch+k.shape.Scratch > h.Scratch && k.shape.Scratch > 0:
+	case h.scratch+k.key.scratch > h.Scratch && k.key.scratch > 0:
 		return 0, littleScratch
 	}
 	cost, short := h.outline.Estimate(&k.demand)

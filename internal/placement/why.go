@@ -107,7 +107,7 @@ func (f *Fleet) brief(r Request, h *host, d *numa.Demand, detailed bool) Answer 
 	}
 	var empty numa.Outline
 	empty.Read(h.empty)
-	if _, short := empty.Estimate(d); short != numa.ShortOfNothing || r.Shape.Scratch > h.Scratch {
+	if _, short := empty.Estimate(d); short != numa.ShortOfNothing || r.Shape.DiskSpace() > h.Scratch {
 		a.Constraint = TooBig
 	}
 	return a
@@ -173,7 +173,7 @@ func lacking(r Request, h *host, err error) (Constraint, string) {
 	if err != nil && !errors.As(err, &said) {
 		return InPieces, err.Error()
 	}
-	perHost, scratch := h.cell.PerHost, r.Shape.Scratch
+	perHost, scratch := h.cell.PerHost, r.Shape.DiskSpace()
 	switch {
 	case said.Code == farm.CodeTooBig:
 		return TooBig, said.Message

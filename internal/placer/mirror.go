@@ -309,7 +309,7 @@ func (m *Mirror) setPresence(vm farm.VM) {
 	case "", farm.VMFailed, farm.VMGone, farm.VMLost:
 		delete(m.present, vm.ID)
 	default:
-		m.present[vm.ID] = presence{vm.Host, vm.Shape.Scratch}
+		m.present[vm.ID] = presence{vm.Host, vm.Shape.DiskSpace()}
 	}
 }
 

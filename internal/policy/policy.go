@@ -233,6 +233,14 @@ func (d *Decision) within(w Wish) error {
 	return nil
 }
 
+// CheckDisks refuses a shape whose disks take more than the decision allows: what Cut leaves, and what memory lacks.
+func (d *Decision) CheckDisks(s farm.Shape) error {
+	if all := s.DiskSpace(); d.MaxScratch != nil && all > *d.MaxScratch {
+		return denied(Rule{Name: d.scratchRule}, "%v of disks; at most %v", all, *d.MaxScratch)
+	}
+	return nil
+}
+
 // Cut makes the shape no larger than the decision allows. Wishes beyond the limits were refused by Decide.
 func (d *Decision) Cut(s farm.Shape) farm.Shape {
 	if d.MaxCPUs > 0 {

@@ -48,8 +48,16 @@ type Seed struct {
 	Files    []File // written before grange-guest starts; none where there is UserData
 
 	Keys     []string // public SSH keys for the image's first user
+	Disks    []Disk   // mounted at each boot
 	UserData []byte   // the user's own, of whatever kind cloud-init knows; nil: none
 	Network  *Network // nil: as the image does it by itself, which is DHCP
+}
+
+// Disk is a scratch disk or swap, which its host has formatted.
+type Disk struct {
+	Serial string     // "": it is in memory
+	Path   string     // where it is mounted; "": the guest swaps to it
+	Size   farm.Bytes // of what is in memory
 }
 
 // File is one file in the guest, owned by root.
@@ -61,6 +69,7 @@ type File struct {
 
 var (
 	validHostname = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$`)
+	validSerial   = regexp.MustCompile(`^[a-z0-9-]{0,20}$`)
 	validID       = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 )
 
@@ -68,6 +77,11 @@ var (
 //
 //go:embed start.sh
 var start string
+
+// disks has the functions that mount a guest's scratch disks.
+//
+//go:embed disks.sh
+var disks string
 
 // cloudConfig is the part of cloud-config that we need. cloud-init reads YAML, and JSON is YAML; nothing that a user
 // chose can break out of a JSON string.
@@ -112,7 +126,7 @@ func (s Seed) documents() ([]document, error) {
 	documents := []document{{"meta-data", append(meta, '\n')}}
 	if len(s.UserData) > 0 {
 		documents = append(documents, document{"user-data", s.UserData},
-			document{"vendor-data", []byte("#cloud-boothook\n#!/bin/sh\n" + start)})
+			document{"vendor-data", []byte("#cloud-boothook\n#!/bin/sh\n" + s.script())})
 	} else {
 		config, err := s.cloudConfig()
 		if err != nil {
@@ -139,6 +153,13 @@ func (s Seed) check() error {
 			return bad("invalid path %q: it must be absolute, of a file", f.Path)
 		}
 		sum += farm.Bytes(len(f.Content))
+	}
+	for _, d := range s.Disks {
+		if !validSerial.MatchString(d.Serial) || d.Path == "" && d.Serial == "" || d.Path != "" &&
+			(!path.IsAbs(d.Path) || path.Clean(d.Path) != d.Path || !printable(d.Path) ||
+				strings.ContainsAny(d.Path, "'\\ ")) {
+			return bad("invalid disk %q at %q", d.Serial, d.Path)
+		}
 	}
 	var keys farm.Bytes
 	for _, k := range s.Keys {
@@ -173,9 +194,29 @@ func bad(format string, args ...any) error {
 		Hint: "change it and try again"}
 }
 
+// script is what the guest runs at each boot. Disks come first: what is to run later may need them.
+func (s Seed) script() string {
+	if len(s.Disks) == 0 {
+		return start
+	}
+	var b strings.Builder
+	b.WriteString(disks)
+	for _, d := range s.Disks {
+		switch {
+		case d.Path == "":
+			fmt.Fprintf(&b, "swap %s\n", d.Serial)
+		case d.Serial == "":
+			fmt.Fprintf(&b, "memory '%s' %d\n", d.Path, uint64(d.Size))
+		default:
+			fmt.Fprintf(&b, "volume %s '%s'\n", d.Serial, d.Path)
+		}
+	}
+	return b.String() + start
+}
+
 // cloudConfig is ours, as user data.
 func (s Seed) cloudConfig() ([]byte, error) {
-	c := cloudConfig{Bootcmd: [][]string{{"/bin/sh", "-c", start}}}
+	c := cloudConfig{Bootcmd: [][]string{{"/bin/sh", "-c", s.script()}}}
 	for _, f := range s.Files {
 		c.WriteFiles = append(c.WriteFiles,
 			writeFile{f.Path, fmt.Sprintf("%04o", f.Mode.Perm()), "b64", base64.StdEncoding.EncodeToString(f.Content)})

@@ -133,7 +133,7 @@ func (c *views) showOne(h farm.Host) (HostView, error) {
 		used.VMs++
 		used.CPUs += vm.Shape.CPUs
 		used.Memory += vm.Shape.Memory
-		used.Scratch += vm.Shape.Scratch
+		used.Scratch += vm.Shape.DiskSpace()
 	}
 	return c.showHost(h, used)
 }

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -17,6 +18,7 @@ type CreateVM struct {
 	CPUs     int    // instead of what the shape says, as the next four
 	Memory   farm.Bytes
 	Scratch  *farm.Bytes
+	Disks    *api.Disks // what it leaves out is as the shape says
 	CPUModel string
 	Guest    farm.GuestTopology
 	Cell     string

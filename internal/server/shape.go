@@ -12,6 +12,7 @@ import (
 	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/server/apply"
 	"github.com/grange-project/grange/internal/server/images"
+	"github.com/grange-project/grange/internal/wire"
 )
 
 // allowImage refuses images that the project may not have.
@@ -63,6 +64,7 @@ func (c creation) shape(p farm.Project, cells []farm.Cell) (farm.Shape, error) {
 	if r.Scratch != nil {
 		s.Scratch = *r.Scratch
 	}
+	s = wire.WithDisks(s, r.Disks)
 	if r.CPUModel != "" {
 		s.CPUModel = r.CPUModel
 	}
@@ -110,7 +112,7 @@ func (c *call) fits(p farm.Project, named, s farm.Shape) error {
 	if _, err := s.WithGuest(s.Guest); err != nil { // the shape's own, with other CPUs
 		return err
 	}
-	if len(p.Shapes) > 0 && (s.CPUs > named.CPUs || s.Memory > named.Memory || s.Scratch > named.Scratch) {
+	if len(p.Shapes) > 0 && (s.CPUs > named.CPUs || s.Memory > named.Memory || s.DiskSpace() > named.DiskSpace()) {
 		return notShape(p, "more than shape "+named.Name+" has")
 	}
 	site, err := apply.Maxima(c.Tx)

@@ -19,7 +19,7 @@ func holds(v farm.VM) farm.Quota {
 	if v.Wanted.Power == farm.PowerDeleted {
 		return farm.Quota{}
 	}
-	return farm.Quota{VMs: 1, CPUs: int(cpus(v)), Memory: farm.Bytes(memory(v)), Scratch: v.Shape.Scratch}
+	return farm.Quota{VMs: 1, CPUs: int(cpus(v)), Memory: farm.Bytes(memory(v)), Scratch: v.Shape.DiskSpace()}
 }
 
 func plus(a, b farm.Quota) farm.Quota {

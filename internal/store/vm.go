@@ -264,7 +264,7 @@ func (t vmRows) InsertVM(v farm.VM) error {
 		$23, $24) ON CONFLICT DO NOTHING`,
 		v.ID, t.revision, v.Project, v.Name, v.Owner, v.Group, v.Lease.Network, addr, bits, v.Lease.MAC,
 		v.Lease.Hostname,
-		cpus(v), memory(v), int64(v.Shape.Scratch), stamp(v.Expires), number(v.Wanted.Power == farm.PowerDeleted),
+		cpus(v), memory(v), int64(v.Shape.DiskSpace()), stamp(v.Expires), number(v.Wanted.Power == farm.PowerDeleted),
 		wanted,
 		v.Cell, v.Host, v.Booking, v.Waiting, plan, string(v.Observed.State), observed)
 	if err != nil {
@@ -340,7 +340,7 @@ func (t vmRows) SetVM(v farm.VM) error {
 	}
 	if _, err := t.exec(`UPDATE vms SET revision = $1, changed = $1, owner = $2, grp = $3, cpus = $4,
 		memory = $5, scratch = $6, expires = $7, deleting = $8, wanted = $9
-		WHERE id = $10`, t.revision, v.Owner, v.Group, cpus(v), memory(v), int64(v.Shape.Scratch),
+		WHERE id = $10`, t.revision, v.Owner, v.Group, cpus(v), memory(v), int64(v.Shape.DiskSpace()),
 		stamp(v.Expires), number(v.Wanted.Power == farm.PowerDeleted), wanted, v.ID); err != nil {
 		return err
 	}

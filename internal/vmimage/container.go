@@ -118,8 +118,8 @@ func (d *draft) importSIF(ctx context.Context, in input, progress func(done, tot
 	if err != nil {
 		return err
 	}
-	free, err := freeSpace(d.store.dir)
-	if err != nil || free < spare+farm.Bytes(sif.Size) {
+	left, err := free(d.store)
+	if err != nil || left < spare+farm.Bytes(sif.Size) {
 		return writeError(d.store.dir, errors.Join(err, syscall.ENOSPC))
 	}
 	const name = rootFile + "squashfs"

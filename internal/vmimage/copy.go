@@ -116,10 +116,10 @@ func (d *draft) copyFile(ctx context.Context, name string, from *os.File, size i
 		return writeError(d.store.dir, err)
 	}
 	defer to.Close()
-	free, err := freeSpace(d.store.dir)
+	left, err := free(d.store)
 	if info, statErr := from.Stat(); err == nil && statErr == nil {
 		// A clone needs no space, so only a copy that surely cannot fit is refused early.
-		if s, ok := info.Sys().(*syscall.Stat_t); ok && !sameDevice(to, s) && farm.Bytes(s.Blocks)*512 > free {
+		if s, ok := info.Sys().(*syscall.Stat_t); ok && !sameDevice(to, s) && farm.Bytes(s.Blocks)*512 > left {
 			return writeError(d.store.dir, syscall.ENOSPC)
 		}
 	}
@@ -145,6 +145,37 @@ func onDisk(info fs.FileInfo) farm.Bytes {
 		return farm.Bytes(s.Blocks) * 512
 	}
 	return farm.Bytes(info.Size())
+}
+
+// SetQuota bounds what the files of a store may take of their file system; 0 does not.
+func SetQuota(s *Store, q farm.Bytes) { s.quota = q }
+
+// free is what files of a store may still take.
+func free(s *Store) (farm.Bytes, error) {
+	free, err := freeSpace(s.dir)
+	if err != nil || s.quota == 0 {
+		return free, err
+	}
+	var used farm.Bytes
+	err = fs.WalkDir(s.root.FS(), ".", func(_ string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return ignoreMissing(err)
+		}
+		info, err := e.Info()
+		if err == nil {
+			used += onDisk(info)
+		}
+		return ignoreMissing(err)
+	})
+	return min(free, s.quota-min(s.quota, used)), err
+}
+
+// ignoreMissing is for files that go while somebody looks.
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 func freeSpace(dir string) (farm.Bytes, error) {

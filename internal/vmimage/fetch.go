@@ -182,20 +182,20 @@ func (f *fetch) keep(ctx context.Context, file *os.File) (Image, error) {
 
 // limit is how large a download may be: it leaves some room, and what came already needs none.
 func (f *fetch) limit(dir *os.Root) (farm.Bytes, error) {
-	free, err := freeSpace(f.store.dir)
+	left, err := free(f.store)
 	if err != nil {
 		return 0, storeError(f.store.dir, err)
 	}
 	if info, err := dir.Stat(imagesource.DataFile); err == nil {
-		free += farm.Bytes(info.Size())
+		left += farm.Bytes(info.Size())
 	}
-	if free < spare {
+	if left < spare {
 		return 0, writeError(f.store.dir, syscall.ENOSPC)
 	}
-	if free -= spare; f.Most > 0 {
-		return min(free, f.Most), nil
+	if left -= spare; f.Most > 0 {
+		return min(left, f.Most), nil
 	}
-	return free, nil
+	return left, nil
 }
 
 // sum is the checksum that the file must have, "" if nothing was said, and who signed it.

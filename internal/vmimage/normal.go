@@ -58,7 +58,7 @@ func (d *draft) normal(ctx context.Context, in input, progress func(done, total 
 		if err != nil {
 			return in, err
 		}
-		s := &sparse{to: out, progress: progress, store: d.store.dir}
+		s := &sparse{to: out, progress: progress, store: d.store}
 		err = p.unpack(ctx, in.File, func(r io.Reader) error {
 			_, err := io.CopyBuffer(s, readerWithContext{ctx, r}, make([]byte, copyBlock))
 			return err
@@ -153,7 +153,7 @@ type sparse struct {
 	to       *os.File
 	at       int64
 	checked  int64
-	store    string
+	store    *Store
 	progress func(done, total farm.Bytes)
 }
 
@@ -164,7 +164,7 @@ func (s *sparse) Write(b []byte) (int, error) {
 		return 0, badImage("the disk is larger than "+maxVirtual.String(), rawHint, nil)
 	}
 	if s.at >= s.checked {
-		if free, err := freeSpace(s.store); err == nil && free < spare {
+		if left, err := free(s.store); err == nil && left < spare {
 			return 0, syscall.ENOSPC
 		}
 		s.checked = s.at + 64<<20
@@ -185,8 +185,8 @@ func (d *draft) convert(ctx context.Context, in input, format string) (input, er
 	if err := d.place(ctx, in, path.Join("converted", "input")); err != nil {
 		return in, err
 	}
-	free, err := freeSpace(d.store.dir)
-	if err != nil || free < spare {
+	left, err := free(d.store)
+	if err != nil || left < spare {
 		return in, writeError(d.store.dir, errors.Join(err, syscall.ENOSPC))
 	}
 	out, err := d.root.Open("converted")
@@ -195,7 +195,7 @@ func (d *draft) convert(ctx context.Context, in input, format string) (input, er
 	}
 	defer out.Close()
 	// A raw disk that is sparse may be larger than what is free, a qcow2 is not.
-	most := int64(min(free-spare+farm.Bytes(in.size), maxVirtual))
+	most := int64(min(left-spare+farm.Bytes(in.size), maxVirtual))
 	_, err = command{path: "/usr/bin/qemu-img",
 		args: []string{"convert", "-f", format, "-O", "qcow2", "input", "disk"}, hint: "install qemu-utils",
 		timeout: convertTime,

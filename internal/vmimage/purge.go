@@ -45,11 +45,11 @@ func (s *Store) Purge(o PurgeOptions) ([]Purged, error) {
 	if err != nil {
 		return nil, err
 	}
-	free, err := freeSpace(s.dir)
+	left, err := free(s)
 	if err != nil {
 		return nil, storeError(s.dir, err)
 	}
-	purged := choose(candidates, o, free, time.Now())
+	purged := choose(candidates, o, left, time.Now())
 	if o.DryRun {
 		return purged, nil
 	}

@@ -37,8 +37,9 @@ import (
 //
 // Several processes may use one store at once. Methods may be called from several goroutines.
 type Store struct {
-	dir  string
-	root *os.Root
+	dir   string
+	root  *os.Root
+	quota farm.Bytes // of all files; 0: as much as their file system has
 
 	mu    sync.Mutex
 	using map[string]int // digest → number of Acquire calls not yet released

@@ -14,7 +14,7 @@ func Shape(s farm.Shape) fleet.Shape {
 		Sockets: s.Guest.Sockets, Cores: s.Guest.Cores, Threads: s.Guest.Threads, MaxSockets: s.MaxGuest.Sockets,
 		MaxCores: s.MaxGuest.Cores, MaxThreads: s.MaxGuest.Threads, CPUModel: s.CPUModel, Pages: pagesText(s.Pages),
 		NUMA: numaText(s.Cells), Purpose: string(s.Purpose), ThreadPolicy: string(s.Threads),
-		Emulator: string(s.Emulator), Cache: s.Cache}
+		Emulator: string(s.Emulator), Cache: s.Cache, Disks: Disks(s.Disks)}
 }
 
 // ParseShape reads a shape, and refuses one that no host could hold. The error is a *farm.Error of kind Invalid.
@@ -27,6 +27,7 @@ func ParseShape(v fleet.Shape) (farm.Shape, error) {
 	if err != nil {
 		return farm.Shape{}, err
 	}
+	s = WithDisks(s, v.Disks)
 	return s, s.Validate()
 }
 

@@ -202,7 +202,7 @@ func (v *VM) GoOn() {
 	v.mu.Lock()
 	m, full := v.machine, v.full
 	v.mu.Unlock()
-	if m == nil || !full || !v.host.Machines.SpaceAgain() {
+	if m == nil || !full || !v.host.Machines.SpaceAgain(m) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(v.host.ctx, machine.ResumeLimit)

@@ -10,6 +10,7 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/network"
 	"github.com/grange-project/grange/internal/wire"
 )
@@ -46,7 +47,7 @@ func (h *Host) ReadFacts() fleet.Facts {
 	}
 	slices.Sort(facts.Images)
 	facts.Images = slices.Compact(facts.Images)
-	if space, err := h.ledger.DiskSpace(); err == nil {
+	if space, err := h.ledger.DiskSpace(ledger.CloudFiles); err == nil {
 		facts.ScratchFree = space.Free / scratchStep * scratchStep
 	}
 	return wire.Facts(facts, time.Time{})

@@ -12,6 +12,7 @@ import (
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/metadata"
 	"github.com/grange-project/grange/internal/seed"
+	"github.com/grange-project/grange/internal/wire"
 )
 
 // Of the micro image, while it is a cloud VM.
@@ -68,8 +69,7 @@ func guestJob(w fleet.WantedVM, full bool) (*guest.Job, error) {
 		short, _, _ := strings.Cut(w.Hostname, ".")
 		hosts += fmt.Sprintf("%s %s %s\n", n.Address.Addr(), w.Hostname, short)
 	}
-	if w.Shape.Scratch > 0 {
-		j.Scratch = machine.ScratchSerial
+	if j.Scratch, j.Disks = machine.GuestDisks(disksOf(w)); j.Scratch != "" {
 		j.Env = append(j.Env, "GRANGE_SCRATCH=/tmp")
 	}
 	j.Files = []guest.File{
@@ -87,6 +87,12 @@ func guestJob(w fleet.WantedVM, full bool) (*guest.Job, error) {
 	}
 	j.Argv = []string{"/bin/sh", "-c", "exec </dev/null >/dev/console 2>&1\n" + script, userDataPath}
 	return j, nil
+}
+
+// disksOf is the VM's shape as far as its disks go.
+func disksOf(w fleet.WantedVM) farm.Shape {
+	return wire.WithDisks(farm.Shape{Memory: farm.Bytes(w.Shape.Memory), Scratch: farm.Bytes(w.Shape.Scratch)},
+		w.Shape.Disks)
 }
 
 // firstWords is how user data begins, as far as it is plain text without quotes: it is shown, and says what it is.
@@ -138,6 +144,12 @@ func seedOf(w fleet.WantedVM, guestFile string) (seed.Seed, error) {
 	if err != nil {
 		return seed.Seed{}, err
 	}
-	return seed.Seed{ID: fmt.Sprintf("%s-%d", w.ID, w.Fresh), Hostname: w.Hostname, Guest: guestFile, Keys: w.Keys,
-		UserData: w.UserData, Network: n}, nil
+	s := seed.Seed{ID: fmt.Sprintf("%s-%d", w.ID, w.Fresh), Hostname: w.Hostname, Guest: guestFile, Keys: w.Keys,
+		UserData: w.UserData, Network: n}
+	for _, d := range disksOf(w).ScratchDisks() {
+		if s.Disks = append(s.Disks, seed.Disk{Serial: d.Name, Path: d.Path}); d.On == farm.InMemory {
+			s.Disks[len(s.Disks)-1] = seed.Disk{Path: d.Path, Size: d.Size}
+		}
+	}
+	return s, nil
 }

@@ -67,7 +67,7 @@ func (v *arrival) receive() error {
 func (v *arrival) dropIncoming(why error) error {
 	m := v.Current()
 	if m == nil {
-		m = v.host.Machines.New(v.ID, v.Name)
+		m = v.host.Machines.NewCloud(v.ID, v.Name)
 	}
 	if err := v.ending.kill(m); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (v *arrival) dropIncoming(why error) error {
 func (v *arrival) takeIn(digest string) (*moveConn, error) {
 	ctx, cancel := context.WithCancelCause(v.host.ctx)
 	defer cancel(nil)
-	m := v.host.Machines.New(v.ID, v.Name)
+	m := v.host.Machines.NewCloud(v.ID, v.Name)
 	m.KeepConsole()
 	if err := v.ending.kill(m); err != nil { // what an earlier agent left
 		return nil, err
@@ -284,7 +284,9 @@ func lostSource(ctx context.Context, err error) error {
 // machine for the source's word.
 func (v *arrival) whole(m *machine.Machine, image vmimage.Image, c *moveConn) error {
 	err := m.KeepApplied()
-	for _, name := range []string{disk.OverlayFile, disk.ScratchFile} {
+	names, e := disk.Names(m.Disks)
+	err = errors.Join(err, e)
+	for _, name := range names {
 		if e := atomicfile.SyncDir(filepath.Join(m.Disks, name)); err == nil && !errors.Is(e, os.ErrNotExist) {
 			err = e
 		}

@@ -41,5 +41,6 @@ func (h *Host) planner(shape farm.Shape, exact *api.Plan) (ledger.Planner, error
 
 // charge is what a cloud VM is charged. What its owner may have is its project's quota.
 func (v *VM) charge(image vmimage.Image, shape farm.Shape) ledger.Charge {
-	return ledger.Charge{Disks: v.Name, Bytes: machine.DiskNeed(image, shape.Scratch, 0)}
+	return machine.DiskCharge(v.Name, ledger.CloudFiles, image, shape, 0,
+		machine.VolumesOf(v.host.config().Areas.Cloud))
 }

@@ -68,7 +68,7 @@ const recordFile = "wanted.json"
 func Name(id string) string { return machine.NamePrefix + id[:13] }
 
 func (h *Host) Dir(id string) string {
-	return filepath.Join(h.Machines.DisksDir(), Name(id))
+	return filepath.Join(h.Machines.CloudDir(), Name(id))
 }
 
 // writeRecord replaces the record whole, and on the disk. The file is ours alone.
@@ -90,7 +90,7 @@ func (h *Host) writeRecord(r record) error {
 
 // readRecords reads all records. One that cannot be read is left alone, with all that lies beside it.
 func (h *Host) readRecords() []record {
-	paths, _ := filepath.Glob(filepath.Join(h.Machines.DisksDir(), "*", recordFile))
+	paths, _ := filepath.Glob(filepath.Join(h.Machines.CloudDir(), "*", recordFile))
 	var all []record
 	for _, path := range paths {
 		var r record
@@ -120,7 +120,7 @@ func (h *Host) removeFiles(m *machine.Machine) error {
 	if err := removeDisks(m.Disks, func(name string) bool { return name != recordFile }); err != nil {
 		return err
 	}
-	return os.RemoveAll(m.Disks)
+	return h.Machines.RemoveDisks(m)
 }
 
 // removeDisks removes those files of a VM's directory that which names; a directory that is not there has none.

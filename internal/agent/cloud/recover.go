@@ -80,7 +80,7 @@ func (h *Host) TakeOver(ctx context.Context, f hyper.Found, r Carried) bool {
 			h.log.Error("record of a vm", "vm", r.Name, "error", err)
 		}
 	}
-	m := h.Machines.New(v.ID, v.Name)
+	m := h.Machines.NewCloud(v.ID, v.Name)
 	m.KeepConsole()
 	err := m.ReadApplied()
 	if err != nil && f.State != hyper.Running {
@@ -115,7 +115,7 @@ func (v *VM) missEnd() {
 	r := v.recordNow()
 	if v.Current() == nil {
 		v.host.Machines.ReleaseNetwork(v.Name, r.Shape.Network)
-		if err := v.host.Machines.Disks.Take(v.Name); err != nil {
+		if err := v.host.Machines.Areas.Cloud.Take(v.Name); err != nil {
 			v.log().Error("disks of a vm keep their user", "error", err)
 		}
 	}

@@ -67,7 +67,9 @@ func (v *VM) build() error {
 		if image, err = fetchImage(v, w); err != nil {
 			return noSuchImage(w.Image, err)
 		}
-		if err := image.CheckSystem("a cloud VM"); err != nil {
+		volumes := machine.VolumesOf(v.host.config().Areas.Cloud)
+		err := errors.Join(image.CheckSystem("a cloud VM"), machine.CheckRoot(image, shape), volumes.Check(shape))
+		if err != nil {
 			return err
 		}
 	}
@@ -175,7 +177,7 @@ func (v *VM) start() (err error) {
 	v.mu.Unlock()
 	ctx, cancel := context.WithTimeout(h.ctx, makeLimit)
 	defer cancel()
-	m := h.Machines.New(v.ID, v.Name)
+	m := h.Machines.NewCloud(v.ID, v.Name)
 	m.KeepConsole()
 	v.guest.follow(m)
 	image, err := v.launch(ctx, m)
@@ -254,14 +256,18 @@ func (v *VM) readyMachine(ctx context.Context, m *machine.Machine,
 	if spec.Card, err = network.Of(vm.Network).Prepare(ctx, vm); err != nil {
 		return spec, err
 	}
-	return spec, v.host.Machines.Disks.Give(m.Name, m.User.UID, m.User.GID)
+	if err := m.Pool().Attach(m.Name, r.Shape.ScratchDisks()); err != nil {
+		return spec, err
+	}
+	return spec, v.host.Machines.Areas.Cloud.Give(m.Name, m.User.UID, m.User.GID)
 }
 
 // spec is the machine as the hypervisor is to make it. Its ID is the VM's, so there can never be two of them on one
 // host, and its guest sees the same system UUID at every start.
 func (v *VM) spec(m *machine.Machine, r record, image vmimage.Image) (hyper.Machine, error) {
 	spec := hyper.Machine{ID: v.ID, Name: v.Name, Plan: r.Plan, Console: m.Path("console"), Reboots: true,
-		Purpose: r.Shape.Purpose, CPUModel: r.Shape.CPUModel, Cache: r.Shape.Cache, UID: m.User.Own,
+		Purpose: r.Shape.Purpose, CPUModel: r.Shape.CPUModel, Cache: r.Shape.Cache,
+		Tuning: v.host.Machines.DiskTuning(r.Shape.Purpose), UID: m.User.Own,
 		Group: m.User.Group, Watchdog: machine.HasWatchdog(v.host.config().Heartbeat, image),
 		Ports: []hyper.Port{{Name: guest.ControlPort, Path: m.Path(guest.ControlPort)},
 			{Name: guest.JobPort(0), Path: m.Path(guest.JobPort(0))}}}
@@ -283,13 +289,9 @@ func (v *VM) spec(m *machine.Machine, r record, image vmimage.Image) (hyper.Mach
 		if err := seed.WriteFile(path); err != nil {
 			return spec, err
 		}
-		spec.Disks = []hyper.Disk{{Serial: "root", Path: filepath.Join(m.Disks, disk.OverlayFile), Format: "qcow2",
-			Base: image.Disk()}, {Serial: "seed", Path: path, Format: "raw", ReadOnly: true, CDROM: true}}
+		spec.Disks = []hyper.Disk{machine.RootDisk(m, image, r.Shape), {Serial: "seed", Path: path, Format: "raw", ReadOnly: true, CDROM: true}}
 	}
-	if r.Shape.Scratch > 0 {
-		spec.Disks = append(spec.Disks,
-			hyper.Disk{Serial: machine.ScratchSerial, Path: filepath.Join(m.Disks, disk.ScratchFile), Format: "raw"})
-	}
+	spec.Disks = append(spec.Disks, machine.ScratchDisks(m, r.Shape)...)
 	var err error
 	spec.Metadata, err = v.host.Encode(r.carried())
 	return spec, err
@@ -303,26 +305,24 @@ func (v *VM) makeDisks(ctx context.Context, m *machine.Machine, image vmimage.Im
 		return nil
 	}
 	if err := removeDisks(m.Disks, func(name string) bool {
-		return name == disk.OverlayFile ||
-			name == disk.ScratchFile
+		return name != disk.SeedFile && disk.IsDisk(name)
 	}); err != nil {
 		return err
 	}
 	var made []string
 	if image.Kind != vmimage.Kernel {
-		path, err := v.host.Machines.Disks.Overlay(ctx, m.Name,
-			disk.Base{Path: image.Disk(), Format: image.Format, Size: image.VirtualSize}, 0)
+		root, err := v.host.Machines.MakeRoot(ctx, m, image, r.Shape)
 		if err != nil {
 			return err
 		}
-		made = append(made, path)
+		made = append(made, root.Path)
 	}
-	if r.Shape.Scratch > 0 {
-		path, err := v.host.Machines.Disks.Scratch(ctx, m.Name, r.Shape.Scratch)
-		if err != nil {
-			return err
-		}
-		made = append(made, path)
+	scratch, err := v.host.Machines.MakeScratch(ctx, m, r.Shape)
+	if err != nil {
+		return err
+	}
+	for _, d := range scratch {
+		made = append(made, d.Path)
 	}
 	for _, path := range made {
 		// files, too: what the record says is whole must be so after a power cut
@@ -421,7 +421,7 @@ func (v *ending) kill(m *machine.Machine) error {
 	}
 	m.Unwatch()
 	v.host.Machines.ReleaseNetwork(m.Name, v.recordNow().Shape.Network)
-	if err := v.host.Machines.Disks.Take(m.Name); err != nil {
+	if err := v.host.Machines.Areas.Cloud.Take(m.Name); err != nil {
 		return err
 	}
 	v.host.Machines.ReturnUser(m.Name)
@@ -513,7 +513,7 @@ func (v *ending) awaitEnd() hyper.End {
 func (v *VM) remove() error {
 	m := v.Current()
 	if m == nil {
-		m = v.host.Machines.New(v.ID, v.Name)
+		m = v.host.Machines.NewCloud(v.ID, v.Name)
 	}
 	if err := v.ending.kill(m); err != nil {
 		return err

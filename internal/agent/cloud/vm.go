@@ -382,10 +382,11 @@ func (v *VM) rest(r record) {
 		if v.silence != nil {
 			note = reasonOf(v.silence)
 		}
-		if v.full {
-			note = reasonOf(v.host.Machines.DiskFull("the VM is paused until there is space"))
-		}
+		m, full := v.machine, v.full
 		v.mu.Unlock()
+		if full && m != nil {
+			note = reasonOf(v.host.Machines.DiskFull(m, "the VM is paused until there is space"))
+		}
 		v.is(farm.VMRunning, cmp.Or(note, r.Reason))
 	case r.Halt == haltFailed:
 		v.is(farm.VMFailed, r.Reason)

@@ -33,6 +33,7 @@ type control struct {
 	gone    bool
 	pings   bool   // the guest answers pings
 	roots   bool   // the guest takes a container's root
+	disks   bool   // it takes disks beside its scratch disk
 	pinged  uint64 // number of the newest ping
 	ponged  bool   // it is answered
 }
@@ -40,6 +41,13 @@ type control struct {
 func newControl(path string) *control {
 	return &control{path: path, reading: pace{burst: guestBurst, rate: guestRate}, changed: make(chan struct{}),
 		states: map[string]guest.State{}}
+}
+
+// TakesDisks reports whether the guest that is up mounts more than one scratch disk, and swaps.
+func (c *control) TakesDisks() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.disks
 }
 
 // TakesRoots reports whether the guest that is up can make a container's file system its root.
@@ -104,7 +112,7 @@ func (c *control) take(s guest.State) {
 		c.pings = false
 		return
 	case s.Job == "" && s.Phase == guest.Ready:
-		c.heard, c.pings, c.roots = true, s.Pings, s.Roots
+		c.heard, c.pings, c.roots, c.disks = true, s.Pings, s.Roots, s.Disks
 		c.comes++
 		return
 	}

@@ -47,6 +47,8 @@ func WorthAnotherTry(err error) bool {
 // Codes of errors of machines, and of a host on which none starts; docs/errors.md explains them.
 const (
 	CodeBadPins      farm.Code = "bad-pins"      // the kernel does not run a VM where the plan says
+	CodeNetworkFS    farm.Code = "network-fs"    // disks of VMs would lie on a network file system
+	CodeOldGuest     farm.Code = "old-guest"     // its grange-guest cannot do what its job asks for
 	CodeGuestSilent  farm.Code = "guest-silent"  // a VM's guest did not come up
 	CodeVMDiskFull   farm.Code = "vm-disk-full"  // the host had no space for what a VM wrote
 	CodeBelowMinimum farm.Code = "below-minimum" // the host has less of something than its configuration wants free

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/grange-project/grange/internal/config"
-	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/hyper"
@@ -37,13 +36,14 @@ type Options struct {
 	Log      *slog.Logger
 	Config   func() config.Agent
 	Topology func() farm.Topology
+	Areas    Areas
 }
 
 // Host is what all machines of a host share: hypervisor, ledger, disks, users.
 type Host struct {
 	Options
-	Disks     *disk.Pool                           // set once the hypervisor has answered, as the next two
-	UID, GID  int                                  // that QEMU runs as where its VM has no user of its own
+	// that QEMU runs as where its VM has no user of its own; set once the hypervisor has answered
+	UID, GID  int
 	FreeSpace func(dir string) (farm.Bytes, error) // of its file system; tests have their own
 	users     users
 }
@@ -76,19 +76,6 @@ func (h *Host) Holder(name, user, command string) string {
 		return name
 	}
 	return fmt.Sprintf("%s (%s: %s)", name, user, command)
-}
-
-// DiskNeed is what a VM's disks may take: all of its scratch disk, and of the overlay of a full image as much as the
-// image's size, or what the host lets an overlay have.
-func DiskNeed(image vmimage.Image, scratch, overlay farm.Bytes) farm.Bytes {
-	if image.Kind != vmimage.Disk {
-		return scratch
-	}
-	bound := disk.OverlayBound(image.VirtualSize)
-	if overlay > 0 {
-		bound = min(bound, overlay)
-	}
-	return scratch + bound
 }
 
 // ImageOf is the image that a VM was made from; one that is not known any more counts as one without a disk.
@@ -125,7 +112,7 @@ func (h *Host) New(id, name string) *Machine {
 func (h *Host) DisksDir() string { return DisksDir(h.Config()) }
 
 // DisksDir is where that is by a configuration.
-func DisksDir(c config.Agent) string { return filepath.Join(c.StateDir, "vm") }
+func DisksDir(c config.Agent) string { return c.Areas.Jobs.Path }
 
 // RemoveFiles removes what a machine that has ended had.
 func (h *Host) RemoveFiles(m *Machine) {
@@ -133,6 +120,7 @@ func (h *Host) RemoveFiles(m *Machine) {
 	if !m.Made {
 		return
 	}
+	defer h.removeVolumes(m)
 	for _, dir := range []string{m.Sockets, m.Disks} {
 		if err := os.RemoveAll(dir); err != nil {
 			h.Log.Error("files of a vm stay", "vm", m.Name, "error", err)

@@ -30,6 +30,7 @@ type Machine struct {
 	Console  *console
 	Pulse    *heartbeat
 	sight    sight
+	cloud    bool        // its disks are in the area of cloud VMs
 	Made     bool        // the directories are ours, and nobody else's
 	Checked  atomic.Bool // pins are as planned: its CPUs may run
 	cancel   context.CancelFunc

@@ -2,11 +2,14 @@ package machine
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,17 +28,39 @@ func freeSpace(dir string) (farm.Bytes, error) {
 // SpaceToGoOn is what a VM needs that has found no space: with less free it is stopped again at once.
 const SpaceToGoOn = 64 * farm.MiB
 
-// SpaceAgain reports whether machines find space for what they write.
-func (h *Host) SpaceAgain() bool {
-	free, err := h.FreeSpace(h.Config().StateDir)
-	return err == nil && free >= SpaceToGoOn
+// SpaceAgain reports whether a machine finds space for what it writes, in its files and in its volumes.
+func (h *Host) SpaceAgain(m *Machine) bool { return h.fullPlace(m) == "" }
+
+// fullPlace is what has no room for what a machine writes; "" where all have.
+func (h *Host) fullPlace(m *Machine) string {
+	dir := filepath.Dir(m.Disks)
+	if free, err := h.FreeSpace(dir); err != nil || free < SpaceToGoOn {
+		return "the file system of " + dir
+	}
+	p := m.Pool()
+	if p == nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lookLimit)
+	defer cancel()
+	if place := p.FullPlace(ctx, m.Name); place != "" {
+		return "the thin pool " + place
+	}
+	return ""
 }
 
-// DiskFull is the error of machines that find none.
-func (h *Host) DiskFull(what string) error {
+// lookLimit is for LVM to say how full a pool is.
+const lookLimit = 10 * time.Second
+
+// DiskFull is the error of a machine that finds none.
+func (h *Host) DiskFull(m *Machine, what string) error {
+	full := h.fullPlace(m)
+	if full == "" {
+		full = "the file system of " + filepath.Dir(m.Disks) // a moment ago
+	}
 	return &farm.Error{Kind: farm.Unavailable, Code: CodeVMDiskFull,
 		Hint:    "free space there; `grange host show` says how much is left, and what was promised to disks of VMs",
-		Message: fmt.Sprintf("the file system of %s on the host is full; %s", h.Config().StateDir, what)}
+		Message: fmt.Sprintf("%s on the host is full; %s", full, what)}
 }
 
 // Short returns what the host has less of than its minimum. What cannot be read is not known to be short.

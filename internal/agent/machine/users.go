@@ -93,7 +93,7 @@ func (h *Host) freeUser(uids farm.UIDs, machine string) (uint32, error) {
 	if err != nil {
 		return 0, fmt.Errorf("whose processes run here: %w", err)
 	}
-	owners, err := h.Disks.Owners()
+	owners, err := h.owners()
 	if err != nil {
 		return 0, err
 	}

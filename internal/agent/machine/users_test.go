@@ -33,7 +33,7 @@ func TestSharedUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer disks.Close()
-	h.Disks = disks
+	h.Areas = Areas{disks, disks}
 	u, err := h.TakeUser(t.Context(), "grange-a", 20017)
 	if want := (User{UID: os.Getuid(), GID: os.Getgid(), Group: 20017}); err != nil || u != want {
 		t.Errorf("%+v, %v", u, err)

@@ -61,7 +61,7 @@ func probeInBackground(ctx context.Context, c config.Agent, driver *libvirt.Libv
 }
 
 func probeImage(c config.Agent) (kernel, initrd string) {
-	store, err := vmimage.Open(filepath.Join(c.StateDir, "images"))
+	store, err := vmimage.Open(c.Areas.Images.Path)
 	if err != nil {
 		return "", ""
 	}

@@ -211,7 +211,7 @@ func (a selftestCommands) selftestConfig(ctx context.Context, f selftestFlags, n
 		Answer: func(ctx context.Context) (time.Duration, error) { return libvirt.Answer(ctx, agent.Libvirt) },
 		Prove:  proveLive,
 		Raw: func(image string) (rawqemu.Guest, string, error) {
-			return rawGuest(filepath.Join(agent.StateDir, "images"), image)
+			return rawGuest(agent.Areas.Images.Path, image)
 		},
 	}, nil
 }

@@ -17,14 +17,15 @@ import (
 )
 
 type execFlags struct {
-	image, shape, memory, scratch, pageSize, network, workdir string
-	purpose, cpuModel, threadPolicy, emulator, numa, cache    string
-	cpus                                                      int
-	binds, env                                                []string
-	limit, waitTimeout                                        time.Duration
-	wait, noWait, tty, keep, verbose, quiet, pull             bool
-	batch                                                     string
-	prologs                                                   []string
+	disks                                                  app.DiskFlags
+	image, shape, memory, pageSize, network, workdir       string
+	purpose, cpuModel, threadPolicy, emulator, numa, cache string
+	cpus                                                   int
+	binds, env                                             []string
+	limit, waitTimeout                                     time.Duration
+	wait, noWait, tty, keep, verbose, quiet, pull          bool
+	batch                                                  string
+	prologs                                                []string
 }
 
 // execCommands are the commands that run jobs.
@@ -175,8 +176,7 @@ func (f *execFlags) groups() []flagGroup {
 	flags.StringVar(&f.shape, "shape", "", "`SHAPE` from the agent's configuration")
 	flags.IntVar(&f.cpus, "cpus", 0, "number of CPUs")
 	flags.StringVar(&f.memory, "memory", "", "`SIZE` of the VM's memory, for example 2G")
-	flags.StringVar(&f.scratch, "scratch", "",
-		"`SIZE` of a scratch disk for /tmp, for example 20G (default: /tmp is in memory)")
+	f.disks.Register(flags)
 	flags.StringVar(&f.network, "network", "", "none, or user for outgoing connections only")
 	flags = tuning.flags
 	flags.StringVar(&f.pageSize, "page-size", "",

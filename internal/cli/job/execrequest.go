@@ -33,7 +33,7 @@ func (f *execFlags) request(args []string) (api.JobRequest, error) {
 	if memory != nil {
 		r.Memory = *memory
 	}
-	if r.Scratch, err = f.size(f.scratch); err != nil {
+	if r.Scratch, r.Disks, err = f.disks.Read(); err != nil {
 		return r, err
 	}
 	if r.PageSize, err = f.size(f.pageSize); err != nil {

@@ -22,7 +22,7 @@ import (
 type createFlags struct {
 	request  fleet.VMRequest
 	memory   string
-	scratch  string
+	disks    app.DiskFlags
 	keys     []string
 	userData string
 	tags     []string
@@ -41,8 +41,7 @@ func (f *createFlags) registerSize(cmd *cobra.Command) {
 	cmd.Flags().IntVarP(&r.CPUs, "cpus", "c", 0, "number of vCPUs, instead of the shape's")
 	cmd.Flags().StringVarP(&f.memory, "memory", "m", "",
 		"`SIZE` of the memory, for example 4G, instead of the shape's")
-	cmd.Flags().StringVar(&f.scratch, "scratch", "",
-		"`SIZE` of the scratch disk, for example 20G, or 0 for none, instead of the shape's")
+	f.disks.Register(cmd.Flags())
 	cmd.Flags().StringVar(&r.CPUModel, "cpu-model", "",
 		"CPU `MODEL`: host-passthrough, host-model, maximum or the name of a model")
 	cmd.Flags().StringVar(&r.Cell, "cell", "", "`CELL` to use, one of the project's")
@@ -61,13 +60,9 @@ func (f *createFlags) size() error {
 		}
 		f.request.Memory = uint64(n)
 	}
-	if f.scratch != "" {
-		n, err := farm.ParseBytes(f.scratch)
-		if err != nil {
-			return err
-		}
-		scratch := uint64(n)
-		f.request.Scratch = &scratch
+	var err error
+	if f.request.Scratch, f.request.Disks, err = f.disks.Read(); err != nil {
+		return err
 	}
 	if f.request.Count == 1 {
 		f.request.Count = 0 // the same, and older servers need not know

@@ -44,6 +44,7 @@ func Run() error {
 			return err
 		}
 	}
+	openLimits()
 	g.reaper = newReaper()
 	if g.init {
 		go g.obeySignals()
@@ -58,7 +59,8 @@ func Run() error {
 	}
 	// The host answers while we go on. The first use of encoding/json takes an emulated guest 10 ms: this line is
 	// written without.
-	fmt.Fprintf(control, "\n{\"phase\":%q,\"boot\":%d,\"pings\":true,\"roots\":%t}\n", guest.Ready, g.boot, g.init)
+	fmt.Fprintf(control, "\n{\"phase\":%q,\"boot\":%d,\"pings\":true,\"disks\":true,\"roots\":%t}\n",
+		guest.Ready, g.boot, g.init)
 	if g.port0, err = openPort(guest.JobPort(0)); err != nil {
 		return err
 	}

@@ -92,10 +92,10 @@ func (t *streams) start(path string, j *guest.Job, p *processes) (int, error) {
 		defer dir.Close()
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(dir.Fd())
 	}
-	if len(j.Binds) == 0 {
+	if len(j.Binds) == 0 && len(j.Limits) == 0 {
 		attr.Dir = j.Dir // nothing to wait for: the shorter way
 	} else {
-		path, argv = "/proc/self/exe", append([]string{TrampolineName, j.Dir, path}, j.Argv...)
+		path, argv = "/proc/self/exe", append([]string{TrampolineName, limitsText(j.Limits), j.Dir, path}, j.Argv...)
 	}
 	pid, err := syscall.ForkExec(path, argv, attr)
 	if err != nil && attr.Sys.UseCgroupFD { // a kernel that cannot start a process in a group: before 5.7
@@ -111,19 +111,21 @@ func (t *streams) start(path string, j *guest.Job, p *processes) (int, error) {
 // TrampolineName is the argument 0 that makes grange-guest become the job.
 const TrampolineName = "grange-guest: job"
 
-// Trampoline becomes the job: the arguments are TrampolineName, the working directory, the program, and the job's own
-// arguments. Directory and program may lie in a bound directory, whose file requests grange-guest answers; between fork
-// and exec it answers nothing, so a child that looked at them there would wait for ever. It returns the exit status
-// when it fails.
+// Trampoline becomes the job: the arguments are TrampolineName, its limits, the working directory, the program, and
+// the job's own arguments. Directory and program may lie in a bound directory, whose file requests grange-guest
+// answers; between fork and exec it answers nothing, so a child that looked at them there would wait for ever. It
+// returns the exit status when it fails.
 func Trampoline(args []string) int {
-	dir, path, argv := args[1], args[2], args[3:]
+	limits, dir, path, argv := args[1], args[2], args[3], args[4:]
 	if err := unix.Chdir(dir); err != nil {
 		fmt.Fprintf(os.Stderr, "grange: working directory %s: %v\n", dir, err)
 		return exitNotExecutable
 	}
-	err := unix.Exec(path, argv, os.Environ())
+	environ := os.Environ()
+	setLimits(limits)
+	err := syscall.Exec(path, argv, environ)
 	if err == unix.ENOEXEC { // a script without "#!": shells run it themselves
-		err = unix.Exec("/bin/sh", append([]string{"sh", path}, argv[1:]...), os.Environ())
+		err = syscall.Exec("/bin/sh", append([]string{"sh", path}, argv[1:]...), environ)
 	}
 	fmt.Fprintf(os.Stderr, "grange: %s: %v\n", path, err)
 	if err == unix.ENOENT {

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/grange-project/grange/internal/guest"
 )
 
@@ -52,20 +50,12 @@ func addLine(path string, field int, id uint32, line string) error {
 	return os.WriteFile(path, append(text, line+"\n"...), 0o644)
 }
 
-// mountScratch mounts the disk with that serial at /tmp. The host made its file system.
+// mountScratch mounts the disk with that serial at /tmp.
 func mountScratch(serial string) error {
 	if err := loadModules("disk"); err != nil {
 		return err
 	}
-	device, err := findDisk(serial)
-	if err != nil {
-		return err
-	}
-	if err := unix.Mount(device, "/tmp", "ext4", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, ""); err != nil {
-		return fmt.Errorf("mount %s: %w", device, err)
-	}
-	os.Remove("/tmp/lost+found")
-	return unix.Chmod("/tmp", 0o1777)
+	return mountDisk(serial, "/tmp")
 }
 
 func findDisk(serial string) (string, error) {

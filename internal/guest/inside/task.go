@@ -212,6 +212,11 @@ func (t *task) prepareVM() error {
 			return fmt.Errorf("root file system: %w", err)
 		}
 	}
+	if !g.init {
+		if err := growRoot(); err != nil { // the job has what the image has
+			logf("the root disk is not grown: %v", err)
+		}
+	}
 	if j.Network && g.init {
 		if err := setUpNetwork(); err != nil {
 			return fmt.Errorf("network: %w", err)
@@ -226,6 +231,9 @@ func (t *task) prepareVM() error {
 		if err := mountScratch(j.Scratch); err != nil {
 			return fmt.Errorf("scratch: %w", err)
 		}
+	}
+	if err := useDisks(j.Disks); err != nil {
+		return err
 	}
 	if len(j.Hook) == 0 || !j.Shared {
 		return nil

@@ -1,6 +1,7 @@
 package libvirt
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/xml"
 	"errors"
@@ -76,7 +77,7 @@ func (h host) domain(m hyper.Machine) (string, hyper.Applied, error) {
 			SuspendToMem:  &libvirtxml.DomainPMPolicy{Enabled: "no"},
 			SuspendToDisk: &libvirtxml.DomainPMPolicy{Enabled: "no"},
 		},
-		IOThreads: 1,
+		IOThreads: uint(ioThreads(m)),
 		Devices:   devices(m),
 	}
 	d.Devices.Emulator = h.emulator // the one that its process is known by
@@ -101,6 +102,10 @@ func (h host) domain(m hyper.Machine) (string, hyper.Applied, error) {
 	}
 	if len(m.Disks) > 0 {
 		applied.Cache, applied.IO = diskMode(m)
+		if m.Purpose == farm.PurposeService && !pastPageCache(applied.Cache) {
+			warn("the disks are cached by the host (%s), which stands in the way of moving the VM to another host: "+
+				"use the cache mode none for VMs that may be moved", applied.Cache)
+		}
 	}
 	tuneCPUs(&d, m.Plan)
 	h.memory(&d, m, warn)
@@ -159,8 +164,13 @@ func devices(m hyper.Machine) *libvirtxml.DomainDeviceList {
 		l.Serials = []libvirtxml.DomainSerial{{Source: listen(m.Console)}}
 	}
 	for i, disk := range m.Disks {
-		x := diskXML(i, disk, len(m.Plan.VCPUs))
+		x := diskXML(i, disk, m)
 		x.Driver.Cache, x.Driver.IO = cache, io
+		if disk.Block && !disk.ReadOnly {
+			// Past the page cache: a thin pool that is full is an error of the write itself, at which QEMU stops the
+			// guest, and not of some later flush, at which data is lost.
+			x.Driver.Cache, x.Driver.IO = "none", "native"
+		}
 		l.Disks = append(l.Disks, x)
 	}
 	if len(m.Ports) > 0 {
@@ -244,35 +254,49 @@ func balloon(m hyper.Machine) *libvirtxml.DomainMemBalloon {
 // Management Board, 14 July 2015). It precludes migration, so services go past it. Native I/O needs that, too: QEMU
 // refuses it over the page cache.
 func diskMode(m hyper.Machine) (cache, io string) {
-	cache = m.Cache
+	cache = cmp.Or(m.Cache, m.Tuning.Cache)
 	if cache == "" && m.Purpose == farm.PurposeService {
 		cache = "none"
 	}
 	if cache == "" {
 		cache = "writeback"
 	}
-	if cache == "none" || cache == "directsync" {
+	switch direct := pastPageCache(cache); {
+	case m.Tuning.IO == "threads", m.Tuning.IO == "io_uring", m.Tuning.IO == "native" && direct:
+		return cache, m.Tuning.IO
+	case direct:
 		return cache, "native"
 	}
 	return cache, "threads"
 }
 
+// pastPageCache reports whether a cache mode leaves the host's page cache out.
+func pastPageCache(cache string) bool { return cache == "none" || cache == "directsync" }
+
+// ioThreads is how many threads of QEMU serve a machine's disks.
+func ioThreads(m hyper.Machine) int { return max(1, m.Tuning.IOThreads) }
+
 // diskXML makes every disk a virtio disk, a seed ISO too: guests find it by its label, and an emulated CD drive costs
 // boot time.
-func diskXML(i int, disk hyper.Disk, vcpus int) libvirtxml.DomainDisk {
-	one, queues := uint(1), uint(min(vcpus, maxQueues))
+func diskXML(i int, disk hyper.Disk, m hyper.Machine) libvirtxml.DomainDisk {
+	thread, queues := uint(i%ioThreads(m)+1), uint(min(cmp.Or(m.Tuning.Queues, len(m.Plan.VCPUs)), maxQueues))
 	x := libvirtxml.DomainDisk{
 		Device: "disk",
-		Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: disk.Format, IOThread: &one, Queues: &queues},
+		Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: disk.Format, IOThread: &thread, Queues: &queues},
 		Source: &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: disk.Path}},
 		Target: &libvirtxml.DomainDiskTarget{Dev: diskName(i), Bus: "virtio"},
 		Serial: disk.Serial,
 	}
+	if disk.Block {
+		x.Source = &libvirtxml.DomainDiskSource{Block: &libvirtxml.DomainDiskSourceBlock{Dev: disk.Path}}
+	}
 	if disk.ReadOnly || disk.CDROM {
 		x.ReadOnly = &libvirtxml.DomainDiskReadOnly{}
 	} else {
-		x.Driver.Discard = "unmap"        // what a job deletes goes back to the host's file system
-		x.Driver.ErrorPolicy = "enospace" // the guest waits for space; other errors are the guest's to deal with
+		// What a job deletes goes back to the host's file system. The guest waits for space; other errors are the
+		// guest's to deal with.
+		x.Driver.Discard = cmp.Or(m.Tuning.Discard, "unmap")
+		x.Driver.ErrorPolicy = "enospace"
 		x.Driver.RErrorPolicy = "report"
 	}
 	return x

@@ -146,7 +146,10 @@ func tuneCPUs(d *libvirtxml.Domain, p farm.Plan) {
 		tune.EmulatorPin = &libvirtxml.DomainCPUTuneEmulatorPin{CPUSet: p.Emulator.String()}
 	}
 	if !p.IOThread.Empty() {
-		tune.IOThreadPin = []libvirtxml.DomainCPUTuneIOThreadPin{{IOThread: 1, CPUSet: p.IOThread.String()}}
+		for n := range d.IOThreads {
+			pin := libvirtxml.DomainCPUTuneIOThreadPin{IOThread: n + 1, CPUSet: p.IOThread.String()}
+			tune.IOThreadPin = append(tune.IOThreadPin, pin)
+		}
 	}
 	if tune.VCPUPin != nil || tune.EmulatorPin != nil || tune.IOThreadPin != nil {
 		d.CPUTune = &tune

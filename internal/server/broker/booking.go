@@ -322,7 +322,7 @@ func (p *bookPass) used() (used farm.Quota) {
 			used.VMs++
 			used.CPUs += vm.Shape.CPUs
 			used.Memory += vm.Shape.Memory
-			used.Scratch += vm.Shape.Scratch
+			used.Scratch += vm.Shape.DiskSpace()
 		}
 	}
 	return used

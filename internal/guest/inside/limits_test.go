@@ -1,0 +1,55 @@
+package inside
+
+import (
+	"math"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/grange-project/grange/internal/guest"
+)
+
+// TestLimits has a process become a job by the trampoline: a shell sees the limits that it was given, and no more than
+// the process had.
+func TestLimits(t *testing.T) {
+	if os.Getenv("TEST_TRAMPOLINE") != "" {
+		os.Exit(Trampoline([]string{TrampolineName, os.Getenv("TEST_TRAMPOLINE"), "/", "/bin/sh", "sh", "-c",
+			"cat /proc/self/limits"}))
+	}
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, "-test.run", "^TestLimits$")
+	cmd.Env = append(os.Environ(), "TEST_TRAMPOLINE="+limitsText([]guest.Limit{
+		{Resource: unix.RLIMIT_CORE}, {Resource: unix.RLIMIT_CPU, Soft: 3600, Hard: 7200},
+		{Resource: unix.RLIMIT_FSIZE, Soft: 1 << 30, Hard: math.MaxUint64},
+		{Resource: unix.RLIMIT_NOFILE, Soft: 77, Hard: math.MaxUint64}, {Resource: 99, Soft: 1, Hard: 1}}))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	seen := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		if len(line) > 26 {
+			seen[strings.TrimSpace(line[:26])] = strings.Join(strings.Fields(line[26:]), " ")
+		}
+	}
+	for name, want := range map[string]string{"Max core file size": "0 0 bytes", "Max cpu time": "3600 7200 seconds",
+		"Max file size": "1073741824 unlimited bytes"} {
+		if seen[name] != want {
+			t.Errorf("%s is %q, want %q", name, seen[name], want)
+		}
+	}
+	if !strings.HasPrefix(seen["Max open files"], "77 ") {
+		t.Errorf("open files are %q", seen["Max open files"])
+	}
+}
