@@ -6,6 +6,7 @@ import (
 
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/sleep"
 )
 
 // awaitMinimum lets no VM begin while a resource of the host is below its minimum: a full disk breaks the VMs that run,
@@ -24,7 +25,7 @@ func (v *making) awaitMinimum() error {
 			return err
 		}
 		v.publishWaiting(err.Error())
-		if err := sleep(v.ctx, minimumPause); err != nil {
+		if err := sleep.For(v.ctx, minimumPause); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/sleep"
 	"github.com/grange-project/grange/internal/vmimage"
 )
 
@@ -318,7 +319,7 @@ func (v *making) start() error {
 				return v.tiredOf(err)
 			}
 			v.publishWaiting(err.Error())
-			if err := sleep(v.ctx, hypervisorPause); err != nil {
+			if err := sleep.For(v.ctx, hypervisorPause); err != nil {
 				return err
 			}
 			v.agent.hyper.Sweep(v.ctx) // a daemon that died may have left a process half made; while it is away, later
@@ -370,16 +371,6 @@ func lacksPages(t farm.Topology, p farm.Plan) bool {
 // hypervisorPause is between two looks for a hypervisor that is away. Nothing runs meanwhile, so nothing is lost by
 // waiting.
 const hypervisorPause = 200 * time.Millisecond
-
-// sleep waits; its error is why ctx ended meanwhile.
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
 
 func (v *making) grant(image vmimage.Image) (farm.Plan, error) {
 	if err := v.awaitMinimum(); err != nil {

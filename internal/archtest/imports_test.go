@@ -75,10 +75,10 @@ func planned(path string) bool { return pure(path) || path == "internal/numa" }
 // claimed lets through what one user may have as well.
 func claimed(path string) bool { return planned(path) || path == "internal/policy" }
 
-// placing lets the pure decisions through that the placer makes, and the store.
+// placing lets the pure decisions through that the placer makes, the store, and waiting.
 func placing(path string) bool {
 	return planned(path) || path == "internal/placement" || path == "internal/policy" || path == "internal/breaker" ||
-		path == "internal/store"
+		path == "internal/store" || path == "internal/sleep"
 }
 
 // filed lets through what a farm file is written in: TOML, and the words of OpenStack's flavors.

@@ -8,6 +8,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/placement"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/sleep"
 )
 
 // Explain explains host by host where a VM could be. It does one thing at a time, and rests as long as the last one
@@ -15,7 +16,7 @@ import (
 func (m *Mirror) Explain(ctx context.Context, vm farm.VM) (placement.Explanation, error) {
 	m.asking.Lock()
 	defer m.asking.Unlock()
-	if !sleep(ctx, time.Until(m.rested)) {
+	if sleep.For(ctx, time.Until(m.rested)) != nil {
 		return placement.Explanation{}, ctx.Err()
 	}
 	m.mu.Lock()

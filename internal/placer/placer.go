@@ -12,6 +12,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/placement"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/sleep"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -88,7 +89,7 @@ func (p *Placer) Run(ctx context.Context) error {
 		case err != nil:
 			p.options.Log.Warn("VMs are not placed now", "error", err, "again in", pause)
 			p.startOver()
-			sleep(ctx, pause)
+			_ = sleep.For(ctx, pause)
 			pause = min(2*pause, longPause)
 			continue
 		}
@@ -255,16 +256,4 @@ func (p *Placer) placeable(names []string) (cells []string, batch string) {
 		cells = append(cells, name)
 	}
 	return cells, ""
-}
-
-// sleep waits; false: ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }

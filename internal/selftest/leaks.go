@@ -8,6 +8,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/selftest/verdict"
+	"github.com/grange-project/grange/internal/sleep"
 )
 
 const (
@@ -27,7 +28,7 @@ func (t *tester) leaks(ctx context.Context) verdict.Residue {
 	}
 	before, others := t.snapshot(), t.others(ctx)
 	t.runMany(ctx, &r)
-	for deadline := time.Now().Add(settling); ; pause(ctx, time.Second) {
+	for deadline := time.Now().Add(settling); ; _ = sleep.For(ctx, time.Second) {
 		now := t.others(ctx)
 		r.Left = verdict.Left(before, t.snapshot(), slices.Concat(others, now), slices.Equal(others, now), r.Jobs)
 		if len(r.Left) == 0 || time.Now().After(deadline) || ctx.Err() != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/selftest/probe"
 	"github.com/grange-project/grange/internal/selftest/verdict"
+	"github.com/grange-project/grange/internal/sleep"
 	"github.com/grange-project/grange/internal/tuning"
 	"github.com/grange-project/grange/internal/wire"
 )
@@ -103,7 +104,7 @@ func (t *tester) observe(ctx context.Context, vm *api.VM, m *verdict.Machine) {
 
 // sight is the VM once its guest has reported what it sees; as it is, where the guest does not.
 func (t *tester) sight(ctx context.Context, id string) (api.VM, error) {
-	for deadline := time.Now().Add(20 * time.Second); ; pause(ctx, 200*time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); ; _ = sleep.For(ctx, 200*time.Millisecond) {
 		vm, err := t.Client.VM(ctx, id)
 		if err != nil || vm.Guest != nil || time.Now().After(deadline) {
 			return vm, err

@@ -17,6 +17,7 @@ import (
 	"github.com/grange-project/grange/internal/rawqemu"
 	"github.com/grange-project/grange/internal/selftest/report"
 	"github.com/grange-project/grange/internal/selftest/verdict"
+	"github.com/grange-project/grange/internal/sleep"
 	"github.com/grange-project/grange/internal/tuning/verify"
 	"github.com/grange-project/grange/internal/wire"
 )
@@ -237,19 +238,12 @@ func (t *tester) leave(ctx context.Context) error {
 		if err == nil && !slices.ContainsFunc(vms, t.isOurs) {
 			break
 		}
-		pause(bounded, 200*time.Millisecond)
+		_ = sleep.For(bounded, 200*time.Millisecond)
 	}
 	return context.Cause(ctx)
 }
 
 func (t *tester) say(format string, args ...any) { fmt.Fprintf(t.Progress, format+"\n", args...) }
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-}
 
 // daemon asks libvirt a few times.
 func (t *tester) daemon(ctx context.Context) verdict.Daemon {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/server/hub"
+	"github.com/grange-project/grange/internal/sleep"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -73,7 +74,7 @@ func every(name string, pause time.Duration, pass func(ctx context.Context, epoc
 			if err := pass(ctx, epoch); err != nil {
 				return err
 			}
-			if !sleep(ctx, pause) {
+			if sleep.For(ctx, pause) != nil {
 				return nil
 			}
 		}
@@ -90,7 +91,7 @@ func (s *Server) onChange(name string, least, most time.Duration,
 			if err := pass(ctx, epoch); err != nil {
 				return err
 			}
-			if !sleep(ctx, least) {
+			if sleep.For(ctx, least) != nil {
 				return nil
 			}
 			soon, cancel := context.WithTimeout(ctx, most-least)
@@ -101,18 +102,6 @@ func (s *Server) onChange(name string, least, most time.Duration,
 			}
 		}
 	}}
-}
-
-// sleep waits; false: ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }
 
 // keep runs a loop until ctx ends. An error is logged when it is another one than before, and so is its end.
@@ -129,7 +118,7 @@ func (s *Server) keep(ctx context.Context, epoch int64, l loop) {
 			pause = firstBackOff
 		}
 		last = logChange(log, last, err)
-		if !sleep(ctx, pause) {
+		if sleep.For(ctx, pause) != nil {
 			return
 		}
 		pause = min(2*pause, mostBackOff)
@@ -169,7 +158,7 @@ func (s *Server) lead(ctx context.Context) {
 			s.log.Info("this server leads no longer", "epoch", epoch)
 			continue
 		}
-		sleep(ctx, leaseKeep)
+		_ = sleep.For(ctx, leaseKeep)
 	}
 }
 
@@ -202,7 +191,7 @@ func (s *Server) leadUntilLost(ctx context.Context, holder string, epoch int64) 
 		all.Go(func() { s.keep(within, epoch, l) })
 	}
 	s.leads.Store(true)
-	for kept := time.Now(); sleep(ctx, leaseKeep); {
+	for kept := time.Now(); sleep.For(ctx, leaseKeep) == nil; {
 		asked := time.Now()
 		now, ok, err := s.takeLease(ctx, holder)
 		switch {

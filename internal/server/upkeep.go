@@ -9,6 +9,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
 	"github.com/grange-project/grange/internal/server/action"
+	"github.com/grange-project/grange/internal/sleep"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -169,7 +170,7 @@ func (u *upkeep) silences(ctx context.Context, epoch int64) error {
 		if err != nil {
 			return err
 		}
-		if news = append(news, some...); last == "" || !sleep(ctx, silencePause) {
+		if news = append(news, some...); last == "" || sleep.For(ctx, silencePause) != nil {
 			break
 		}
 		after = last

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/sleep"
 )
 
 // errRenewed ends a session that was made with the certificate before.
@@ -86,7 +87,7 @@ func (s *session) polls(ctx, life context.Context) error {
 			s.streams.open(life, s.Link, list.Streams)
 			pause = seconds(list.Next)
 		}
-		sleep(ctx, pause)
+		_ = sleep.For(ctx, pause)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -106,7 +107,7 @@ func (s *session) reports(ctx context.Context, changed <-chan struct{}) error {
 			whole = true
 		case <-changed:
 			timer.Stop()
-			sleep(ctx, debounce)
+			_ = sleep.For(ctx, debounce)
 		}
 		if err := s.renew(ctx); err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/sleep"
 )
 
 // Host is what a link needs of the host it speaks for.
@@ -143,7 +144,7 @@ func (l *Link) Run(ctx context.Context) error {
 func (l *Link) pause(ctx context.Context, d time.Duration) {
 	until := time.Now().Add(d)
 	for ctx.Err() == nil && time.Now().Before(until) {
-		sleep(ctx, min(time.Until(until), lookAgain))
+		_ = sleep.For(ctx, min(time.Until(until), lookAgain))
 		id, err := l.keep.read()
 		if old, _ := l.present(); err != nil || id.Host == old.Host && id.Certificate == old.Certificate {
 			continue
@@ -201,12 +202,3 @@ func (l *Link) backOff(err error, failures int) time.Duration {
 
 // jitter is between half of a time and all of it.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}
