@@ -145,9 +145,8 @@ bench-start: ## compare starts of grange exec with raw QEMU, in pairs; ARGS=-met
 	@case "$(ARGS)" in *-metal*) scripts/install-packages hosts ;; esac
 	$(ROOT) $(GO) run ./e2e/benchstart $(ARGS)
 
-bench-images: ## 20 simulated hosts and 2 real agents fetch an image of 2 GiB, its next versions, and 400 in simulation; ARGS="-images DIR"; JSON on the last line
-	@scripts/install-packages test
-	@command -v mmdebstrap >/dev/null || scripts/install-packages hosts
+bench-images: ## 20 simulated hosts and 2 real agents fetch an image of 2 GiB, its next versions, and 400 in simulation; starts from container images; ARGS="-images DIR"; JSON on the last line
+	@scripts/install-packages images
 	$(ROOT) $(GO) run ./e2e/benchimages $(ARGS)
 
 bench-oci-start: ## compare cached starts of a container image, a SIF file and a directory with the micro image's; JSON on the last line

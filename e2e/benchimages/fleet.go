@@ -59,7 +59,7 @@ func (o options) fleet(ctx context.Context, work string, r *result) (err error) 
 	agents := make(chan error, len(f.agents))
 	for _, a := range f.agents {
 		go func() {
-			out, err := a.Grange(ctx, "image", "add", "bench", "fleet:sha256:"+f.digest).CombinedOutput()
+			out, err := a.Grange(ctx, "image", "add", "--local", "bench", "fleet:sha256:"+f.digest).CombinedOutput()
 			if err != nil {
 				err = fmt.Errorf("grange image add: %w\n%s\n%s", err, out, a.AgentLog())
 			}

@@ -1,6 +1,7 @@
 // Command benchimages measures how images reach hosts: simulated hosts, which fetch and give as agents do, and real
 // agents fetch one image from a real server at once, while some of them and the server are killed; the bytes of the
-// next versions of an image; the same by plain HTTP; and 400 hosts in simulation. Its last line is JSON.
+// next versions of an image; the same by plain HTTP; 400 hosts in simulation; and starts from container images. Its last
+// line is JSON.
 package main
 
 import (
@@ -17,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/grange-project/grange/e2e/benchoci/ocistart"
 	"github.com/grange-project/grange/e2e/lab"
 	"github.com/grange-project/grange/internal/transfer/swarm/swarmtest"
 )
@@ -27,6 +29,7 @@ type options struct {
 	agents    int
 	rate      int64 // bytes a second of each host, each way, and of the server
 	simulated int
+	rounds    int // of starts
 	only      string
 	programs  string // directory with grange and grange-guest
 
@@ -50,6 +53,10 @@ type result struct {
 	Deltas           []delta `json:"deltas"`
 	MakespanRatio400 float64 `json:"makespan_ratio_400"`
 	SimSourceCopies  float64 `json:"simulated_source_copies"`
+	// Cached starts of one container image as three kinds of source, beside the micro image's.
+	OCIStartRatio float64 `json:"oci_start_ratio"`
+	SIFStartRatio float64 `json:"sif_start_ratio"`
+	DirStartRatio float64 `json:"dir_start_ratio"`
 }
 
 func main() {
@@ -58,7 +65,8 @@ func main() {
 	flag.IntVar(&o.hosts, "hosts", 20, "simulated hosts")
 	flag.IntVar(&o.agents, "agents", 2, "real agents")
 	flag.Int64Var(&o.rate, "rate", 25_000_000, "bytes a second of each host, each way, and of the server")
-	flag.StringVar(&o.only, "only", "", "`PARTS` of it alone, with commas: simulation, deltas, fleet, http")
+	flag.StringVar(&o.only, "only", "", "`PARTS` of it alone, with commas: simulation, starts, deltas, fleet, http")
+	flag.IntVar(&o.rounds, "rounds", 8, "rounds of starts, each of every kind of image")
 	flag.StringVar(&o.programs, "programs", "", "`DIR` with grange and grange-guest; built if there is none")
 	flag.IntVar(&o.simulated, "simulated", 400, "hosts in virtual time")
 	o.child.flags()
@@ -106,6 +114,7 @@ func (o options) run(ctx context.Context) (r result, err error) {
 		name string
 		do   func() error
 	}{{"simulation", func() error { o.simulate(&r); return nil }},
+		{"starts", func() error { return o.starts(ctx, &r) }},
 		{"deltas", func() error { return o.deltas(ctx, &r) }},
 		{"fleet", func() error { return o.fleet(ctx, work, &r) }}, {"http", func() error { return o.http(ctx, &r) }}} {
 		if o.only != "" && !strings.Contains(o.only, part.name) {
@@ -143,6 +152,18 @@ func (o options) simulate(r *result) {
 	}
 	fmt.Printf("%d hosts in virtual time: %.2f times one copy, the source sent %.2f\n", o.simulated, r.MakespanRatio400,
 		r.SimSourceCopies)
+}
+
+// starts compares the start of a job from a container image with that from the micro image, both cached.
+func (o options) starts(ctx context.Context, r *result) error {
+	l, err := lab.Start(ctx, lab.Options{})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	f, err := ocistart.Measure(ctx, l, o.rounds)
+	r.OCIStartRatio, r.SIFStartRatio, r.DirStartRatio = f.OCIRatio, f.SIFRatio, f.DirRatio
+	return err
 }
 
 // seconds rounds for people.
