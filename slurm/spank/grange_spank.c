@@ -2,6 +2,8 @@
  * grange_spank: jobs of Slurm in virtual machines of their own.
  *
  *   sbatch --vm=IMAGE[:SHAPE] [--vm-mount=SRC[:DST[:ro]],...] job.sh
+ *   sbatch --vm=oci://REGISTRY/NAME:TAG[,SHAPE] job.sh
+ *   sbatch --vm=list
  *
  * On the host, in the task's process, as the job's user, this puts `grange exec --batch slurm` in the job's place. It decides who
  * gets a virtual machine, and nothing else: what the machine may have, the agent decides from what Slurm gave the job.
@@ -102,23 +104,26 @@ static void configure(int ac, char **av)
 		complain(conf.wrong, "plugstack.conf: wrapper and socket are absolute paths");
 }
 
-/* IMAGE[:SHAPE], where IMAGE may be sha256:DIGEST. Returns 0, or -1 for what can be neither. */
+#define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+
+/* IMAGE[:SHAPE], where IMAGE may be sha256:DIGEST; or SCHEME://PLACE[,SHAPE], for a place has colons of its own. Returns 0, or -1 for what
+ * can be neither. */
 static int split(const char *text, char image[256], char shape[256])
 {
+	int url = strstr(text, "://") != NULL;
 	const char *at = strncmp(text, "sha256:", 7) == 0 ? text + 7 : text;
-	const char *colon = strchr(at, ':');
-	size_t n = colon ? (size_t)(colon - text) : strlen(text);
+	const char *end = strchr(at, url ? ',' : ':');
+	size_t n = end ? (size_t)(end - text) : strlen(text);
 	shape[0] = 0;
-	if (n == 0 || n >= 256 || (colon && (!colon[1] || strlen(colon + 1) >= 256)))
+	if (n == 0 || n >= 256 || (end && (!end[1] || strlen(end + 1) >= 256)))
 		return -1;
 	memcpy(image, text, n);
 	image[n] = 0;
-	if (colon)
-		strcpy(shape, colon + 1);
-	for (const char *c = text; *c; c++)
-		if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:", *c))
-			return -1;
-	return image[0] == '-' || shape[0] == '-' || strchr(shape, ':') ? -1 : 0;
+	if (end)
+		strcpy(shape, end + 1);
+	if (image[strspn(image, url ? NAME_CHARS ":/@+~%" : NAME_CHARS ":")] || shape[strspn(shape, NAME_CHARS)])
+		return -1;
+	return image[0] == '-' || shape[0] == '-' ? -1 : 0;
 }
 
 /* known looks a word up in the catalogue: lines "image NAME" and "shape NAME". list gets the names there are. 1 also without a catalogue:
@@ -129,7 +134,7 @@ static int known(const char *kind, const char *name, char *list, size_t room)
 	int found = 0;
 	FILE *f;
 	list[0] = 0;
-	if (!conf.catalogue || !name[0] || strncmp(name, "sha256:", 7) == 0)
+	if (!conf.catalogue || !name[0] || strncmp(name, "sha256:", 7) == 0 || strstr(name, "://"))
 		return 1;
 	if (!(f = fopen(conf.catalogue, "re"))) {
 		slurm_info("grange: %s: %s: images and shapes are not checked here", conf.catalogue, strerror(errno));
@@ -147,11 +152,33 @@ static int known(const char *kind, const char *name, char *list, size_t room)
 	return found;
 }
 
+/* list prints the images and shapes of the catalogue, or has the wrapper ask, and ends the command: nothing is submitted. */
+static void __attribute__((noreturn)) list(void)
+{
+	char line[512];
+	if (!conf.catalogue) {
+		execl(conf.wrapper, conf.wrapper, "image", "list", (char *)NULL);
+		slurm_error("grange: plugstack.conf has no catalogue=, and %s: %s", conf.wrapper, strerror(errno));
+		exit(1);
+	}
+	FILE *f = fopen(conf.catalogue, "re");
+	if (!f) {
+		slurm_error("grange: %s: %s", conf.catalogue, strerror(errno));
+		exit(1);
+	}
+	while (fgets(line, sizeof line, f))
+		fputs(line, stdout);
+	fclose(f);
+	exit(0);
+}
+
 static int on_vm(const char *arg, int remote)
 {
-	char image[256], shape[256], list[MAX_TEXT];
+	char image[256], shape[256], there[MAX_TEXT];
+	if (arg && !remote && !strcmp(arg, "list"))
+		list();
 	if (!arg || strlen(arg) >= sizeof asked.vm || split(arg, image, shape)) {
-		complain(asked.wrong, "--vm=%.200s: wanted IMAGE[:SHAPE]", arg ? arg : "");
+		complain(asked.wrong, "--vm=%.200s: wanted IMAGE[:SHAPE], or list", arg ? arg : "");
 		if (!remote)
 			slurm_error("grange: %s", asked.wrong);
 		return -1;
@@ -159,12 +186,12 @@ static int on_vm(const char *arg, int remote)
 	strcpy(asked.vm, arg);
 	if (remote)
 		return 0;
-	if (!known("image", image, list, sizeof list)) {
-		slurm_error("grange: no image %s; there are:%s", image, list[0] ? list : " none");
+	if (!known("image", image, there, sizeof there)) {
+		slurm_error("grange: no image %s; there are:%s", image, there[0] ? there : " none");
 		return -1;
 	}
-	if (!known("shape", shape, list, sizeof list)) {
-		slurm_error("grange: no shape %s; there are:%s", shape, list[0] ? list : " none");
+	if (!known("shape", shape, there, sizeof there)) {
+		slurm_error("grange: no shape %s; there are:%s", shape, there[0] ? there : " none");
 		return -1;
 	}
 	return 0;
@@ -227,14 +254,32 @@ static int on_option(int which, const char *arg, int remote)
 }
 
 static struct spank_option options[] = {
-	{"vm", "IMAGE[:SHAPE]", "run the job in a virtual machine of its own, from IMAGE, sized as SHAPE says", 1, OPT_VM, on_option},
+	{"vm", "IMAGE[:SHAPE]", "run the job in a virtual machine of its own, from IMAGE, sized as SHAPE says; list: print what there is", 1, OPT_VM, on_option},
 	{"vm-mount", "SRC[:DST[:ro]][,...]", "show directories of the host in the virtual machine", 1, OPT_MOUNT, on_option},
 	{"no-vm", NULL, "run the job without a virtual machine, where the site allows it", 0, OPT_NO_VM, on_option},
 };
 
+/* on_command_line finds OPTION or OPTION=VALUE among the first most arguments. */
+static int on_command_line(const char *option, int most)
+{
+	char *arg = NULL;
+	size_t room = 0;
+	int found = 0;
+	FILE *f = fopen("/proc/self/cmdline", "re");
+	while (f && !found && most-- >= 0 && getdelim(&arg, &room, 0, f) > 0)
+		found = strcmp(arg, option) == 0 || value_of(arg, option);
+	free(arg);
+	if (f)
+		fclose(f);
+	return found;
+}
+
 int slurm_spank_init(spank_t sp, int ac, char **av)
 {
 	configure(ac, av);
+	/* sbatch reads its script, from the terminal if need be, before it calls an option's callback. */
+	if ((spank_context() == S_CTX_LOCAL || spank_context() == S_CTX_ALLOCATOR) && on_command_line("--vm=list", 1))
+		list();
 	for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
 		spank_err_t e = spank_option_register(sp, &options[i]);
 		spank_context_t c = spank_context();
@@ -248,21 +293,6 @@ int slurm_spank_init(spank_t sp, int ac, char **av)
 	return 0; /* tasks find out; an error here would keep sbatch from working at all */
 }
 
-/* for_another tells whether root submits for somebody else, --uid=USER: the only word for that is in the command line. */
-static int for_another(void)
-{
-	char *arg = NULL;
-	size_t room = 0;
-	int found = 0;
-	FILE *f = fopen("/proc/self/cmdline", "re");
-	while (f && !found && getdelim(&arg, &room, 0, f) > 0)
-		found = strncmp(arg, "--uid", 5) == 0;
-	free(arg);
-	if (f)
-		fclose(f);
-	return found;
-}
-
 /* At submission, when all options are known. */
 int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
 {
@@ -274,7 +304,8 @@ int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
 		slurm_error("grange: --vm and --no-vm together");
 		exit(1); /* also where the plug-in is optional: what was asked for can not be */
 	}
-	if (asked.vm[0] && getuid() == 0 && !for_another()) {
+	/* Whether root submits for somebody else, --uid=USER, only the command line says. */
+	if (asked.vm[0] && getuid() == 0 && !on_command_line("--uid", INT_MAX)) {
 		slurm_error("grange: root's jobs get no virtual machine: submit as the user whose job it is");
 		exit(1);
 	}

@@ -22,7 +22,15 @@ func (l *Lab) options(ctx context.Context, t *testing.T, host string) {
 	refused("no shape of that name", "no shape huge", "--vm=micro:huge")
 	refused("no image", "wanted IMAGE[:SHAPE]", "--vm=:large")
 	refused("not a name", "wanted IMAGE[:SHAPE]", "--vm=../micro")
+	refused("no shape of a container image", "wanted IMAGE[:SHAPE]", "--vm=oci://localhost/debian:12,")
+	refused("not a place", "wanted IMAGE[:SHAPE]", "--vm=oci://localhost/$(id)")
 	refused("relative mount", "absolute", "--vm=micro", "--vm-mount=data")
+
+	t.Run("list", func(t *testing.T) {
+		if out, err := l.Slurm(ctx, User, "sbatch", "--vm=list"); err != nil || !strings.Contains(out, "image micro\n") {
+			t.Errorf("%q %v", out, err)
+		}
+	})
 
 	share := l.path("share")
 	for _, dir := range []string{share, share + "/a", share + "/b"} {
