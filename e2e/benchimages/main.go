@@ -1,7 +1,7 @@
 // Command benchimages measures how images reach hosts: simulated hosts, which fetch and give as agents do, and real
 // agents fetch one image from a real server at once, while some of them and the server are killed; the bytes of the
-// next versions of an image; the same by plain HTTP; 400 hosts in simulation; and starts from container images. Its last
-// line is JSON.
+// next versions of an image; the same by plain HTTP; 400 hosts in simulation; and starts from container images. Its
+// last line is JSON.
 package main
 
 import (

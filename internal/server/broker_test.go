@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -524,5 +525,52 @@ func TestCellLimitsInBatch(t *testing.T) {
 	l.loop()
 	if n := len(l.bookings()); n != 1 {
 		t.Errorf("%d bookings", n)
+	}
+}
+
+// The hosts of a cell fetch what jobs wait for, once; and again what the name means then.
+func TestImageThatJobsWaitFor(t *testing.T) {
+	l := newBatchLab(t)
+	l.catalogued("debian", oldDebian, nil)
+	fetched := func() (digests []string) {
+		t.Helper()
+		l.pass(2 * time.Minute)
+		l.loop()
+		l.view(func(tx *store.Tx) error {
+			orders, err := store.ImagesOf(tx).Orders()
+			for _, o := range orders {
+				tasks, bad := store.ImagesOf(tx).Tasks(o.ID)
+				err = errors.Join(err, bad)
+				for _, task := range tasks {
+					digests = append(digests, task.Digests...)
+				}
+			}
+			return err
+		})
+		slices.Sort(digests)
+		return digests
+	}
+	for range 16 { // hosts that are full
+		l.slurm.Submit(fake.Job{CPUs: 2})
+	}
+	if got := fetched(); len(got) != 0 {
+		t.Errorf("nothing waits for an image; fetched: %v", got)
+	}
+	for _, image := range []string{"debian", "debian", "no-such-image", ""} {
+		l.slurm.Submit(fake.Job{CPUs: 2, Image: image})
+	}
+	for range 2 {
+		if d := cmp.Diff([]string{oldDebian, oldDebian}, fetched()); d != "" {
+			t.Error(d)
+		}
+	}
+	l.catalogued("debian", newDebian, nil)
+	if d := cmp.Diff([]string{oldDebian, oldDebian, newDebian, newDebian}, fetched()); d != "" {
+		t.Error(d)
+	}
+	l.mark("debian", "withdrawn")
+	l.pass(2 * time.Hour)
+	if got := fetched(); len(got) != 4 {
+		t.Errorf("a withdrawn image is fetched: %v", got)
 	}
 }

@@ -106,7 +106,7 @@ func New(o Options) *Server {
 	s.Images = images.New(images.Options{Actions: s.actions, Store: o.Store, Log: o.Log, Now: o.Now, URL: o.URL,
 		Dir: o.ImageDir, Limit: o.ImageSpace, Silent: s.Links.Silent})
 	s.brokers = broker.New(broker.Options{Store: o.Store, Log: o.Log, Now: o.Now, System: o.Broker, Closed: s.closed,
-		EndVM: s.endVM})
+		Stage: s.Images.Stage, EndVM: s.endVM})
 	s.mirror = placer.NewMirror(placer.Options{Store: o.Store, Log: o.Log, Now: o.Now, Silent: s.Links.SilentSince,
 		Reserve: s.brokers.Book})
 	return s

@@ -34,11 +34,14 @@ type bookings struct {
 	avoid   map[string]map[string]time.Time // by VM and host's ID: until when
 	refusal map[string]string               // by VM: why it keeps off a host, the last one
 	closed  map[string]closing              // by host's ID: those that were closed there, or are to be, or opened
+
+	demanded time.Time         // when the batch system was asked what waits
+	staged   map[string]staged // by image: those that jobs wait for
 }
 
 func newBookings() *bookings {
 	return &bookings{waiting: map[string]time.Time{}, avoid: map[string]map[string]time.Time{},
-		refusal: map[string]string{}, closed: map[string]closing{}}
+		refusal: map[string]string{}, closed: map[string]closing{}, staged: map[string]staged{}}
 }
 
 // Book is how the placer hands a VM over to a cell of a batch system: its row says that it is to be booked there, and

@@ -1,5 +1,5 @@
-// Package broker keeps cells of batch systems as wanted: their hosts open or closed there, and capacity booked for
-// each VM.
+// Package broker keeps cells of batch systems as wanted: their hosts open or closed there, capacity booked for each
+// VM, and images that jobs wait for on their hosts.
 package broker
 
 import (
@@ -34,6 +34,8 @@ type Options struct {
 	System func(farm.Cell) (batch.System, error)
 	// Closed is why no new VM goes to a host, in a word; "": it is open.
 	Closed func(farm.Host, farm.Cell) string
+	// Stage has the hosts of a cell fetch an image of the catalogue unless its digest is had, and returns its digest.
+	Stage func(ctx context.Context, epoch int64, cell, image, had string) (digest string, err error)
 	// EndVM enters that nothing of a VM is left on any host.
 	EndVM func(t *store.Tx, vm farm.VM, why string) error
 }
@@ -120,7 +122,7 @@ func (s *Brokers) brokePass(ctx context.Context, epoch int64, cell farm.Cell, me
 	}
 	here.memory = memory
 	here.close(ctx, was, note)
-	return here.bookAll(ctx)
+	return errors.Join(here.bookAll(ctx), here.stage(ctx))
 }
 
 // startPass asks a cell's batch system for its nodes, and the store for the cell's hosts.

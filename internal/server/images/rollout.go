@@ -81,6 +81,21 @@ func (c *Catalogue) Order(ctx context.Context, who farm.Identity, op farm.ImageO
 	return c.Rollout(ctx, who, ids[0])
 }
 
+// Stage has all hosts of a cell fetch an image that jobs wait for, unless its digest is had.
+func (c *Catalogue) Stage(ctx context.Context, epoch int64, cell, image, had string) (digest string, err error) {
+	err = c.Store.View(ctx, func(t *store.Tx) error {
+		i, _, err := find(store.ImagesOf(t), image)
+		digest = i.Digest
+		return err
+	})
+	if err != nil || digest == had {
+		return digest, err
+	}
+	return digest, c.Actions.ByItself(ctx, epoch, policy.StageImage, func(call *action.Call) error {
+		return c.order(call, api.NewID(), farm.ImageFetch, image, Choice{Cell: cell})
+	})
+}
+
 // order enters an order with its tasks.
 func (c *Catalogue) order(call *action.Call, id string, op farm.ImageOp, what string, f Choice) error {
 	rows, task := store.ImagesOf(call.Tx), farm.ImageTask{Order: id, Op: op, State: farm.TaskWaiting}

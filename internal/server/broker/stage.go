@@ -1,0 +1,64 @@
+package broker
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/server/action"
+)
+
+// How often a batch system is asked what waits, and how often all hosts of the cell are told again to have an image
+// that jobs still wait for: some may have joined, or removed it.
+const (
+	stageEvery = time.Minute
+	stageAgain = time.Hour
+)
+
+// staged is an image that hosts of a cell were told to have, or could not be.
+type staged struct {
+	digest, refusal string
+	at              time.Time
+}
+
+// stage has the hosts of the cell fetch the images that jobs wait for, before they start. An image that the catalogue
+// does not have is the hosts' own, or the job's mistake.
+func (b *brokerPass) stage(ctx context.Context) error {
+	now := b.Now()
+	if b.Stage == nil || len(b.hosts) == 0 || now.Sub(b.memory.demanded) < stageEvery {
+		return nil
+	}
+	b.memory.demanded = now
+	waiting, err := b.system.Demand(ctx)
+	if err != nil {
+		return err
+	}
+	wanted := map[string]bool{}
+	for _, d := range waiting {
+		if d.Image != "" {
+			wanted[d.Image] = true
+		}
+	}
+	maps.DeleteFunc(b.memory.staged, func(image string, _ staged) bool { return !wanted[image] })
+	for _, image := range slices.Sorted(maps.Keys(wanted)) {
+		was := b.memory.staged[image]
+		if now.Sub(was.at) >= stageAgain {
+			was = staged{at: now}
+		}
+		is := staged{at: was.at}
+		is.digest, err = b.Stage(ctx, b.epoch, b.cell.Name, image, was.digest)
+		switch {
+		case farm.IsKind(err, farm.Unavailable):
+			return err
+		case err != nil && !action.Missing(err):
+			is.refusal = err.Error()
+		}
+		if is.refusal != was.refusal && is.refusal != "" {
+			b.Log.Warn("image that jobs wait for", "cell", b.cell.Name, "image", image, "error", is.refusal)
+		}
+		b.memory.staged[image] = is
+	}
+	return nil
+}
