@@ -96,7 +96,7 @@ func (h *Host) failed(ctx context.Context, script string, err error, complaint s
 	var exit *ssh.ExitError
 	switch {
 	case h.panicked.Load():
-		err = fmt.Errorf("%w: %s", ErrPanicked, h.lastPanic())
+		err = fmt.Errorf("%w: %s", ErrPanicked, h.panicLine())
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	case errors.As(err, &exit):
@@ -171,7 +171,7 @@ func (h *Host) client(ctx context.Context) (*ssh.Client, error) {
 		default:
 		}
 		if h.panicked.Load() {
-			return final{fmt.Errorf("%w: %s", ErrPanicked, h.lastPanic())}
+			return final{fmt.Errorf("%w: %s", ErrPanicked, h.panicLine())}
 		}
 		h.ssh, err = h.dial(ctx)
 		return err

@@ -71,6 +71,13 @@ func (h *Host) lastPanic() string {
 	return string(text[max(0, end-9000):end])
 }
 
+// panicLine is what the kernel gave up with.
+func (h *Host) panicLine() string {
+	text, _ := os.ReadFile(h.path("serial.log"))
+	line, _, _ := strings.Cut(string(text[lastIndex(text):]), "\n")
+	return strings.TrimSpace(line)
+}
+
 // lastIndex is where the kernel last gave up.
 func lastIndex(text []byte) int {
 	all := panics.FindAllIndex(text, -1)
