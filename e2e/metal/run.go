@@ -109,7 +109,7 @@ type result struct {
 }
 
 func runTests(ctx context.Context, pattern, factsFile string, environment []string) (r result, err error) {
-	cmd := exec.CommandContext(ctx, "go", "run", "./e2e/gotest", "-timeout", "90m", "-run", pattern, "--",
+	cmd := exec.CommandContext(ctx, "go", "run", "./e2e/gotest", "-timeout", "150m", "-run", pattern, "--",
 		"-parallel="+strconv.Itoa(max(2, runtime.NumCPU())), "./e2e/metal")
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Env = append(slices.Clip(environment), factsVariable+"="+factsFile)
