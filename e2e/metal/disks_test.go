@@ -12,7 +12,8 @@ const toVolumes = `set -e
 truncate -s 3G /var/disks.img
 device=$(losetup -f --show /var/disks.img)
 vgcreate -q vms "$device"
-lvcreate -q -y --type thin-pool --errorwhenfull y -L 768M -n pool vms
+lvcreate -q -y --type thin-pool -L 768M -n pool vms
+lvchange -q --errorwhenfull y vms/pool
 lvcreate -q -y -L 64M -n grange.grange-mine.scratch vms
 printf '[areas.jobs]\nvolume_group = "vms"\nthin_pool = "pool"\n' >>/etc/grange/agent.toml
 systemctl restart grange-agent`

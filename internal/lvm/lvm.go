@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -37,6 +38,10 @@ const (
 	tagOwner = "grange.owner="
 	tagVM    = "grange.vm="
 )
+
+// change are the options of what changes a group. LVM would copy the group's metadata below /etc/lvm before and after
+// each change, and keep it for a month: thousands of files a day, in a directory where the agent may not write.
+var change = []string{"--yes", "--quiet", "--quiet", "--autobackup", "n"}
 
 // Place is where volumes are made.
 type Place struct {
@@ -90,8 +95,8 @@ func (l *LVM) Create(ctx context.Context, at Place, name string, size farm.Bytes
 	if err := check(at.Group, name, owner, vm); err != nil {
 		return v, err
 	}
-	args := []string{"lvcreate", "--yes", "--quiet", "--quiet", "--name", name, "--addtag", tagOurs, "--addtag",
-		tagOwner + owner, "--addtag", tagVM + vm, "--setactivationskip", "n"}
+	args := slices.Concat([]string{"lvcreate"}, change, []string{"--name", name, "--addtag", tagOurs, "--addtag",
+		tagOwner + owner, "--addtag", tagVM + vm, "--setactivationskip", "n"})
 	bytes := strconv.FormatUint(uint64(size), 10) + "b"
 	if at.Pool != "" {
 		args = append(args, "--virtualsize", bytes, "--thinpool", at.Pool, at.Group)
@@ -107,8 +112,8 @@ func (l *LVM) Remove(ctx context.Context, v Volume) error {
 	if err := check(v.Group, v.Name, v.Owner, v.VM); err != nil {
 		return err
 	}
-	_, err := l.command(ctx, "lvremove", "--yes", "--quiet", "--quiet", "--select",
-		fmt.Sprintf("lv_name=%s && lv_tags=%s && lv_tags=%s", v.Name, tagOurs, tagOwner+v.Owner), v.Group)
+	ours := fmt.Sprintf("lv_name=%s && lv_tags=%s && lv_tags=%s", v.Name, tagOurs, tagOwner+v.Owner)
+	_, err := l.command(ctx, slices.Concat([]string{"lvremove"}, change, []string{"--select", ours, v.Group})...)
 	return err
 }
 

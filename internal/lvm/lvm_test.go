@@ -78,7 +78,7 @@ func TestRemoveByTag(t *testing.T) {
 	if err := l.Remove(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
-	const want = "lvremove --yes --quiet --quiet --select " +
+	const want = "lvremove --yes --quiet --quiet --autobackup n --select " +
 		"lv_name=grange.vm.scratch && lv_tags=grange && lv_tags=grange.owner=A vg"
 	if len(*lines) != 1 || (*lines)[0] != want {
 		t.Errorf("%q", *lines)
