@@ -31,17 +31,18 @@ func TestVolumes(t *testing.T) {
 	await(t, h, "a job has a volume", "grange exec --scratch 64M,lvm -- true")
 	// A secret of an earlier VM is not in the volume of the next one, wherever that lies.
 	run(t, h, "grange exec --scratch 256M,lvm -- sh -c 'yes a-secret-of-before | head -c 100000000 >/tmp/x; sync'")
-	if got := run(t, h, "grange exec --scratch 256M,lvm -- sh -c 'cat /dev/vda | grep -a -c a-secret-of-before; "+
-		"df -P /tmp | grep -c ^/dev/vda'"); got != "0\n1" {
+	got := run(t, h, `grange exec --scratch 256M,lvm -- sh -c 'd=$(sed -n "s#^\(/dev/vd.\) /tmp .*#\1#p" /proc/mounts)
+echo "on $d"; grep -a -c a-secret-of-before "$d" || cat /proc/mounts >&2'`)
+	if got != "on /dev/vda\n0" {
 		t.Errorf("what the second VM finds on its volume: %q", got)
 	}
-	if got := run(t, h, "grange exec --memory 256M --memory-peak 512M --scratch 64M,thin --scratch /data=32M,tmpfs "+
+	if got = run(t, h, "grange exec --memory 256M --memory-peak 512M --scratch 64M,thin --scratch /data=32M,tmpfs "+
 		"--scratch /more=64M -- sh -c 'for d in /tmp /data /more; do echo $d >$d/x && grep -c \" $d \" /proc/mounts; done; "+
 		"grep -c ^/dev/vd /proc/swaps; sed -n \"s/^SwapTotal: *//p\" /proc/meminfo'"); !strings.HasPrefix(got,
 		"1\n1\n1\n1\n262") {
 		t.Errorf("scratch and swap in a VM: %q", got)
 	}
-	if got := run(t, h, volumesOf); got != "" {
+	if got = run(t, h, volumesOf); got != "" {
 		t.Errorf("jobs have left %s", got)
 	}
 	t.Run("an agent that is killed", func(t *testing.T) {
@@ -81,12 +82,12 @@ func TestThinPoolFull(t *testing.T) {
 	await(t, h, "a job has a volume", "grange exec --scratch 64M,thin -- true")
 	startJob(t, h, "bystander")
 	run(t, h, `rm -f /root/full.*
-systemd-run -q --unit=full -p StandardError=file:/root/full.err -p StandardOutput=file:/root/full.out `+
-		`grange exec --scratch 400M,thin -- sh -c 'echo up; while [ ! -e /tmp/never ]; do `+
-		`dd if=/dev/urandom of=/tmp/x bs=1M count=200 conv=fsync 2>/dev/null; done'`)
-	await(t, h, "the job writes", "grep -q up /root/full.out")
+systemd-run -q --unit=full -p StandardError=file:/root/full.err -p StandardOutput=file:/root/full.out sh -c '`+
+		`{ until [ -e /root/full.go ]; do sleep 1; done; echo go; } | grange exec --scratch 400M,thin -- sh -c "echo up; `+
+		`read go; dd if=/dev/urandom of=/tmp/x bs=1M count=300 conv=fsync; sleep 1000"'`)
+	await(t, h, "the job is up", "grep -q up /root/full.out")
 	run(t, h, "lvcreate -q -y -V 900M --thinpool pool -n filler vms; dd if=/dev/urandom of=/dev/vms/filler bs=1M "+
-		"oflag=direct || :")
+		"oflag=direct || :; touch /root/full.go")
 	await(t, h, "the VM that writes has ended", "grep -q vm-disk-full /root/full.err")
 	if got := run(t, h, "cat /root/full.err"); !strings.Contains(got, "thin pool vms/pool") {
 		t.Errorf("the job is told %q", got)
