@@ -36,10 +36,10 @@ echo "on $d"; grep -a -c a-secret-of-before "$d" || cat /proc/mounts >&2'`)
 	if got != "on /dev/vda\n0" {
 		t.Errorf("what the second VM finds on its volume: %q", got)
 	}
-	if got = run(t, h, "grange exec --memory 256M --memory-peak 512M --scratch 64M,thin --scratch /data=32M,tmpfs "+
-		"--scratch /more=64M -- sh -c 'for d in /tmp /data /more; do echo $d >$d/x && grep -c \" $d \" /proc/mounts; done; "+
-		"grep -c ^/dev/vd /proc/swaps; sed -n \"s/^SwapTotal: *//p\" /proc/meminfo'"); !strings.HasPrefix(got,
-		"1\n1\n1\n1\n262") {
+	got = run(t, h, "grange exec --memory 256M --memory-peak 512M --scratch 64M,thin --scratch /data=32M,tmpfs "+
+		"--scratch /more=64M -- sh -c 'for d in /tmp /data /more; do echo $d >$d/x && grep -q \" $d \" /proc/mounts && "+
+		"echo $d; done; grep -c ^/dev/vd /proc/swaps; sed -n \"s/^SwapTotal: *//p\" /proc/meminfo'")
+	if !strings.HasPrefix(got, "/tmp\n/data\n/more\n1\n262") {
 		t.Errorf("scratch and swap in a VM: %q", got)
 	}
 	if got = run(t, h, volumesOf); got != "" {
