@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"maps"
 	"strings"
 	"testing"
@@ -51,7 +52,7 @@ func TestVolumes(t *testing.T) {
 	var promised map[string]farm.Bytes
 	l := sumsLedger(&promised)
 	claim := func(id string, c Charge) error {
-		c.Disks, c.UID, c.Limited = "grange-"+id, 1000, true
+		c.Disks, c.UID, c.Limited = "grange-"+id, cmp.Or(c.UID, 1000), true
 		l.SetCharge(id, c)
 		r := request(1, "0-31")
 		r.Memory = farm.GiB
@@ -66,18 +67,22 @@ func TestVolumes(t *testing.T) {
 	if s, err := l.DiskSpace("vg/pool"); err != nil || s.Free != 10*farm.GiB || promised["grange-a"] != 10*farm.GiB {
 		t.Errorf("%+v, %v; of files %v is promised", s, err, promised)
 	}
-	if err := claim("b", Charge{Volumes: on(41 * farm.GiB)}); !farm.IsCode(err, farm.CodeTooBig) ||
+	if err := claim("b", Charge{UID: 1001, Volumes: on(41 * farm.GiB)}); !farm.IsCode(err, farm.CodeTooBig) ||
 		!strings.Contains(err.Error(), "vg/pool") {
 		t.Error(err)
 	}
 	l.Release("b")
-	err := claim("b", Charge{Bytes: farm.GiB, Volumes: on(10*farm.GiB + 1)})
+	err := claim("b", Charge{UID: 1001, Bytes: farm.GiB, Volumes: on(10*farm.GiB + 1)})
 	if !farm.IsCode(err, farm.CodeNoRoom) || !strings.Contains(err.Error(), "vg/pool") {
 		t.Error(err)
 	}
 	l.Release("b")
 	if err := claim("b", Charge{Bytes: 11 * farm.GiB}); !farm.IsCode(err, CodeUserLimit) {
 		t.Errorf("of 50 GiB a user has 40, volumes too, and gets 11: %v", err)
+	}
+	l.Release("b")
+	if err := claim("b", Charge{Volumes: on(10*farm.GiB + 1)}); !farm.IsCode(err, CodeUserLimit) {
+		t.Errorf("the volumes that somebody asks for count as those that they have: %v", err)
 	}
 	l.Release("b")
 	if err := claim("b", Charge{Volumes: on(10 * farm.GiB)}); err != nil {
