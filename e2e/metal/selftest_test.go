@@ -37,7 +37,7 @@ func TestSelfTest(t *testing.T) {
 			Figures                       map[string]float64
 		}
 	}
-	text := run(t, h, "grange selftest --json --jobs 10 -o /root/report.html 2>/root/progress || { test $? = 4; cat "+
+	text := run(t, h, "grange selftest --json -o /root/report.html 2>/root/progress || { test $? = 4; cat "+
 		"/root/progress >&2; }")
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		t.Fatal(err, text)
