@@ -4,16 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/grange-project/grange/api/fleet"
-	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
-	"github.com/grange-project/grange/internal/farm"
 )
 
 func (a serverCommands) serverCA() *cobra.Command {
@@ -112,13 +108,8 @@ func (a serverCommands) cutOff(ctx context.Context, c *fleet.Client) (names []st
 	}
 	fmt.Fprintln(a.Err, "these are cut off; hosts join again as if installed anew, and their VMs count as lost:")
 	a.printWaits(a.Err, ca.Waits)
-	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return nil, &farm.Error{Kind: farm.Invalid, Code: app.CodeNeedsYes,
-			Message: "nothing was changed: no terminal to ask on", Hint: "name them: --without"}
-	}
-	fmt.Fprint(a.Err, "retire the authority? [y/N] ")
-	if !app.SaidYes(ctx, os.Stdin) {
-		return nil, &farm.Error{Kind: farm.Invalid, Code: app.CodeNeedsYes, Message: "nothing was changed"}
+	if err := a.Confirm(ctx, "retire the authority?", "nothing was changed", "name them: --without"); err != nil {
+		return nil, err
 	}
 	for _, w := range ca.Waits {
 		names = append(names, w.Name())

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/config"
@@ -106,16 +105,8 @@ func (a diskCommands) ask(ctx context.Context, n int, yes bool) error {
 	if yes {
 		return nil
 	}
-	no := &farm.Error{Kind: farm.Invalid, Code: app.CodeNeedsYes, Message: "nothing was deleted",
-		Hint: "see what is listed, then say --yes"}
-	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return no
-	}
-	fmt.Fprintf(a.Err, "delete these %d? [y/N] ", n)
-	if app.SaidYes(ctx, os.Stdin) {
-		return nil
-	}
-	return no
+	return a.Confirm(ctx, fmt.Sprintf("delete these %d?", n), "nothing was deleted",
+		"see what is listed, then say --yes")
 }
 
 // young is what a VM that is being made may have before the agent lists it.

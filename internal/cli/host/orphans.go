@@ -3,13 +3,11 @@ package host
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/cli/app"
@@ -123,15 +121,8 @@ func (a hostCommands) askForOrphans(ctx context.Context, orphans []fleet.Orphan,
 	for _, o := range orphans {
 		fmt.Fprintf(a.Err, "%s %s, %s\n", output.Visible(o.Name), output.Visible(o.ID), o.State)
 	}
-	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return &farm.Error{Kind: farm.Invalid, Code: app.CodeNeedsYes,
-			Message: "nothing was deleted: no terminal to ask on", Hint: "see what is listed, then say --yes"}
-	}
-	fmt.Fprintf(a.Err, "delete %d VMs and their disks, which are nowhere else? [y/N] ", len(orphans))
-	if app.SaidYes(ctx, os.Stdin) {
-		return nil
-	}
-	return &farm.Error{Kind: farm.Invalid, Code: app.CodeNeedsYes, Message: "nothing was deleted"}
+	question := fmt.Sprintf("delete %d VMs and their disks, which are nowhere else?", len(orphans))
+	return a.Confirm(ctx, question, "nothing was deleted", "see what is listed, then say --yes")
 }
 
 // orphanText is an orphan, and what may be done.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
@@ -325,13 +324,6 @@ func (a imageCommands) askForPurge(ctx context.Context, list []api.ImagePurged, 
 	for _, p := range list {
 		fmt.Fprintln(a.Err, purgedText(p))
 	}
-	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return &farm.Error{Kind: farm.Invalid, Code: app.CodeNeedsYes,
-			Message: "nothing was removed: no terminal to ask on", Hint: "see what is listed, then say --yes"}
-	}
-	fmt.Fprintf(a.Err, "remove %d images? [y/N] ", len(list))
-	if app.SaidYes(ctx, os.Stdin) {
-		return nil
-	}
-	return &farm.Error{Kind: farm.Invalid, Code: app.CodeNeedsYes, Message: "nothing was removed"}
+	return a.Confirm(ctx, fmt.Sprintf("remove %d images?", len(list)), "nothing was removed",
+		"see what is listed, then say --yes")
 }

@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
@@ -372,15 +370,7 @@ func (a applyCommands) ask(ctx context.Context, p apply.Plan, f applyFlags) erro
 	if f.yes || len(p.Steps) == 0 {
 		return nil
 	}
-	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return &farm.Error{Kind: farm.Invalid, Code: app.CodeNeedsYes,
-			Message: "nothing was changed: no terminal to ask on", Hint: "look at the plan, then say --yes"}
-	}
-	fmt.Fprintf(a.Err, "make these changes? [y/N] ")
-	if app.SaidYes(ctx, os.Stdin) {
-		return nil
-	}
-	return &farm.Error{Kind: farm.Invalid, Code: app.CodeNeedsYes, Message: "nothing was changed"}
+	return a.Confirm(ctx, "make these changes?", "nothing was changed", "look at the plan, then say --yes")
 }
 
 func (a applyCommands) applyOptions() apply.Options {

@@ -2,9 +2,7 @@ package tune
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"io"
 	"os"
 	"strings"
 	"testing"
@@ -121,22 +119,5 @@ func TestTuneRootIsAHost(t *testing.T) {
 		if _, err := tune(t, "plan", "--root", dir); app.CodeOf(err) != "usage" {
 			t.Errorf("plan --root %s: %v", dir, err)
 		}
-	}
-}
-
-func TestSaidYes(t *testing.T) {
-	for text, want := range map[string]bool{"y\n": true, "Yes\n": true, "yes": true, "n\n": false, "\n": false,
-		"": false, "yesterday\n": false} {
-		if app.SaidYes(t.Context(), strings.NewReader(text)) != want {
-			t.Errorf("%q is not %v", text, want)
-		}
-	}
-	// ctrl-C while nobody answers.
-	silent, w := io.Pipe()
-	defer w.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if app.SaidYes(ctx, silent) {
-		t.Error("ctrl-C is a yes")
 	}
 }
