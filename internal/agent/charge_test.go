@@ -6,12 +6,12 @@ import (
 	"log/slog"
 	"testing"
 
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/names"
 	"github.com/grange-project/grange/internal/numa"
+	"github.com/grange-project/grange/internal/program"
 	"github.com/grange-project/grange/internal/topology/topologytest"
 )
 

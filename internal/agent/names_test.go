@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/grange-project/grange/api"
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/names"
+	"github.com/grange-project/grange/internal/program"
 )
 
 const denyByName = `

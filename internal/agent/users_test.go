@@ -14,10 +14,10 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/agent/cloud"
 	"github.com/grange-project/grange/internal/agent/machine"
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/names"
+	"github.com/grange-project/grange/internal/program"
 )
 
 func needsRoot(t *testing.T) {

@@ -188,8 +188,8 @@ func TestGuestIsSmall(t *testing.T) {
 
 // runners may start programs of the host. Each does so in one function: absolute path, fixed environment, time limit.
 // deathsig starts those of the others.
-var runners = []string{"internal/disk", "internal/lvm", "internal/diskbench", "internal/sandbox", "internal/hosttree", "internal/vmimage",
-	"internal/hyper/libvirt", "internal/batch/program", "internal/tuning/apply", "internal/steps",
+var runners = []string{"internal/disk", "internal/sandbox", "internal/hosttree", "internal/vmimage",
+	"internal/hyper/libvirt", "internal/program", "internal/tuning/apply", "internal/steps",
 	"internal/store/storetest", "internal/gateway/gatewaytest", "internal/network", "internal/rawqemu",
 	"internal/selftest", "internal/deathsig",
 	"internal/imagerecipe", // as the user who builds: mmdebstrap, and QEMU in a sandbox

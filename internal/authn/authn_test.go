@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/names"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // people is a directory of a few.

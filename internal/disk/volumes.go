@@ -286,10 +286,14 @@ func (p *Pool) CleanVolumes(ctx context.Context, done func(lvm.Volume, error)) e
 	if err := v.refresh(ctx); err != nil {
 		return err
 	}
-	for _, x := range v.unowned(p) {
+	gone := v.unowned(p)
+	if len(gone) == 0 {
+		return nil
+	}
+	for _, x := range gone {
 		done(x, v.remove(ctx, x))
 	}
-	return v.refresh(ctx)
+	return v.refresh(ctx) // for the room that there is now
 }
 
 // unowned are those whose VMs have no directory. It reads directories after volumes: a VM has its directory first.

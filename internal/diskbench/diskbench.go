@@ -9,19 +9,19 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // CodeBench is the code of errors of a benchmark; docs/errors.md explains it.
 const CodeBench farm.Code = "disk-bench"
 
-// program is fio's.
-const program = "/usr/bin/fio"
+// tool is fio's.
+const tool = "/usr/bin/fio"
 
 // Choice is one way in which QEMU may reach a disk.
 type Choice struct {
@@ -211,25 +211,17 @@ func parse(text []byte, p Pattern) (Result, error) {
 		Late: s.Latency.Percentile["99.000000"] / 1e6}, nil
 }
 
-// fio runs it with a fixed environment.
+// fio runs it.
 func fio(ctx context.Context, args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env, cmd.WaitDelay = []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}, time.Second
-	var out, complaint bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaint
-	err := cmd.Run()
+	out, err := program.Start(ctx, program.Call{Path: tool, Args: args, Limit: 10 * time.Minute})
 	switch {
-	case err == nil:
-		return out.Bytes(), nil
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
+	case err == nil || ctx.Err() != nil:
+		return out, err
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, &farm.Error{Kind: farm.Unavailable, Code: CodeBench, Message: "fio is not installed",
 			Hint: "install Debian's package fio", Err: err}
 	}
-	return nil, failed(fmt.Sprintf("fio failed: %.300s", strings.TrimSpace(complaint.String())), err)
+	return nil, failed("fio failed", err)
 }
 
 func failed(message string, err error) error {

@@ -116,7 +116,7 @@ func TestRecommend(t *testing.T) {
 
 // TestFio runs fio itself, where it is installed, for a moment.
 func TestFio(t *testing.T) {
-	if _, err := os.Stat(program); err != nil {
+	if _, err := os.Stat(tool); err != nil {
 		t.Skip("fio is not installed")
 	}
 	c := Choice{Name: "file", Path: filepath.Join(t.TempDir(), "bench"), Engine: "psync"}

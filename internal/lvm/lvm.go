@@ -3,13 +3,11 @@
 package lvm
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strconv"
@@ -18,6 +16,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // Codes of errors; docs/errors.md explains them.
@@ -26,8 +25,8 @@ const (
 	CodeVolumeTool farm.Code = "volume-tool" // LVM refused, or did not answer
 )
 
-// program is LVM's, of which all its commands are parts.
-const program = "/sbin/lvm"
+// tool is LVM's program, of which all its commands are parts.
+const tool = "/sbin/lvm"
 
 // timeout is for one command. LVM waits for its lock behind others, and for devices.
 const timeout = time.Minute
@@ -238,18 +237,16 @@ func check(words ...string) error {
 }
 
 func (l *LVM) command(ctx context.Context, args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
 	run := l.run
 	if run == nil {
 		run = host
 	}
 	out, err := run(ctx, args...)
-	if err == nil || errors.Is(err, context.Canceled) {
+	if err == nil || ctx.Err() != nil {
 		return out, err
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &farm.Error{Kind: farm.Unavailable, Code: CodeNoVolumes, Message: program + " cannot be run",
+		return nil, &farm.Error{Kind: farm.Unavailable, Code: CodeNoVolumes, Message: tool + " cannot be run",
 			Hint: "install lvm2, or take the volume groups out of [areas] in the agent's configuration", Err: err}
 	}
 	if text := err.Error(); strings.Contains(text, "insufficient free space") ||
@@ -266,20 +263,12 @@ func toolError(message string, err error) error {
 		Hint: "see the agent's log; `lvs -a -o +lv_tags` shows what is there", Err: err}
 }
 
-// host runs LVM's program with a fixed environment.
+// host runs LVM's program.
 func host(ctx context.Context, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "LVM_SUPPRESS_FD_WARNINGS=1"}
-	cmd.WaitDelay = time.Second
-	var out, complaint bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaint
-	err := cmd.Run()
-	switch {
-	case err == nil:
-		return out.Bytes(), nil
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
+	out, err := program.Start(ctx, program.Call{Path: tool, Args: args, Limit: timeout,
+		Env: []string{"LVM_SUPPRESS_FD_WARNINGS=1"}})
+	if err != nil {
+		return nil, fmt.Errorf("lvm %s: %w", args[0], err)
 	}
-	return nil, fmt.Errorf("lvm %s: %w: %.500s", args[0], err,
-		strings.ReplaceAll(strings.TrimSpace(complaint.String()), "\n", "; "))
+	return out, nil
 }

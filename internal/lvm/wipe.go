@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/sleep"
 )
 
 // Wipe is when the blocks of a thick volume are cleared, so that no VM reads what was there before it. A thin pool
@@ -69,10 +70,8 @@ func openAgain(ctx context.Context, path string) (f *os.File, err error) {
 		if f, err = os.OpenFile(path, os.O_RDWR|unix.O_EXCL, 0); err == nil {
 			return f, nil
 		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if err := sleep.For(ctx, 100*time.Millisecond); err != nil {
+			return nil, err
 		}
 	}
 	return nil, err

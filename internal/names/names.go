@@ -14,8 +14,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // User is one entry of the database passwd.

@@ -12,8 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // directory plays getent of a host whose users are in no file.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/grange-project/grange/api"
-	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/program"
 	"github.com/grange-project/grange/internal/steps"
 )
 

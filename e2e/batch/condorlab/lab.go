@@ -23,7 +23,7 @@ import (
 	"github.com/grange-project/grange/e2e/lab"
 	"github.com/grange-project/grange/internal/batch/htcondor"
 	"github.com/grange-project/grange/internal/batch/htcondor/setup"
-	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // Options change a lab.

@@ -14,7 +14,7 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/e2e/lab"
 	"github.com/grange-project/grange/internal/batch/exec"
-	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // TestBreaker: a host on which no VM comes up, whatever the image, closes itself in its batch system with the reason,

@@ -15,9 +15,9 @@ import (
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/batchtest"
 	"github.com/grange-project/grange/internal/batch/gridengine"
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/batch/systems"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // TestGridEngine runs the contract on a cell of two hosts.

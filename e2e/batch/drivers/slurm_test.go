@@ -15,8 +15,8 @@ import (
 	"github.com/grange-project/grange/e2e/batch/slurmlab"
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/batchtest"
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/batch/slurm"
+	"github.com/grange-project/grange/internal/program"
 )
 
 const (

@@ -11,8 +11,8 @@ import (
 
 	"github.com/grange-project/grange/e2e/batch/slurmlab"
 	"github.com/grange-project/grange/internal/batch"
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/batch/slurm/setup"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // TestSlurmOCI is what the conformance cases do not know of bundles: srun, salloc, what a site's own lines make of jobs

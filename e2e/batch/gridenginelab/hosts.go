@@ -8,7 +8,7 @@ import (
 
 	"github.com/grange-project/grange/internal/batch/gridengine"
 	"github.com/grange-project/grange/internal/batch/gridengine/setup"
-	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // Master is the host of the cell's master, and its first execution host.

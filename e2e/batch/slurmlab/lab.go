@@ -20,8 +20,8 @@ import (
 
 	"github.com/grange-project/grange/e2e/batch/conform"
 	"github.com/grange-project/grange/e2e/lab"
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/batch/slurm/setup"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // Options change a lab.

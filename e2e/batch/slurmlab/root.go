@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // root is another Debian's tree in a mount namespace of its own: the tree read-only below an overlay, the lab's

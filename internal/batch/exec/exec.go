@@ -20,8 +20,8 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/batch"
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // CodeBadProgram is the code of errors where a site's own batch program breaks the protocol; see docs/errors.md.

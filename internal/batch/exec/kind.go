@@ -2,8 +2,8 @@ package exec
 
 import (
 	"github.com/grange-project/grange/internal/batch"
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // Kind is a batch system that a site's own program drives. The agent does not recognise its jobs.

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/grange-project/grange/internal/batch"
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // Cell is a Grid Engine cell as its commands see it.

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/batch"
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/names"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // Driver is a pool as the server and the agent need it, by HTCondor's own commands, and the history of one access

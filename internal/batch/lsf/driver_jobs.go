@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/batch"
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // place is where a reader of ended jobs is: the latest end it was handed, and the runs it has had that mbatchd still

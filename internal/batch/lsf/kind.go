@@ -6,8 +6,8 @@ import (
 
 	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/batch"
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // Kind is LSF.

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/batch"
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/names"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // Driver is a PBS server as grange's server needs it, by PBS's commands, which print JSON, and the accounting log, to

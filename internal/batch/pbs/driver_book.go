@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/batch"
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // Book submits the placeholder, unless there is one of this name. Of two that were made at the same moment the later

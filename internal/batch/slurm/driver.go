@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/batch"
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // Driver is a cluster as the server and the agent need it, by Slurm's own commands: their formats are ours to choose,

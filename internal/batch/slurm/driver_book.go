@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/batch"
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // Book submits the placeholder, unless there is one of this name. Two processes that do so at the same moment make two;

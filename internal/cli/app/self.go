@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // OwnPath is where this program lies. The kernel knows; without /proc, as in the chroot of a host's image, how it was

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/internal/batch/pbs/setup"
-	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/program"
 )
 
 func (a pbsCommands) pbsCheck() *cobra.Command {

@@ -11,11 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/batch/slurm"
 	"github.com/grange-project/grange/internal/batch/slurm/setup"
 	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/config"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // slurmCommands are the commands for Slurm.

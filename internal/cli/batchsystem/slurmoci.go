@@ -10,13 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/internal/batch"
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/batch/slurm"
 	"github.com/grange-project/grange/internal/batch/slurm/setup"
 	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/job"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // ociCommands are the commands that run Slurm's containers in VMs.

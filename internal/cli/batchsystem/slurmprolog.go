@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/batch/slurm/setup"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // slurmProlog is what slurmd runs as root before each job, where the shell alone can not tell.

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/batch/systems"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // lookupJob asks a batch system, as root, what the kernel does not know of a job on this host. A host without the

@@ -16,7 +16,7 @@ import (
 
 	"github.com/grange-project/grange/internal/batch/batchtest"
 	"github.com/grange-project/grange/internal/batch/gridengine"
-	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // cellOf plays qconf of a cell: objects by the option that shows them. Changes are kept as the command lines that made

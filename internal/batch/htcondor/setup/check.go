@@ -12,8 +12,8 @@ import (
 	"syscall"
 
 	"github.com/grange-project/grange/internal/batch"
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // Config is HTCondor's configuration as it reads it itself. Names are in upper case.

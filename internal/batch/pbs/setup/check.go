@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/grange-project/grange/internal/batch"
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // Site is what there is to check: the server's side where its server starts on this host, the mom's where a mom does.

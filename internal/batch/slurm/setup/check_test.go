@@ -11,7 +11,7 @@ import (
 
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/batchtest"
-	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // noSlurmd is a host without slurmd.

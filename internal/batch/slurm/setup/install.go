@@ -13,8 +13,8 @@ import (
 	"strings"
 
 	"github.com/grange-project/grange/internal/atomicfile"
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // Install is what `grange slurm install` was asked for. Paths are as Slurm sees them; files are written below Root.

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // TestCompileWhere: the plug-in goes where the host's configuration names it, so that an upgrade of Slurm finds no

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/grange-project/grange/internal/batch"
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/batch/slurm"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // TestOCIProlog runs the script itself: what lets a job pass, and what does not.

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/program"
 	source "github.com/grange-project/grange/slurm"
 )
 

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/batch"
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // Checked is where the prolog notes what it has looked at.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // prologHost is a host whose slurmd is this process, by the name that a test gives it, and whose prolog has noted that

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/program"
 )
 
 // Scontrol asks and tells slurmctld, by Slurm's own command: its output is the same from 20.11 to 25.11, which no API

@@ -1,6 +1,6 @@
-// Package program runs the commands of batch systems, and a site's own: a program by its absolute path or from the
-// directories of systems, an environment that is the same everywhere, a time limit, bounded output. It never uses a
-// shell, and never our environment.
+// Package program runs programs of the host for what they print: commands of batch systems, of LVM, a site's own. A
+// program is run by its absolute path or from the directories of systems, with an environment that is the same
+// everywhere, a time limit and bounded output; never by a shell, and never with our environment.
 package program
 
 import (
@@ -82,8 +82,8 @@ func Find(name string, more ...string) (string, error) {
 // Missing reports whether a program was not run because this host does not have it.
 func Missing(err error) bool { return errors.Is(err, exec.ErrNotFound) }
 
-// Start runs a program of this host. It and its children are killed when it takes too long: a batch system's command
-// may hang for ever.
+// Start runs a program of this host. It and its children are killed when it takes too long: a command of a batch
+// system may hang for ever.
 func Start(ctx context.Context, c Call) ([]byte, error) {
 	path, err := Find(c.Path)
 	if err != nil {
