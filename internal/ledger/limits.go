@@ -30,9 +30,12 @@ const (
 	CloudFiles = "cloud"
 )
 
+// isFiles tells areas of files from volume groups and thin pools.
+func isFiles(at string) bool { return at == JobFiles || at == CloudFiles }
+
 // on is what is charged to a place.
 func (c Charge) on(at string) farm.Bytes {
-	if at == JobFiles || at == CloudFiles {
+	if isFiles(at) {
 		if c.Area != at {
 			return 0
 		}
@@ -164,7 +167,7 @@ func (l *Ledger) space(at, id string) (farm.DiskSpace, error) {
 		return farm.DiskSpace{}, nil
 	}
 	s, err := l.host.Space(at, func(at string) map[string]farm.Bytes { return l.claims.promised(at, id) })
-	if at != JobFiles && at != CloudFiles {
+	if !isFiles(at) {
 		return s, err
 	}
 	if short := l.keep; s.Free >= short {
@@ -202,7 +205,7 @@ func spaceAt(l *Ledger, at, id string, want farm.Bytes) error {
 		return nil
 	}
 	on := ""
-	if at != JobFiles && at != CloudFiles {
+	if !isFiles(at) {
 		on = " of " + at
 	}
 	space, err := l.space(at, id)

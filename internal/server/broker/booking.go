@@ -76,7 +76,7 @@ func (b *brokerPass) bookAll(ctx context.Context) error {
 	for _, vm := range p.vms {
 		switch err := p.one(ctx, vm); {
 		case err == nil:
-		case !batchSays(err), farm.IsKind(err, farm.Unavailable): // nobody answers: the others would wait for that, too
+		case !ofOne(err), farm.IsKind(err, farm.Unavailable): // nobody answers: the others would wait for that, too
 			return err
 		default: // of this VM alone, and for its owner
 			if vm.Waiting != err.Error() {
@@ -105,8 +105,8 @@ func (b *brokerPass) bookPass(ctx context.Context) (*bookPass, error) {
 	})
 }
 
-// batchSays tells an error that is about one booking from one of the store, which ends the pass.
-func batchSays(err error) bool {
+// ofOne tells an error that is about one booking or one image from one of the store, which ends the pass.
+func ofOne(err error) bool {
 	e, ok := errors.AsType[*farm.Error](err)
 	return ok && e.Code != store.CodeNotLeader && e.Kind != farm.Internal
 }

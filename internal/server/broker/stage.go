@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/server/action"
 )
 
@@ -48,11 +47,13 @@ func (b *brokerPass) stage(ctx context.Context) error {
 			was = staged{at: now}
 		}
 		is := staged{at: was.at}
-		is.digest, err = b.Stage(ctx, b.epoch, b.cell.Name, image, was.digest)
+		digest, err := b.Stage(ctx, b.epoch, b.cell.Name, image, was.digest)
 		switch {
-		case farm.IsKind(err, farm.Unavailable):
+		case err == nil:
+			is.digest = digest // else it is tried again in a minute
+		case !ofOne(err):
 			return err
-		case err != nil && !action.Missing(err):
+		case !action.Missing(err):
 			is.refusal = err.Error()
 		}
 		if is.refusal != was.refusal && is.refusal != "" {

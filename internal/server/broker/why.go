@@ -24,7 +24,7 @@ func (s *Brokers) Explain(ctx context.Context, vm farm.VM, e placement.Explanati
 	}
 	for name, answers := range ofBatch {
 		told, err := s.askBatch(ctx, vm, name)
-		if err != nil && !batchSays(err) {
+		if err != nil && !ofOne(err) {
 			return e, err
 		}
 		if err != nil {
