@@ -1,14 +1,16 @@
 // Command gotest runs `go test` and prints what matters: failures with their output, skipped tests, one line a package,
-// and how many there were. It fails when a test fails, and when one is skipped that e2e/skips.txt does not list.
+// what runs where nothing else is printed for long, and how many there were. It fails when a test fails, and when one is skipped that e2e/skips.txt does not list.
 package main
 
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -19,6 +21,9 @@ import (
 
 // long is when a test is a part of the wait: one that passed is printed, too, with what it took.
 const long = 20 * time.Second
+
+// silence is after how long without a word the tests that run are named.
+const silence = time.Minute
 
 const module = "github.com/grange-project/grange/"
 
@@ -45,7 +50,7 @@ func main() {
 		os.Exit(2)
 	}
 	r := newReport(os.Stdout, allowed)
-	r.read(out)
+	r.follow(out, time.Tick(silence))
 	failed := cmd.Wait() != nil
 	if !r.finish() || failed {
 		os.Exit(1)
@@ -54,6 +59,7 @@ func main() {
 
 // event is a line of `go test -json`; see `go doc test2json`, and `go help buildjson` for builds.
 type event struct {
+	Time                                      time.Time
 	Action, Package, ImportPath, Test, Output string
 	Elapsed                                   float64
 }
@@ -86,31 +92,80 @@ type report struct {
 	out                     io.Writer
 	allowed                 []skip
 	output                  map[string]*bytes.Buffer // by package and test, until it has ended
+	running                 map[string]time.Time     // by package and test; those that wait for their turn are not
+	wrote                   bool                     // since the last tick
 	passed, failed, skipped int
 	unlisted, broken        []string
 }
 
 func newReport(out io.Writer, allowed []skip) *report {
-	return &report{out: out, allowed: allowed, output: map[string]*bytes.Buffer{}}
+	return &report{out: out, allowed: allowed, output: map[string]*bytes.Buffer{},
+		running: map[string]time.Time{}}
 }
 
-func (r *report) read(from io.Reader) {
-	lines := bufio.NewScanner(from)
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
-		var e event
-		if json.Unmarshal(lines.Bytes(), &e) != nil {
-			fmt.Fprintf(r.out, "%s\n", lines.Bytes()) // go itself, before it knew what to test
-			continue
+// follow takes the lines of `go test` as they come. At each tick without a word since the last one it names what runs.
+func (r *report) follow(from io.Reader, ticks <-chan time.Time) {
+	lines := make(chan []byte)
+	go func() {
+		defer close(lines)
+		scanner := bufio.NewScanner(from)
+		scanner.Buffer(nil, 16<<20)
+		for scanner.Scan() {
+			lines <- bytes.Clone(scanner.Bytes())
 		}
-		r.take(e)
+	}()
+	for {
+		select {
+		case line, ok := <-lines:
+			if !ok {
+				return
+			}
+			r.line(line)
+		case now := <-ticks:
+			if !r.wrote && len(r.running) > 0 {
+				fmt.Fprintf(r.out, "running: %s\n", r.runs(now))
+			}
+			r.wrote = false
+		}
 	}
+}
+
+func (r *report) line(text []byte) {
+	var e event
+	if json.Unmarshal(text, &e) != nil {
+		fmt.Fprintf(r.out, "%s\n", text) // go itself, before it knew what to test
+		return
+	}
+	r.take(e)
+}
+
+// runs names the innermost tests that run, the longest first, each with its time.
+func (r *report) runs(now time.Time) string {
+	names := slices.SortedFunc(maps.Keys(r.running), func(a, b string) int {
+		return cmp.Or(r.running[a].Compare(r.running[b]), strings.Compare(a, b))
+	})
+	var all []string
+	for _, name := range names {
+		inner := slices.ContainsFunc(names, func(other string) bool { return strings.HasPrefix(other, name+"/") })
+		if !inner {
+			all = append(all, fmt.Sprintf("%s %.0fs", name, now.Sub(r.running[name]).Seconds()))
+		}
+	}
+	const most = 6
+	if n := len(all) - most; n > 0 {
+		all = append(all[:most], fmt.Sprintf("and %d more", n))
+	}
+	return strings.Join(all, ", ")
 }
 
 func (r *report) take(e event) {
 	e.Package = strings.TrimPrefix(e.Package, module)
 	key := e.Package + " " + e.Test
 	switch e.Action {
+	case "run", "cont":
+		r.running[key] = e.Time
+	case "pause":
+		delete(r.running, key)
 	case "build-output":
 		fmt.Fprint(r.out, e.Output)
 	case "output":
@@ -121,6 +176,7 @@ func (r *report) take(e event) {
 	case "pass", "fail", "skip":
 		text := r.output[key]
 		delete(r.output, key)
+		delete(r.running, key)
 		if e.Test == "" {
 			r.packageEnded(e, text)
 			return
@@ -136,6 +192,7 @@ func (r *report) testEnded(e event, text *bytes.Buffer) {
 		r.passed++
 		if e.Elapsed >= long.Seconds() {
 			fmt.Fprintf(r.out, "passed: %s\t%.0fs\n", name, e.Elapsed)
+			r.wrote = true
 		}
 	case "fail":
 		r.failed++

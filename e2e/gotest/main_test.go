@@ -2,8 +2,11 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"io"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestReport(t *testing.T) {
@@ -35,7 +38,7 @@ func TestReport(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
 			r := newReport(&out, allowed)
-			r.read(strings.NewReader(c.in))
+			r.follow(strings.NewReader(c.in), nil)
 			if ok := r.finish(); ok != c.ok {
 				t.Errorf("ok is %v", ok)
 			}
@@ -45,6 +48,33 @@ func TestReport(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRunning: what runs is named once nothing else was printed for long, without what waits and what has ended.
+func TestRunning(t *testing.T) {
+	var out bytes.Buffer
+	r := newReport(&out, nil)
+	at := func(second int) string { return fmt.Sprintf("2026-01-01T00:00:%02dZ", second) }
+	for _, line := range []string{
+		`{"Time":"` + at(0) + `","Action":"run","Package":"p","Test":"TestSlow"}`,
+		`{"Time":"` + at(1) + `","Action":"run","Package":"p","Test":"TestSlow/part"}`,
+		`{"Time":"` + at(2) + `","Action":"run","Package":"p","Test":"TestWaits"}`,
+		`{"Time":"` + at(2) + `","Action":"pause","Package":"p","Test":"TestWaits"}`,
+		`{"Time":"` + at(3) + `","Action":"run","Package":"p","Test":"TestEnded"}`,
+		`{"Time":"` + at(4) + `","Action":"pass","Package":"p","Test":"TestEnded"}`,
+	} {
+		r.line([]byte(line))
+	}
+	in, close := io.Pipe()
+	ticks := make(chan time.Time)
+	go func() {
+		ticks <- time.Date(2026, 1, 1, 0, 0, 31, 0, time.UTC)
+		close.Close()
+	}()
+	r.follow(in, ticks)
+	if got, want := out.String(), "running: p TestSlow/part 30s\n"; got != want {
+		t.Errorf("printed %q, want %q", got, want)
 	}
 }
 
