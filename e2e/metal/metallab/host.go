@@ -29,6 +29,7 @@ type Host struct {
 	port    int // of ssh, on 127.0.0.1
 	monitor *monitor
 	ended   chan struct{} // closed when QEMU has been waited for
+	uses    []*os.File    // of snapshots that its disks lie over, see use
 
 	mu  sync.Mutex
 	ssh *ssh.Client
@@ -277,5 +278,11 @@ func (h *Host) Boot(ctx context.Context) error {
 // Close ends the host and removes what it has written.
 func (h *Host) Close() error {
 	h.PowerLoss()
+	for _, f := range h.uses {
+		f.Close()
+	}
+	if h.Dir == "" {
+		return nil
+	}
 	return os.RemoveAll(h.Dir)
 }

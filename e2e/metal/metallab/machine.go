@@ -132,7 +132,7 @@ func (h *Host) qemu(ctx context.Context, m memory, keep bool, more ...string) (e
 		return err
 	}
 	defer log.Close()
-	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = log, log, h.uses
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if keep {
 		err = cmd.Start()

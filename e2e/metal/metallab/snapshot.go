@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -34,18 +35,17 @@ func (l *Lab) Start(ctx context.Context, o Options) (*Host, error) {
 	if o.Name == "" {
 		o.Name = "host"
 	}
-	snapshot, err := l.snapshot(ctx, o.Suite, o.Debs)
+	snapshot, uses, err := l.snapshot(ctx, o.Suite, o.Debs)
 	if err != nil {
 		return nil, err
 	}
+	h := &Host{Name: o.Name, lab: l, lan: o.LAN, uses: uses}
 	if err := os.MkdirAll(l.path("run"), 0o700); err != nil {
-		return nil, err
+		return nil, errors.Join(err, h.Close())
 	}
-	dir, err := os.MkdirTemp(l.path("run"), o.Name+"-")
-	if err != nil {
-		return nil, err
+	if h.Dir, err = os.MkdirTemp(l.path("run"), o.Name+"-"); err != nil {
+		return nil, errors.Join(err, h.Close())
 	}
-	h := &Host{Name: o.Name, Dir: dir, lab: l, lan: o.LAN}
 	if err := h.restore(ctx, snapshot, memory{dir: snapshot}, o.Keep); err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
@@ -109,13 +109,24 @@ if systemctl is-active -q grange-agent; then systemctl restart grange-agent; fi
 	return err
 }
 
-// snapshot returns the directory of one that hosts of this kind start from.
-func (l *Lab) snapshot(ctx context.Context, suite string, debs []string) (string, error) {
+// snapshot returns the directory of one that hosts of this kind start from, and files that keep it as long as they are
+// open.
+func (l *Lab) snapshot(ctx context.Context, suite string, debs []string) (string, []*os.File, error) {
 	unlock, err := l.lock(suite + ".snapshot.lock")
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	defer unlock()
+	snapshot, err := l.made(ctx, suite, debs)
+	if err != nil {
+		return "", nil, err
+	}
+	uses, err := use(snapshot)
+	return snapshot, uses, err
+}
+
+// made returns the directory of a snapshot, which it makes where there is none.
+func (l *Lab) made(ctx context.Context, suite string, debs []string) (string, error) {
 	boot, err := l.disk(ctx, suite)
 	if err != nil {
 		return "", err
@@ -141,8 +152,45 @@ func (l *Lab) snapshot(ctx context.Context, suite string, debs []string) (string
 	})
 }
 
+// Files of a snapshot: a lock that its users share, and the path of the snapshot that its disks lie over.
+const (
+	useFile  = "use.lock"
+	baseFile = "base"
+)
+
+// use keeps a snapshot, and those that its disks lie over, from being removed until the files are closed. QEMU inherits
+// them: a host may outlive the program that started it.
+func use(snapshot string) (files []*os.File, err error) {
+	for dir := snapshot; dir != ""; {
+		f, err := os.OpenFile(filepath.Join(dir, useFile), os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return files, err
+		}
+		files = append(files, f)
+		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH); err != nil {
+			return files, err
+		}
+		base, err := os.ReadFile(filepath.Join(dir, baseFile))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return files, err
+		}
+		dir = string(base)
+	}
+	return files, nil
+}
+
+// inUse reports whether a host runs from a snapshot.
+func inUse(snapshot string) bool {
+	f, err := os.OpenFile(filepath.Join(snapshot, useFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), syscall.EWOULDBLOCK)
+}
+
 // make brings a host up by a function, and stops it as a snapshot, unless there is one with this digest. Others of the
-// kind are removed: they are of older disks or packages.
+// kind are removed, for they are of older disks or packages, unless hosts run from them.
 func (l *Lab) make(ctx context.Context, kind, digest string, up func(context.Context, *Host) error) (string, error) {
 	snapshot := l.path(kind + "-" + digest)
 	if _, err := os.Stat(snapshot); err == nil {
@@ -154,6 +202,9 @@ func (l *Lab) make(ctx context.Context, kind, digest string, up func(context.Con
 		return "", err
 	}
 	for _, dir := range old {
+		if inUse(dir) {
+			continue
+		}
 		if err := os.RemoveAll(dir); err != nil {
 			return "", err
 		}
@@ -193,6 +244,9 @@ func (h *Host) firstInstall(ctx context.Context, booted string, debs []string) e
 			h.path(name)).CombinedOutput(); err != nil {
 			return fmt.Errorf("cp: %w: %s", err, out)
 		}
+	}
+	if err := os.WriteFile(h.path(baseFile), []byte(booted), 0o600); err != nil {
+		return err
 	}
 	if err := h.restore(ctx, booted, memory{h.Dir, true}, false); err != nil {
 		return err
