@@ -29,7 +29,8 @@ type ProbeConfig struct {
 	// keeps the verdict for this load of KVM and this kernel; empty: nothing is kept
 	CacheFile string
 	Again     <-chan struct{} // asks for the verdict once more: use is called, also where it is the same
-	// reports whether no guest may be booted now, as while KVM is loaded anew: the probe waits; nil: never
+	// reports whether no guest may be booted now, as while KVM is loaded anew: the probe ends its guest, and waits; nil:
+	// never. It is called from several goroutines
 	Held func() bool
 }
 
@@ -129,6 +130,28 @@ func (c ProbeConfig) awaitFree(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
+// whileFree returns a context that ends as soon as no guest may be booted any more: one under way would keep the module
+// from being unloaded.
+func (c ProbeConfig) whileFree(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	if c.Held != nil {
+		go func() {
+			for look := time.NewTicker(heldAgain); ; {
+				select {
+				case <-look.C:
+					if c.Held() {
+						cancel()
+					}
+				case <-ctx.Done():
+					look.Stop()
+					return
+				}
+			}
+		}()
+	}
+	return ctx, cancel
+}
+
 // loadOfKVM tells one load of the processor's KVM module from the next: sysfs gives the module's directory a new inode
 // each time. It is "" while none is loaded.
 func loadOfKVM() string {
@@ -175,13 +198,18 @@ func probeOnce(ctx context.Context, c ProbeConfig, worked bool, use func(Verdict
 			return wait
 		}
 	}
-	err = tryKVM(ctx, qemu, kernel, initrd, c, func(slow string) {
+	free, end := c.whileFree(ctx)
+	defer end()
+	err = tryKVM(free, qemu, kernel, initrd, c, func(slow string) {
 		if !worked {
 			use(emulate("%s; it is given more time", slow))
 		}
 	})
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return 0
+	case free.Err() != nil:
+		return heldAgain
 	}
 	key.Verdict = Verdict{Accelerator: KVM}
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -77,8 +78,19 @@ func TestProbeInside(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), ms(within))
 	defer cancel()
 	again, asked := make(chan struct{}, 1), os.Getenv("PROBE_AGAIN") == ""
+	var looks atomic.Int64
+	held := func() bool { // for some looks once the file is there
+		file := os.Getenv("PROBE_HELD")
+		if _, err := os.Stat(file); err != nil {
+			return false
+		}
+		if looks.Add(1) > 3 {
+			os.Remove(file)
+		}
+		return true
+	}
 	Probe(ctx, ProbeConfig{Image: func() (string, string) { return image, image }, Timeout: ms(soon), Limit: ms(limit),
-		CacheFile: cache, Again: again}, func(v Verdict) {
+		CacheFile: cache, Again: again, Held: held}, func(v Verdict) {
 		text, _ := json.Marshal(v)
 		fmt.Printf("verdict %s\n", text)
 		if !asked {
@@ -170,6 +182,20 @@ func TestProbeHeld(t *testing.T) {
 		t.Errorf("%d verdicts", verdicts)
 	}
 	Probe(ctx, ProbeConfig{Held: func() bool { return true }}, nil) // ends with its context
+}
+
+// TestProbeEndsItsGuest: a host that is drained while the guest boots ends it, without a verdict, and tries again when
+// the drain is over.
+func TestProbeEndsItsGuest(t *testing.T) {
+	needProbeLab(t)
+	drained := filepath.Join(t.TempDir(), "drained")
+	t.Setenv("PROBE_HELD", drained)
+	hangs := `test $(wc -l <"$BOOTS") -gt 1 || { touch ` + drained + `; exec sleep 60; }
+echo 'Run /init as init process'; exec sleep 60`
+	got, booted := probeLab(t, hangs, ProbeConfig{Timeout: 20 * time.Second, Limit: 20 * time.Second}, 30*time.Second)
+	if want := []Verdict{{Accelerator: KVM}}; fmt.Sprint(got) != fmt.Sprint(want) || booted != 2 {
+		t.Errorf("after %d boots the verdicts are %+v, want %+v", booted, got, want)
+	}
 }
 
 // TestProbeRemembers: a host whose KVM worked in an earlier boot has VMs wait for it in this one.

@@ -278,10 +278,10 @@ func (l *live) reload(ctx context.Context, want []Module, explicit map[string]ma
 	return nil
 }
 
-// unload takes a module out. libvirt and whoever else looks at what KVM can do keeps it in use for a moment, so one
-// that is in use is tried again for a while.
+// unload takes a module out. libvirt and whoever else looks at what KVM can do keeps it in use for seconds, so one
+// that is in use is tried again for a minute.
 func (l *live) unload(ctx context.Context, module string) error {
-	const tries, pause = 20, 500 * time.Millisecond
+	const tries, pause = 120, 500 * time.Millisecond
 	for n := 1; ; n++ {
 		_, err := l.run(ctx, "modprobe", "-r", "--", module)
 		if err == nil || n == tries || (&tree{l.root}).number("sys/module/"+module+"/refcnt") == 0 {
