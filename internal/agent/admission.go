@@ -27,8 +27,8 @@ type admission struct {
 	deaf  time.Time                // when a connection could not be taken last
 }
 
-// A job has a connection for its events and one for its beats, and now and then a third. Small hosts have few jobs, and
-// people with many shells.
+// A job has a connection for its events and one for its heartbeats, and now and then a third. Small hosts have few
+// jobs, and people with many shells.
 const (
 	connectionsOfJob = 3
 	leastConnections = 256

@@ -129,7 +129,7 @@ func (a recovery) takeOverJobs(r record, m *machine.Machine, state hyper.State) 
 	}
 	a.mu.Unlock()
 	m.Watch()
-	a.jobs.Go(v.followBeats)
+	a.jobs.Go(v.followHeartbeats)
 	a.jobs.Go(v.end)
 	for _, j := range jobs {
 		a.jobs.Go(j.run)

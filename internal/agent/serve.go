@@ -39,7 +39,7 @@ func (a routes) actions() map[string]action {
 	return map[string]action{
 		"POST /v1/jobs":              a.postJob,
 		"POST /v1/jobs/{id}/done":    a.postDone,
-		"POST /v1/jobs/{id}/beats":   a.postBeats,
+		"POST /v1/jobs/{id}/beats":   a.postHeartbeats,
 		"GET /v1/grant":              a.getGrant,
 		"GET /v1/vms":                a.known(a.getVMs),
 		"GET /v1/vms/{vm}":           a.known(a.getVM),
@@ -172,7 +172,7 @@ func (a routes) postJob(w http.ResponseWriter, r *http.Request, c Caller) error 
 	if fresh {
 		a.jobs.Go(j.run)
 	}
-	if request.Beats {
+	if request.Heartbeats {
 		j.vm.power.Expect()
 	}
 	defer j.callerLeft()

@@ -220,7 +220,7 @@ func (v *vm) moveHome(leaver *job) {
 
 // run makes the VM, and ends it when its last job has left.
 func (v *vm) run() {
-	v.agent.jobs.Go(v.followBeats)
+	v.agent.jobs.Go(v.followHeartbeats)
 	err := fetchImage(v)
 	if err == nil {
 		err = v.making.guarded()

@@ -228,7 +228,7 @@ func (f *Fleet) Restore(p Placed) {
 	}
 }
 
-// enter books a VM; its room on the host is still to be taken.
+// enter reserves a VM; its room on the host is still to be taken.
 func (f *Fleet) enter(v *held, h *host) {
 	f.vms[v.vm] = v
 	at := f.at[v.host]

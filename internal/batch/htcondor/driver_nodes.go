@@ -237,15 +237,15 @@ func (d *Driver) Drain(ctx context.Context, host, reason string) ([]batch.Runnin
 	for _, j := range all {
 		if j.runs() && j.host() == host {
 			jobs = append(jobs, batch.Running{Job: j.id(), User: string(j.Owner), Account: string(j.AcctGroup),
-				Ends: j.ends(), Booking: d.booking(j)})
+				Ends: j.ends(), Reservation: d.reservation(j)})
 		}
 	}
 	return jobs, nil
 }
 
-// booking is what the job holds; anybody may write such an attribute.
-func (d *Driver) booking(j job) string {
-	if string(j.Owner) != d.o.BookAs {
+// reservation is what the job holds; anybody may write such an attribute.
+func (d *Driver) reservation(j job) string {
+	if string(j.Owner) != d.o.ReserveAs {
 		return ""
 	}
 	return string(j.GrangeBooking)

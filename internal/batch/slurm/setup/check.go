@@ -92,7 +92,7 @@ var checks = []check{
 		if s.Slurm.Get("ProctrackType") != "proctrack/cgroup" {
 			return s.slurm("ProctrackType", batch.Warning,
 				"without its freezer Slurm stops and kills the wrapper alone; QEMU is ended only when the wrapper is "+
-					"gone, and a suspended job's VM is paused a moment later, by its missing beats",
+					"gone, and a suspended job's VM is paused a moment later, by its missing heartbeats",
 				"ProctrackType=proctrack/cgroup")
 		}
 		return s.slurm("ProctrackType", batch.Good, "", "")
