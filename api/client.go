@@ -115,8 +115,9 @@ func (c *Client) Done(ctx context.Context, job string) (JobEnd, error) {
 // HeartbeatInterval is how often a caller that promised heartbeats says that it is not stopped.
 const HeartbeatInterval = time.Second
 
-// Heartbeats tells the agent every second that this process is not stopped, as a job's request has promised; without
-// that its VM is paused. It returns nil when ctx ends, and an error when the connection broke: then call it again.
+// Heartbeats reports to the agent every second that this process is not stopped, as a job's request has promised;
+// without that its VM is paused. It returns nil when ctx ends, and an error when the connection broke: then call it
+// again.
 func (c *Client) Heartbeats(ctx context.Context, job string) error {
 	request, err := http.NewRequestWithContext(ctx, "POST", "http://agent/v1/jobs/"+url.PathEscape(job)+"/beats",
 		&heartbeats{ctx: ctx})

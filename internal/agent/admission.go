@@ -135,9 +135,9 @@ func (d *admission) note(now time.Time) {
 	d.mu.Unlock()
 }
 
-// hears reports whether callers could reach us for as long as they may be silent: an agent without file descriptors
+// reachable reports whether callers could reach us for as long as they may be silent: an agent without file descriptors
 // must not pause their VMs.
-func (d *admission) hears() bool {
+func (d *admission) reachable() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	// in that second net/http tries to accept again

@@ -300,7 +300,7 @@ func (j *job) finish(err error) {
 	j.log().Log(context.Background(), endLevel(err), "job over", "id", j.id, "cause", err)
 }
 
-// failureEvent tells "was not started" from "may have run".
+// failureEvent distinguishes "was not started" from "may have run".
 func (j *job) failureEvent() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()

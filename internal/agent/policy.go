@@ -63,7 +63,7 @@ func (a requests) who(rules []policy.Rule, c Caller) (policy.Who, error) {
 	if err != nil {
 		return w, &farm.Error{Kind: farm.Unavailable, Code: CodeUnknownQueue, Err: err,
 			Message: "a rule of this host's policy looks at account or queue, and those of job " + c.Batch.Job +
-				" cannot be told", Hint: "see whether the batch system answers on this host"}
+				" cannot be determined", Hint: "see whether the batch system answers on this host"}
 	}
 	if w.Account == "" {
 		w.Account = told.Account

@@ -95,7 +95,7 @@ func withCentral(c config.Agent, v fleet.Settings) config.Agent {
 	return c
 }
 
-// LinkIs tells the agent what is wrong with its link to the server, for those who ask on the host; nil: nothing.
+// LinkIs sets what is wrong with its link to the server, for those who ask on the host; nil: nothing.
 func (a *Agent) LinkIs(wrong error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -140,7 +140,7 @@ func (a routes) awaitTurn(w http.ResponseWriter, r *http.Request, request *api.J
 	return send != nil, err
 }
 
-// refuse tells the caller of a job that has been waiting why it gets none.
+// refuse ends a job that has been waiting, with the reason for its caller.
 func refuse(w http.ResponseWriter, request *api.JobRequest, err error) error {
 	event := api.EventFailed
 	if request.Started {

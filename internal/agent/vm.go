@@ -79,7 +79,7 @@ func newVM(first *job) *vm {
 	v.making.vm = v
 	v.ctx, v.cancel = context.WithCancelCause(v.agent.ctx)
 	v.power = machine.NewPower(v.agent.hyper, machine.Frozen, func() { v.update(func() {}) })
-	v.power.Hears = v.agent.admission.hears
+	v.power.Reachable = v.agent.admission.reachable
 	return v
 }
 
@@ -98,7 +98,7 @@ func (v *vm) inside() []*job {
 	return slices.Clone(v.jobs)
 }
 
-// publish tells all jobs.
+// publish notifies all jobs.
 func (v *vm) publish(e api.JobEvent) {
 	for _, j := range v.inside() {
 		j.publish(e)
@@ -159,8 +159,8 @@ func (v *vm) giveLocked(j *job) {
 	v.showLocked(j)
 }
 
-// showLocked tells a job where its port is. While the guest boots only the first one is connected to: QEMU tells a
-// guest of each host that is there in one of 32 buffers, and with all ports at once some of it would be lost.
+// showLocked sends a job the address of its port. While the guest boots only the first one is connected to: QEMU tells
+// a guest of each host that is there in one of 32 buffers, and with all ports at once some of it would be lost.
 func (v *vm) showLocked(j *job) {
 	if j.port >= 0 && v.defined && (v.up || j.port == 0) {
 		j.publish(api.JobEvent{Event: api.EventVM, VM: v.viewLocked(j)})

@@ -213,7 +213,7 @@ func (a workerDesk) begin(r *api.WorkerRequest, image string, c Caller) (*job, e
 	defer a.workers.mu.Unlock()
 	if a.worker(r.Name) != nil {
 		return nil, &farm.Error{Kind: farm.Conflict, Code: CodeWorkerExists,
-			Message: "somebody else asks for worker " + r.Name + " at this moment", Hint: "see `grange worker list`"}
+			Message: "worker " + r.Name + " is being requested by somebody else", Hint: "see `grange worker list`"}
 	}
 	conf := a.config().Worker
 	// Not the caller's share of the host: a worker is the site's, whoever starts it.
@@ -322,7 +322,7 @@ func (j *job) followWorker() {
 	}
 }
 
-// tellWorker tells followers how the worker is; a cause means that it has ended.
+// tellWorker sends followers the worker's state; a cause means that it has ended.
 func (v *vm) tellWorker(cause string, ordered, refused bool) {
 	view := v.workerView()
 	if cause != "" {

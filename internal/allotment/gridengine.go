@@ -254,5 +254,5 @@ func none(text string) bool {
 }
 
 func noShepherd(what string) error {
-	return Strange("what Grid Engine gave the job cannot be told: " + what)
+	return Strange("cannot determine what Grid Engine gave the job: " + what)
 }

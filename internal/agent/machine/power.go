@@ -16,10 +16,10 @@ import (
 // itself frozen or stopped, by its batch system, is left alone: it runs no instruction, its monitor does not answer,
 // and libvirt would wait for it.
 type Power struct {
-	hyper  machines
-	frozen func(pid int) bool
-	told   func()      // after each change; never under a lock of ours
-	Hears  func() bool // whether callers can reach us; nil: they can
+	hyper     machines
+	frozen    func(pid int) bool
+	told      func()      // after each change; never under a lock of ours
+	Reachable func() bool // whether callers can reach us; nil: they can
 
 	acting  sync.Mutex // held while the hypervisor is asked, so that orders do not cross
 	mu      sync.Mutex
@@ -192,7 +192,7 @@ func (p *Power) Run(ctx context.Context, attended func() bool, failed func(error
 // setting the host's time changes nothing.
 func (p *Power) listen(attended func() bool) (news bool) {
 	silent := p.silent() && attended() // which takes locks of its own
-	if silent && p.Hears != nil && !p.Hears() {
+	if silent && p.Reachable != nil && !p.Reachable() {
 		return false // the silence is ours
 	}
 	p.mu.Lock()

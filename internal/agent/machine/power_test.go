@@ -275,20 +275,20 @@ func TestSilenceOfOurOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		defer b.close()
-		var hears atomic.Bool
+		var reachable atomic.Bool
 		b.close()
 		b.open(t)
 		b.Power.mu.Lock()
-		b.Power.Hears = hears.Load
+		b.Power.Reachable = reachable.Load
 		b.Power.mu.Unlock()
 		b.Expect()
 		b.boot()
 		time.Sleep(time.Minute)
 		b.want("a minute without descriptors", hyper.Running, runs)
-		hears.Store(true)
+		reachable.Store(true)
 		time.Sleep(HeartbeatTimeout + 2*time.Second)
 		b.want("silent, and could be heard", hyper.Paused, silent)
-		hears.Store(false)
+		reachable.Store(false)
 		time.Sleep(time.Second)
 		b.want("silent before", hyper.Paused, silent)
 		b.Heartbeat()

@@ -312,7 +312,7 @@ func (s *suite) ended() {
 		}
 	}
 	if _, _, err := s.s.Ended(s.ctx, "no cursor of ours", 1); err == nil {
-		s.Error("a cursor that is none is taken for the start: jobs would be counted twice")
+		s.Error("an invalid cursor is taken for the start: jobs would be counted twice")
 	}
 }
 

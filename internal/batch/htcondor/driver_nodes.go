@@ -167,7 +167,7 @@ func (d *Driver) Open(ctx context.Context, host string) error {
 	return nil
 }
 
-// mark tells the startd, and waits until the collector has heard: Nodes would not show it before.
+// mark sets it in the startd, and waits until the collector knows: Nodes would not show it before.
 func (d *Driver) mark(ctx context.Context, host, mark string) error {
 	this := "Machine == " + classad.Quote(host)
 	address, err := d.command(ctx, "condor_status", "", "-af", "MyAddress", "-constraint", this)

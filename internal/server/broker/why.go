@@ -92,7 +92,7 @@ func (s *Brokers) cellNow(ctx context.Context, name string) (cell farm.Cell, err
 	return cell, err
 }
 
-// explain tells of each host of the cell why it is not reserved for a request, or that it may be.
+// explain returns for each host of the cell why it is not reserved for a request, or that it may be.
 func (p *reservePass) explain(r placement.Request) (placement.Explanation, error) {
 	e, err := p.fleet.Why(r)
 	if err != nil {
