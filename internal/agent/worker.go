@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/grange-project/grange/api"
@@ -19,41 +18,12 @@ import (
 	"github.com/grange-project/grange/internal/names"
 )
 
-// workerRecord is what a worker's VM carries beside what every VM carries. An address is leased as long as a record has
-// it: leases survive what VMs survive, and are free when the VM is gone.
-type workerRecord struct {
-	Name    string
-	Image   string // as people call it
-	Address netip.Prefix
-	MAC     string
-	Gateway string
-	Conf    string
-	Warm    bool
-}
-
-// workers is the agent's part that belongs to workers alone.
-type workers struct {
-	mu        sync.Mutex // held from looking for a name and an address until the job has them
-	followers map[*workerFollower]bool
-	addresses farm.AddressBook
-}
-
-// workerFollower is one caller that follows workers. One that does not read is cut off: it comes again, and asks for
-// all.
-type workerFollower struct {
-	events chan api.Worker
-	cut    context.CancelFunc
-}
-
 const (
 	maxWaitTimeout = time.Minute
 	followerRoom   = 4096
 )
 
 var nodeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,62}$`)
-
-// workerDesk makes workers, and backs off from those that fail.
-type workerDesk struct{ *Agent }
 
 // mayWork reports who may have VMs that hold the cluster's key: root, and whom the configuration names.
 func (a workerDesk) mayWork(c Caller) error {
