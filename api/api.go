@@ -55,9 +55,9 @@ type JobRequest struct {
 	// lines "export NAME=value", "unset NAME" and "print text" of their output change the job's environment and go to
 	// its output. One that fails ends the job with its status.
 	Prologs []Script `json:"prologs,omitempty"`
-	// Beats says that the caller tells by POST /v1/jobs/{id}/beats that it is not stopped; without beats its VM is
-	// paused.
-	Beats bool `json:"beats,omitempty"`
+	// Heartbeats says that the caller tells by POST /v1/jobs/{id}/beats that it is not stopped; without heartbeats its
+	// VM is paused.
+	Heartbeats bool `json:"beats,omitempty"`
 	// Started says that this caller was told "ready" before: the job may have run, and must not run again in another
 	// VM.
 	Started bool `json:"started,omitempty"`

@@ -112,21 +112,22 @@ func (c *Client) Done(ctx context.Context, job string) (JobEnd, error) {
 	return call[JobEnd](ctx, c, "POST", "/v1/jobs/"+url.PathEscape(job)+"/done", nil)
 }
 
-// BeatEvery is how often a caller that promised beats says that it is not stopped.
-const BeatEvery = time.Second
+// HeartbeatInterval is how often a caller that promised heartbeats says that it is not stopped.
+const HeartbeatInterval = time.Second
 
-// Beats tells the agent every second that this process is not stopped, as a job's request has promised; without that
-// its VM is paused. It returns nil when ctx ends, and an error when the connection broke: then call it again.
-func (c *Client) Beats(ctx context.Context, job string) error {
+// Heartbeats reports to the agent every second that this process is not stopped, as a job's request has promised;
+// without that its VM is paused. It returns nil when ctx ends, and an error when the connection broke: then call it
+// again.
+func (c *Client) Heartbeats(ctx context.Context, job string) error {
 	request, err := http.NewRequestWithContext(ctx, "POST", "http://agent/v1/jobs/"+url.PathEscape(job)+"/beats",
-		&beats{ctx: ctx})
+		&heartbeats{ctx: ctx})
 	if err != nil {
 		return err
 	}
 	response, err := c.send(request)
 	if err == nil {
 		response.Body.Close()
-		err = errors.New("the agent takes no more beats")
+		err = errors.New("the agent takes no more heartbeats")
 	}
 	if ctx.Err() != nil {
 		return nil
@@ -134,19 +135,19 @@ func (c *Client) Beats(ctx context.Context, job string) error {
 	return err
 }
 
-// beats is a body of one byte a second, the first at once. A process that was stopped goes on where it was: late, and
-// never with what it missed.
-type beats struct {
+// heartbeats is a body of one byte a second, the first at once. A process that was stopped goes on where it was: late,
+// and never with what it missed.
+type heartbeats struct {
 	ctx  context.Context
 	last time.Time
 }
 
-func (b *beats) Read(p []byte) (int, error) {
+func (b *heartbeats) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
 	if !b.last.IsZero() {
-		timer := time.NewTimer(time.Until(b.last.Add(BeatEvery)))
+		timer := time.NewTimer(time.Until(b.last.Add(HeartbeatInterval)))
 		defer timer.Stop()
 		select {
 		case <-timer.C:

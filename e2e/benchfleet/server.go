@@ -182,7 +182,7 @@ func (s *serverProcess) kill() {
 	s.log.Close()
 }
 
-// order tells all hosts something.
+// order sends all hosts an order.
 func (s *serverProcess) order(ctx context.Context, v fleet.Settings) error {
 	c, err := fleet.NewClient(fleet.Config{Server: "unix://" + s.socket})
 	if err != nil {

@@ -21,7 +21,7 @@
 // the median of several rounds, for a disk that others share stands still now and then; p99_ms_worst is of the worst
 // round. The first open loops have GOMAXPROCS=1 too. The others have what Go gives a server by itself, a thread for
 // each CPU of the machine, at the same rate: garbage is then collected beside the work, and not instead of it; cores
-// busy tells what it takes in all.
+// busy returns what it takes in all.
 //
 // The peers are plain scans: numa.Plan on one host after the other, from the same half-full fleet, with nothing
 // committed. First fit takes the first host that has room; best fit looks at all and takes the one where the plan costs

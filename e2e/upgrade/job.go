@@ -52,7 +52,7 @@ func startJob(ctx context.Context, h *lab.Lab) (*job, error) {
 // timeout is how long the job may take to answer: its VM may still have to start.
 const timeout = 2 * time.Minute
 
-// talk tells the job something, and hears it back.
+// talk sends the job a line, and reads it back.
 func (j *job) talk(ctx context.Context) error {
 	j.told++
 	line := fmt.Sprintf("line %d", j.told)

@@ -167,25 +167,25 @@ func TestBodies(t *testing.T) {
 	<-arrived
 }
 
-// TestAgentThatCannotAccept hears nobody until it could again for as long as callers may be silent.
+// TestAgentThatCannotAccept is not reachable until it was again for as long as callers may be silent.
 func TestAgentThatCannotAccept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d admission
 		for range 60 {
 			d.note(time.Now())
 			time.Sleep(time.Second)
-			if d.hears() {
-				t.Fatal("an agent without descriptors hears")
+			if d.reachable() {
+				t.Fatal("an agent without descriptors is reachable")
 			}
 		}
 		time.Sleep(machine.HeartbeatTimeout + 2*time.Second)
-		if !d.hears() {
+		if !d.reachable() {
 			t.Error("it could be heard again, and is not")
 		}
 		d.note(time.Now())
 		time.Sleep(time.Second)
-		if d.hears() {
-			t.Error("an agent hears that is without descriptors again")
+		if d.reachable() {
+			t.Error("an agent is reachable that is without descriptors again")
 		}
 	})
 }

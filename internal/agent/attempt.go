@@ -23,12 +23,6 @@ import (
 
 func vmName(job string) string { return machine.NamePrefix + job[:8] }
 
-// making brings a VM up: it claims the room, makes the machine, once more where that helps, and boots the guest.
-type making struct {
-	*vm
-	kernel vmimage.Image // that it starts with; start's alone
-}
-
 // attempt makes the machine and waits for its guest's first word.
 func (v *making) attempt(image vmimage.Image, number int) error {
 	began := time.Now()

@@ -6,88 +6,19 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/grange-project/grange/api"
-	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/vmimage"
 )
-
-// Gate closes and opens this host in its batch system. Closing or opening it twice is no error; what somebody else
-// closed stays closed.
-type Gate interface {
-	Close(ctx context.Context, reason string) error
-	Open(ctx context.Context) error
-}
-
-// breakers keep away what keeps failing to start.
-type breakers struct {
-	gate Gate // nil: no batch system to tell
-
-	mu       sync.Mutex
-	set      *breaker.Set
-	pending  map[string]*breaker.Ticket // workers' VMs that run, and whose nodes have not been seen yet
-	starting map[string]bool            // workers' VMs that boot; true: the node was given up meanwhile
-	closed   bool                       // we closed the host in the batch system, also in an earlier life
-	trying   bool                       // a VM of our own is the trial
-}
 
 const (
 	healEvery  = 5 * time.Second
 	gateLimit  = time.Minute
 	trialLimit = 10 * time.Minute // for one VM of our own, room for it included
 )
-
-// guarded makes the VM, unless its image, its user or this host backs off, and remembers what became of it.
-func (v *making) guarded() error {
-	r := v.recordNow()
-	image, user := v.image, r.User
-	if r.Worker != nil { // they are the site's, whoever's name it asks in
-		image, user = r.Worker.Image, ""
-	}
-	b := &v.agent.breakers
-	b.mu.Lock()
-	ticket, err := b.set.Admit(time.Now(), breaker.Start{Image: image, User: user, Own: v.own})
-	if err == nil && r.Worker != nil {
-		b.starting[v.id] = false
-	}
-	b.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	err = v.start()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	blame, text := machine.BlameFor(err), ""
-	if err != nil {
-		text = machine.FirstLine(err)
-	}
-	if b.starting[v.id] && err != nil && blame == breaker.Nobody { // ended, for it took too long
-		blame, text = breaker.Unclear, tooLate
-	}
-	delete(b.starting, v.id)
-	switch {
-	case err == nil && r.Worker != nil: // what its guest says is not enough
-		b.pending[v.id] = ticket
-	case err == nil:
-		if b.set.Started(time.Now(), ticket) {
-			v.log().Info("host healed")
-		}
-	case blame == breaker.Nobody:
-		b.set.Left(ticket)
-	default:
-		for _, key := range b.set.Failed(time.Now(), ticket, blame, text) {
-			v.agent.log.Error("backs off", "what", key.String(), "image", image, "user", user, "error", err)
-		}
-	}
-	return err
-}
-
-// healing closes the host while VMs do not start on it, and opens it again.
-type healing struct{ *Agent }
 
 // closedFile remembers over a restart that it was this agent that closed the host.
 func (a healing) closedFile() string { return filepath.Join(a.config().StateDir, "host-closed") }
@@ -248,25 +179,4 @@ func (a healing) backOffs() []api.BackOff {
 			Trial: s.Trial, Last: s.Last, Closed: s.Kind == breaker.Host && b.closed})
 	}
 	return all
-}
-
-// admit lets a VM start unless its image, its owner or this host backs off.
-func (b *breakers) admit(s breaker.Start) (*breaker.Ticket, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.set.Admit(time.Now(), s)
-}
-
-// started notes that a start has worked, and reports whether the host has healed by it.
-func (b *breakers) started(t *breaker.Ticket) (healed bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.set.Started(time.Now(), t)
-}
-
-// failed notes that a start came to nothing, and returns what backs off now.
-func (b *breakers) failed(t *breaker.Ticket, blame breaker.Blame, text string) []breaker.Key {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.set.Failed(time.Now(), t, blame, text)
 }

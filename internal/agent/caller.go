@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -178,4 +179,16 @@ func readLimit(files fs.ReadFileFS, path string) farm.Bytes {
 		return 0
 	}
 	return farm.Bytes(v)
+}
+
+// connection is one of a known user.
+type connection struct {
+	*net.UnixConn
+	start uint64 // of the process that made it, as Caller has it; 0: it was gone when the connection was taken
+	leave func() // once
+}
+
+func (c *connection) Close() error {
+	c.leave()
+	return c.UnixConn.Close()
 }

@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/machine"
@@ -32,12 +31,6 @@ type metalClaim struct {
 
 // claimKey is farm.Allotment.Key: jobs of arrays and of several clusters have more than digits.
 var claimKey = regexp.MustCompile(`^[a-z]+/[A-Za-z0-9][A-Za-z0-9._+@:\[\]-]{0,150}$`)
-
-// claims keeps on the disk what batch systems' jobs on the host have claimed.
-type claims struct {
-	*Agent
-	claiming sync.Mutex // held while files of claims and the ledger change together
-}
 
 func (a *claims) claimsDir() string { return filepath.Join(a.config().StateDir, "claims") }
 

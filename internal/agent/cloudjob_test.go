@@ -51,7 +51,7 @@ func TestCloudOnTheCPUsOfItsJob(t *testing.T) {
 	f.sees("given back", w, func(o fleet.Observed) bool { return o.State == string(farm.VMStopped) && o.Plan == nil })
 	free()
 
-	// Its place is booked again, and is another one.
+	// Its place is reserved again, and is another one.
 	slurm(slurmJob("8", last.String(), farm.GiB), slurmJob("9", first.String(), farm.GiB))
 	w.Job, w.Power = "slurm/9", string(farm.PowerOn)
 	f.want(w)
@@ -61,7 +61,7 @@ func TestCloudOnTheCPUsOfItsJob(t *testing.T) {
 	if facts := f.agent.Cloud.ReadFacts(); len(facts.Taken) != 1 {
 		t.Errorf("job 8 is somebody else's: %+v", facts.Taken)
 	}
-	// Booked anew while it runs: it stays where it is until it starts again.
+	// Reserved anew while it runs: it stays where it is until it starts again.
 	slurm(slurmJob("10", last.String(), farm.GiB))
 	w.Job = "slurm/10"
 	f.want(w)

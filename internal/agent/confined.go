@@ -1,13 +1,11 @@
 package agent
 
 import (
-	"path"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -44,32 +42,4 @@ func (m *metalJobs) has(key string) bool { return hasKey(m.running(key), key) }
 
 func hasKey(jobs []farm.Allotment, key string) bool {
 	return slices.ContainsFunc(jobs, func(j farm.Allotment) bool { return j.Key() == key })
-}
-
-// readMetal reads the jobs that batch systems confine on this host.
-func (a *Agent) readMetal() []farm.Allotment {
-	return allotment.Running(allotment.Host(), a.ofThisHost)
-}
-
-// ofThisHost reports whether jobs of a slurmd are this host's.
-func (a *Agent) ofThisHost(node string) bool {
-	return slices.ContainsFunc(a.config().SlurmNodes, func(p string) bool {
-		ok, err := path.Match(p, node)
-		return ok &&
-			err == nil
-	})
-}
-
-// serveAfterMetal does so until the agent ends.
-func (a *Agent) serveAfterMetal() {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			a.ledger.ServeWaiting()
-		case <-a.ctx.Done():
-			return
-		}
-	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// getGrant tells a batch system's wrapper what its job would get, and what the site wants of it.
+// getGrant returns to a batch system's wrapper what its job would get, and what the site wants of it.
 func (a routes) getGrant(w http.ResponseWriter, _ *http.Request, c Caller) error {
 	wish := api.JobRequest{Batch: string(c.Batch.System)}
 	c, err := a.requests.counted(c)

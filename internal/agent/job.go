@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
+	"github.com/grange-project/grange/internal/journal"
 )
 
 // Why a job's context ends.
@@ -22,32 +22,6 @@ var (
 	errStopped    = errors.New("stopped by order")
 	errShutdown   = errors.New("the agent stops; VMs go on")
 )
-
-// job is one caller's command. run, or resume after a restart, sees it from its entering a VM to its leaving;
-// everything else only looks or asks.
-type job struct {
-	agent  *Agent
-	id     string
-	caller Caller
-	vm     *vm             // that it is in, from enter on
-	ctx    context.Context // from enter on; ends with one of the reasons above
-	cancel context.CancelCauseFunc
-	over   chan struct{} // closed when everything is cleaned up
-	port   int           // number of its job port; -1: it has none yet. The vm's lock guards it
-	record record        // what its VM would be, as the job asked for it; it does not change once others know the job
-
-	mu        sync.Mutex
-	changed   chan struct{} // closed and made anew at every change
-	request   *api.JobRequest
-	weight    atomic.Int64 // of the request in memory, in bytes, until the guest has it
-	events    []api.JobEvent
-	delivered int // events that a caller has been sent
-	followers int
-	takenOver bool // from an earlier agent: what it told the caller is not known
-	handed    bool // the guest may know of it
-	ended     bool // the job has ended; only a kept VM lives on
-	clean     []api.Phase
-}
 
 func newJob(a *Agent, id string, caller Caller) *job {
 	return &job{agent: a, id: id, caller: caller, port: -1, changed: make(chan struct{}), over: make(chan struct{})}
@@ -300,7 +274,7 @@ func (j *job) finish(err error) {
 	j.log().Log(context.Background(), endLevel(err), "job over", "id", j.id, "cause", err)
 }
 
-// failureEvent tells "was not started" from "may have run".
+// failureEvent distinguishes "was not started" from "may have run".
 func (j *job) failureEvent() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -376,4 +350,23 @@ func (j *job) keeps() bool {
 		return j.takenOver // not heard yet
 	}
 	return true
+}
+
+// log is for what is about this job of its VM.
+func (j *job) log() *slog.Logger {
+	return j.agent.log.With("vm", j.vm.recordNow().Name, "user", j.record.User).
+		With(journal.JobAttrs(j.vm.key, j.id)...)
+}
+
+// endLevel tells the end of a job that this host could not run from others: what the caller did, or asked for, is no
+// fault of the host's.
+func endLevel(err error) slog.Level {
+	own := new(farm.Error)
+	switch {
+	case err == nil, errors.Is(err, errCallerGone), errors.Is(err, errGivenBack):
+		return slog.LevelInfo
+	case errors.As(err, &own) && own.Kind != farm.Unavailable && own.Kind != farm.Internal:
+		return slog.LevelInfo
+	}
+	return slog.LevelWarn
 }

@@ -13,12 +13,10 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/cloud"
 	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/network"
 )
-
-// recovery takes over what is on the host when the agent starts.
-type recovery struct{ *Agent }
 
 // recover takes over what runs on the host, and cloud VMs that do not. Until the hypervisor has answered nothing
 // is known, so nothing is removed and no job is taken.
@@ -129,7 +127,7 @@ func (a recovery) takeOverJobs(r record, m *machine.Machine, state hyper.State) 
 	}
 	a.mu.Unlock()
 	m.Watch()
-	a.jobs.Go(v.followBeats)
+	a.jobs.Go(v.followHeartbeats)
 	a.jobs.Go(v.end)
 	for _, j := range jobs {
 		a.jobs.Go(j.run)
@@ -208,6 +206,21 @@ func (a recovery) removeStrays(known map[string]bool) {
 			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
 				a.log.Error("files of a vm stay", "vm", e.Name(), "error", err)
 			}
+		}
+	}
+}
+
+// persist asks the hypervisor until it answers, or the agent ends. What it refuses for good is returned.
+func (a recovery) persist(ask func() error) error {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		err := ask()
+		if err == nil || !farm.IsCode(err, hyper.CodeAway) && !farm.IsKind(err, farm.Unavailable) {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-a.ctx.Done():
+			return context.Cause(a.ctx)
 		}
 	}
 }

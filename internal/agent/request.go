@@ -13,15 +13,11 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/machine"
-	"github.com/grange-project/grange/internal/agent/rlimits"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/policy"
 	"github.com/grange-project/grange/internal/wire"
 )
-
-// requests makes jobs of what callers ask for, within what the site lets them have.
-type requests struct{ *Agent }
 
 // shapeNamed is a shape of the configuration; the default one has no name.
 func (a requests) shapeNamed(name string) (farm.Shape, error) {
@@ -66,7 +62,7 @@ func (a requests) shape(r *api.JobRequest, c Caller, d policy.Decision) (farm.Sh
 		Emulator: r.Emulator, NUMA: r.NUMA, Pages: pages, Cache: r.Cache}); err != nil {
 		return s, err
 	}
-	s.Pages = mounted(s.Pages, pageMounts(os.DirFS("/")))
+	s.Pages = machine.MountedPages(s.Pages, machine.PageMounts(os.DirFS("/")))
 	if d.Network != "" {
 		s.Network = farm.Network(d.Network)
 	}
@@ -182,11 +178,6 @@ func script(r *api.JobRequest) api.Script {
 	return *r.Script
 }
 
-func badRequest(format string, args ...any) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest, Message: fmt.Sprintf(format, args...),
-		Hint: "see `grange exec --help`"}
-}
-
 // begin makes the job of a valid request.
 func (a requests) begin(r *api.JobRequest, c Caller) (*job, error) {
 	if r.Started {
@@ -287,49 +278,4 @@ func brief(argv []string) string {
 		return "the image's own"
 	}
 	return farm.Clean(filepath.Base(argv[0]), 40)
-}
-
-// guestJob is the job as its guest gets it: who it runs as is the kernel's word, not the caller's. vm is what its VM
-// is.
-func (a requests) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, error) {
-	if vm.Worker != nil {
-		return a.workerDesk.guestWorker(j, vm)
-	}
-	hook, err := a.readHook()
-	if err != nil {
-		return nil, err
-	}
-	known, err := a.namesOf(j.caller)
-	if err != nil {
-		return nil, err
-	}
-	facts := a.facts(vm)
-	network, _ := vm.Shape.Network.Kind()
-	g := &guest.Job{ID: j.id, Argv: r.Argv, Dir: r.Dir, User: known.guestUser(j.caller, r.Home), Hostname: vm.Name,
-		Hook: hook, Network: network.UserMode,
-		Env: featureVariables(append(append([]string{}, r.Env...), facts.environment()...)),
-		Files: append(a.features(vm, a.jobEnds(j.caller.Batch), time.Now()),
-			guest.File{Path: factsPath, Content: facts.file()})}
-	image, err := a.images.Get(vm.Digest)
-	if err != nil {
-		return nil, err
-	}
-	inContainer(g, r, image)
-	for i, p := range r.Prologs {
-		path := fmt.Sprintf("/var/lib/grange/%s-prolog-%d", j.id, i) // where programs may be run, in all images
-		g.Files, g.Prologs = append(g.Files, guest.File{Path: path, Content: p.Content, Own: true}), append(g.Prologs,
-			path)
-	}
-	if r.Script != nil {
-		g.Files = append(g.Files, guest.File{Path: r.Script.Path, Content: r.Script.Content, Own: true})
-	}
-	g.Scratch, g.Disks = machine.GuestDisks(vm.Shape)
-	g.Limits = rlimits.Of(os.DirFS("/"), j.caller.PID, a.config().CoreFiles)
-	for _, b := range r.Binds {
-		g.Binds = append(g.Binds, guest.Bind{Target: filepath.Clean(b.Target), ReadOnly: b.ReadOnly})
-	}
-	if r.Terminal != nil {
-		g.Terminal = &guest.Size{Rows: r.Terminal.Rows, Cols: r.Terminal.Cols}
-	}
-	return g, nil
 }

@@ -7,22 +7,23 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/grange-project/grange/api"
-	"github.com/grange-project/grange/internal/disk"
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/wire"
 )
 
 // connKey is where net/http keeps the connection for us; callerOf takes it out at the edge and passes a Caller on.
 type connKey struct{}
 
-// routes are what the agent's socket serves. They see all of the agent, which knows none of them.
-type routes struct{ *Agent }
-
-// action is one route: it knows its caller, and its error becomes a Problem.
-type action func(w http.ResponseWriter, r *http.Request, c Caller) error
+// door is a listener that knows who comes.
+type door struct {
+	*net.UnixListener
+	agent *Agent
+	free  func(uid uint32) bool // of the limit
+}
 
 func (a routes) handler() http.Handler {
 	mux := http.NewServeMux()
@@ -39,7 +40,7 @@ func (a routes) actions() map[string]action {
 	return map[string]action{
 		"POST /v1/jobs":              a.postJob,
 		"POST /v1/jobs/{id}/done":    a.postDone,
-		"POST /v1/jobs/{id}/beats":   a.postBeats,
+		"POST /v1/jobs/{id}/beats":   a.postHeartbeats,
 		"GET /v1/grant":              a.getGrant,
 		"GET /v1/vms":                a.known(a.getVMs),
 		"GET /v1/vms/{vm}":           a.known(a.getVM),
@@ -123,27 +124,6 @@ func (a *Agent) listen() error {
 	return nil
 }
 
-// problemOf makes an error fit for people.
-func problemOf(err error) *api.Problem { return wire.Problem(disk.NoSpace(err), "the agent's log") }
-
-func answer(w http.ResponseWriter, v any) error {
-	w.Header().Set("Content-Type", "application/json")
-	return json.NewEncoder(w).Encode(v)
-}
-
-// lines answers with one JSON text a line, each sent at once.
-func lines[T any](w http.ResponseWriter) func(T) error {
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	control := http.NewResponseController(w)
-	encoder := json.NewEncoder(w)
-	return func(v T) error {
-		if err := encoder.Encode(v); err != nil {
-			return err
-		}
-		return control.Flush()
-	}
-}
-
 // postJob makes a job, or joins the one with this ID, and tells what happens until the job is over. The open connection
 // is the caller's claim on its VM: when the last one closes, the VM goes.
 func (a routes) postJob(w http.ResponseWriter, r *http.Request, c Caller) error {
@@ -172,7 +152,7 @@ func (a routes) postJob(w http.ResponseWriter, r *http.Request, c Caller) error 
 	if fresh {
 		a.jobs.Go(j.run)
 	}
-	if request.Beats {
+	if request.Heartbeats {
 		j.vm.power.Expect()
 	}
 	defer j.callerLeft()
@@ -201,11 +181,6 @@ func (j *job) join(r *api.JobRequest, c Caller) error {
 		}
 	})
 	return nil
-}
-
-func notYours(what string) error {
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeNotYours, Message: what + " belongs to someone else",
-		Hint: "its owner or root may do that"}
 }
 
 // postDone gives the VM back, and answers when it is gone.
@@ -290,3 +265,35 @@ func (a routes) deleteVM(w http.ResponseWriter, r *http.Request, c Caller) error
 	}
 	return answer(w, v.view(nil))
 }
+
+// Accept takes the next connection of somebody who has not too many. One too many is closed: its caller comes again, as
+// after a restart of the agent, and nothing is spent on an answer.
+func (d door) Accept() (net.Conn, error) {
+	for {
+		conn, err := d.AcceptUnix()
+		if err != nil {
+			if !errors.Is(err, net.ErrClosed) {
+				d.agent.admission.note(time.Now())
+			}
+			return nil, err
+		}
+		cred, err := peerCred(conn)
+		if err != nil { // it has gone
+			conn.Close()
+			continue
+		}
+		limit := d.agent.mostConnections()
+		if d.free(cred.Uid) {
+			limit = 0
+		}
+		if !d.agent.admission.enter(cred.Uid, limit) {
+			conn.Close()
+			continue
+		}
+		// now: by the time that the request is here, the number may be another process's
+		start, _ := machine.StartOf(int(cred.Pid))
+		return &connection{conn, start, sync.OnceFunc(func() { d.agent.admission.leave(cred.Uid) })}, nil
+	}
+}
+
+func (a *Agent) mostConnections() int { return max(leastConnections, connectionsOfJob*a.mostJobs()) }

@@ -5,23 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/atomicfile"
-	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/wire"
 )
 
 // settingsFile keeps what the server said last, for a host that starts while the server is away.
 const settingsFile = "server-settings.json"
-
-// settings are what the server says of the agent's configuration.
-type settings struct{ *Agent }
 
 // take takes over what the server keeps of all agents' configuration. What runs is not touched; the next job
 // and the next start of a VM go by it. Settings that make no sense here are refused whole, and the old ones stay.
@@ -75,27 +70,7 @@ func (a settings) load() {
 	a.mu.Unlock()
 }
 
-// withCentral is a host's own configuration with what the server says in its place.
-func withCentral(c config.Agent, v fleet.Settings) config.Agent {
-	s := wire.ParseSettings(v)
-	if s.BootTimeout != 0 {
-		c.BootTimeout = s.BootTimeout
-	}
-	if s.DefaultImage != "" {
-		c.DefaultImage = s.DefaultImage
-	}
-	if len(s.Facts) > 0 {
-		facts := maps.Clone(c.Facts)
-		if facts == nil {
-			facts = map[string]string{}
-		}
-		maps.Copy(facts, s.Facts)
-		c.Facts = facts
-	}
-	return c
-}
-
-// LinkIs tells the agent what is wrong with its link to the server, for those who ask on the host; nil: nothing.
+// LinkIs sets what is wrong with its link to the server, for those who ask on the host; nil: nothing.
 func (a *Agent) LinkIs(wrong error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

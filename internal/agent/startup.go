@@ -1,27 +1,149 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"net/http"
-	"sync"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"time"
 
-	"github.com/grange-project/grange/api"
+	"golang.org/x/sys/unix"
+
+	"github.com/grange-project/grange/internal/agent/catalogue"
+	"github.com/grange-project/grange/internal/agent/cloud"
+	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/agent/transfers"
+	"github.com/grange-project/grange/internal/allotment"
+	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/journal"
-	"github.com/grange-project/grange/internal/sdnotify"
+	"github.com/grange-project/grange/internal/ledger"
+	"github.com/grange-project/grange/internal/names"
+	"github.com/grange-project/grange/internal/topology"
+	"github.com/grange-project/grange/internal/vmimage"
 )
 
-// An agent serves at once, and learns behind that what runs on its host: its hypervisor may hang, refuse, or take
-// minutes. Until it is known what runs nothing is granted and nothing is removed, for a VM that was not listed yet
-// holds CPUs, memory and files. Requests that depend on it wait, and say why; all others are answered.
+// Options is what an agent is made of.
+type Options struct {
+	Config      config.Agent
+	Hypervisor  machine.Hypervisor
+	Accelerator func() string // for people: "kvm", or "tcg" with the reason; nil: nobody knows
+	ProbeAgain  func()        // has it found out anew, and VMs wait for that; nil: it cannot change
+	Ready       func()        // called when the agent serves; nil: nobody wants to know
+	Log         *slog.Logger
+	Version     string
+	Gate        Gate             // of this host in its batch system; nil: there is none
+	Lookup      Lookup           // what batch systems know of their jobs; nil: there is nobody to ask
+	Names       *names.Service   // of users and groups; nil: the host's
+	Peers       cloud.Peers      // the fleet's other hosts; nil: there are none
+	Server      transfers.Server // of the fleet, for images; nil: there is none
+}
 
-const (
-	knownWithin = 5 * time.Second        // that a request waits which cannot say what for
-	knownSoon   = 500 * time.Millisecond // that an agent needs after each start, which is not worth a word
-)
+// New makes an agent; Run makes it work.
+func New(o Options) (*Agent, error) {
+	t, err := topology.Read(os.DirFS("/"))
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{o.Config.StateDir, o.Config.RunDir, filepath.Join(o.Config.RunDir, "vm")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, fmt.Errorf("state of the agent: %w", err)
+		}
+	}
+	images, err := vmimage.Open(o.Config.Areas.Images.Path)
+	if err == nil {
+		err = machine.CheckLocal(o.Config.Areas.Images.Path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	vmimage.SetQuota(images, o.Config.Areas.Images.Quota)
+	a := joined(&Agent{hyper: o.Hypervisor, images: images, log: o.Log, version: o.Version, runsOn: o.Accelerator,
+		probeAgain: o.ProbeAgain, ready: o.Ready, guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup},
+		names: cmp.Or(o.Names, names.Host()), breakers: newBreakers(o.Gate), cfg: o.Config,
+		topo: t, live: map[string]*job{}, vms: map[string]*vm{}})
+	areas, err := machine.OpenAreas(o.Config.Areas)
+	if err != nil {
+		return nil, err
+	}
+	a.metal.read = a.readMetal
+	a.ledger = ledger.New(t.Overcommitted(o.Config.MemoryOvercommit), reserve(o.Config, t), ledger.Host{
+		Jobs: a.metal.running, Space: areas.Space, Reread: func() { a.readHost(rereadEvery) }})
+	a.ledger.SetLimits(o.Config.Limits, o.Config.Minimum.Disk)
+	a.machines = machine.NewHost(machine.Options{Hyper: a.hyper, Images: images, Ledger: a.ledger, Names: a.names,
+		Log: a.log, Config: a.config, Topology: a.topology, Areas: areas})
+	a.recovery.loadDrain()
+	a.Images = catalogue.NewFleet(catalogue.Options{Images: vmimage.Exchange{Store: images}, Log: a.log,
+		File: filepath.Join(o.Config.StateDir, "catalogue.json"), Users: a.usersOfImage,
+		Cloud: func(digest string) []string { return a.Cloud.UsersOfImage(digest) }})
+	a.Cloud = cloud.New(cloud.Options{Machines: a.machines, Jobs: &a.jobs, GuestFile: a.guestFile,
+		Version: a.version, Accelerator: a.accelerator, Peers: o.Peers, Settings: a.settings.take, Images: a.Images,
+		Admit: a.breakers.admit, Started: a.breakers.started, Failed: a.breakers.failed,
+		Confines: func() bool { return allotment.Confines(allotment.Host(), a.ofThisHost) }, HasJob: a.metal.has,
+		Encode: encodeCloud})
+	if o.Server != nil {
+		a.transfers, err = transfers.New(transfers.Options{Dir: filepath.Join(o.Config.StateDir, "transfers"),
+			Files: transfers.FilesOf(images), Peers: o.Peers, Server: o.Server, Log: a.log,
+			Config: func() transfers.Settings { return transfers.Settings(a.config().Transfer) }})
+		a.Images.Transfers = a.transfers
+	}
+	return a, err
+}
+
+// Run takes over what runs on the host, and serves until ctx ends. VMs live on after it.
+func (a *Agent) Run(ctx context.Context) error {
+	unlock, err := a.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	runCtx, stopJobs := context.WithCancelCause(context.WithoutCancel(ctx))
+	a.ctx = runCtx
+	context.AfterFunc(ctx, func() { stopJobs(errShutdown) })
+	defer a.jobs.Wait()
+	defer stopJobs(errShutdown)
+	a.settings.load()
+	if err := a.claims.load(); err != nil {
+		return err
+	}
+	var broken error // of taking over the host
+	a.jobs.Go(func() {
+		if err := a.recovery.takeOverHost(); err != nil && a.ctx.Err() == nil {
+			broken = err
+			cancel(err)
+		}
+	})
+	a.jobs.Go(a.watch.watchDaemon)
+	a.jobs.Go(func() { a.machines.CheckUsers(a.ctx) })
+	err = a.listen()
+	stopJobs(errShutdown)
+	a.jobs.Wait()
+	for _, p := range a.machines.Areas.Pools() {
+		p.Close()
+	}
+	return cmp.Or(broken, err)
+}
+
+// lock keeps a second agent off the same state: two ledgers would grant everything twice.
+func (a *Agent) lock() (func(), error) {
+	path := filepath.Join(a.config().RunDir, "agent.lock")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, &farm.Error{Kind: farm.Conflict, Code: CodeTwoAgents,
+			Message: "another agent runs on " + filepath.Dir(path),
+			Hint:    "stop it first, or give this one its own run_dir, state_dir and socket"}
+	}
+	return func() { f.Close() }, nil
+}
 
 // takeOverHost learns what runs on the host, as long as that takes, and begins what depends on it. An error ends the
 // agent.
@@ -50,104 +172,25 @@ func (a recovery) takeOverHost() error {
 	return nil
 }
 
-// persist asks the hypervisor until it answers, or the agent ends. What it refuses for good is returned.
-func (a recovery) persist(ask func() error) error {
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		err := ask()
-		if err == nil || !farm.IsCode(err, hyper.CodeAway) && !farm.IsKind(err, farm.Unavailable) {
-			return err
-		}
-		select {
-		case <-time.After(wait):
-		case <-a.ctx.Done():
-			return context.Cause(a.ctx)
-		}
-	}
-}
-
-// isKnown reports whether it is known what runs on the host.
-func (a *Agent) isKnown() bool {
-	select {
-	case <-a.Cloud.Recovered():
-		return true
-	default:
-		return false
-	}
-}
-
-// unknown is why it is not known yet what runs on the host.
-func (a *Agent) unknown() string {
-	why := "libvirt has not answered yet"
-	if d := a.hyper.Daemon(); d.Away != "" {
-		why = d.Away
-	}
-	return "it is not known yet which VMs run on this host: " + why
-}
-
-// awaitKnown waits until it is known what runs on the host. It tells why it waits after a moment, and each time that
-// changes.
-func (a *Agent) awaitKnown(ctx context.Context, told func(why string)) error {
-	last, tick := "", time.NewTicker(knownSoon)
+// housekeep keeps the ledger true to the host, for an administrator may change pools of huge pages or take CPUs
+// offline.
+func (a *Agent) housekeep() {
+	tick := time.NewTicker(housekeepEvery)
 	defer tick.Stop()
 	for {
 		select {
-		case <-a.Cloud.Recovered():
-			return nil
 		case <-tick.C:
 		case <-a.ctx.Done():
-			return context.Cause(a.ctx)
-		case <-ctx.Done():
-			return &farm.Error{Kind: farm.Unavailable, Code: CodeRecovering, Message: a.unknown(),
-				Hint: "try again in a moment; `grange host show` says what the agent waits for"}
+			return
 		}
-		if why := a.unknown(); told != nil && why != last {
-			last = why
-			told(why)
-		}
+		a.recovery.restoreNetworks()
+		a.recovery.removeOldLogs(time.Now())
+		a.claims.dropStaleClaims()
+		a.readHost(0)
 	}
 }
 
-// known has a request wait a moment for it to be known what runs on the host.
-func (a routes) known(do action) action {
-	return func(w http.ResponseWriter, r *http.Request, c Caller) error {
-		ctx, cancel := context.WithTimeout(r.Context(), knownWithin)
-		defer cancel()
-		if err := a.awaitKnown(ctx, nil); err != nil {
-			return err
-		}
-		return do(w, r, c)
-	}
-}
-
-// awaitTurn has a job wait until it is known what runs on the host, telling its caller why. sent reports whether the
-// answer has begun: then an error is the caller's as an event.
-func (a routes) awaitTurn(w http.ResponseWriter, r *http.Request, request *api.JobRequest) (sent bool, err error) {
-	ctx, cancel := r.Context(), func() {}
-	switch {
-	case request.NoWait:
-		ctx, cancel = context.WithTimeout(ctx, knownWithin)
-	case request.Batch != "" && !request.Started:
-		ctx, cancel = context.WithTimeout(ctx, a.config().Batch.WaitTimeout)
-	}
-	defer cancel()
-	var send func(api.JobEvent) error
-	err = a.awaitKnown(ctx, func(why string) {
-		if send == nil {
-			send = lines[api.JobEvent](w)
-		}
-		send(api.JobEvent{Event: api.EventWaiting, Message: why})
-	})
-	return send != nil, err
-}
-
-// refuse tells the caller of a job that has been waiting why it gets none.
-func refuse(w http.ResponseWriter, request *api.JobRequest, err error) error {
-	event := api.EventFailed
-	if request.Started {
-		event = api.EventLost
-	}
-	return lines[api.JobEvent](w)(api.JobEvent{Event: event, Problem: problemOf(err)})
-}
+const housekeepEvery = 10 * time.Second
 
 // sweep ends what a hypervisor that died left half made. It may wait long for the hypervisor, and nobody waits for it.
 func (a recovery) sweep() {
@@ -168,91 +211,9 @@ func (a recovery) sweep() {
 	}
 }
 
-// watch follows libvirt and what becomes of machines.
-type watch struct {
-	*Agent
-	watching sdnotify.Loop // watchDaemon
-	full     sync.Mutex    // held while a VM ends for want of disk space
-}
-
-// watchDaemon logs how the hypervisor's daemon does, each time that changes.
-func (a *watch) watchDaemon() {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	var last hyper.Daemon
-	for {
-		a.watching.Turned(time.Now())
-		now := a.hyper.Daemon()
-		a.logDaemon(last, now)
-		last = now
-		select {
-		case <-tick.C:
-		case <-a.ctx.Done():
-			return
-		}
-	}
-}
-
-func (a *watch) logDaemon(last, now hyper.Daemon) {
-	switch {
-	case now.Away != "" && last.Away == "":
-		a.log.Warn("the hypervisor does not answer", "error", now.Away)
-	case now.Away == "" && last.Away != "":
-		a.log.Info("the hypervisor answers again", "after", time.Since(last.Since).Round(time.Second).String())
-	}
-	switch {
-	case now.Slow != "" && now.Slow != last.Slow:
-		a.log.Warn("the hypervisor is slow", "reason", now.Slow)
-	case now.Slow == "" && last.Slow != "":
-		a.log.Info("the hypervisor is not slow any more", "answer", now.Answer.Round(time.Millisecond).String())
-	}
-	before := map[string]bool{}
-	for _, s := range last.Stuck {
-		before[s.ID] = true
-	}
-	for _, s := range now.Stuck {
-		if !before[s.ID] {
-			a.log.Warn("the hypervisor keeps a machine that has ended; it holds nothing, and is tried again", "vm",
-				s.Name, "error", s.Reason)
-		}
-		delete(before, s.ID)
-	}
-	for _, s := range last.Stuck {
-		if before[s.ID] {
-			a.log.Info("the hypervisor has let a machine go that was stuck", "vm", s.Name, "after",
-				fmt.Sprintf("%.0f s", time.Since(s.Since).Seconds()))
-		}
-	}
-}
-
-// daemonView is how the hypervisor's daemon does, for people.
-func daemonView(d hyper.Daemon) api.Hypervisor {
-	v := api.Hypervisor{Away: d.Away, AnswerMilliseconds: milliseconds(d.Answer), Slow: d.Slow}
-	if d.Away != "" {
-		v.Since = &d.Since
-	}
-	for _, s := range d.Stuck {
-		v.Stuck = append(v.Stuck, api.StuckVM{ID: s.ID, Name: s.Name, Reason: s.Reason, Since: s.Since,
-			Attempts: s.Attempts})
-	}
-	return v
-}
-
-// followEvents takes what the hypervisor says of machines by itself to those who have them.
-func (a *watch) followEvents() {
-	events := a.hyper.Events(a.ctx)
-	a.jobs.Go(func() {
-		for e := range events {
-			switch {
-			case e.NoSpace:
-				a.jobs.Go(func() { a.noSpace(e.ID) })
-			case e.Watchdog:
-				a.jobs.Go(func() { a.watchdog(e.ID) })
-			case e.Rebooted:
-				a.jobs.Go(func() { a.rebooted(e.ID) })
-			default:
-				a.Cloud.Ended(e.ID, e.End)
-			}
-		}
-	})
+// joined returns the agent with its parts.
+func joined(a *Agent) *Agent {
+	a.claims.Agent, a.healing.Agent, a.recovery.Agent, a.requests.Agent = a, a, a, a
+	a.settings.Agent, a.watch.Agent, a.workerDesk.Agent = a, a, a
+	return a
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// steps tells the caller of a Slurm job how to start steps of it for the job's script in the VM; nil for every other
-// job.
+// steps returns how the caller of a Slurm job is to start steps of it for the job's script in the VM; nil for every
+// other job.
 func (j *job) steps() *api.Steps {
 	if j.caller.Batch.System != farm.Slurm || j.vm.key == "" {
 		return nil

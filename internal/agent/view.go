@@ -12,7 +12,6 @@ import (
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/numa"
 	"github.com/grange-project/grange/internal/wire"
@@ -51,75 +50,6 @@ func (a *Agent) lookUp(ref string) (*vm, error) {
 	}
 	return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeNoVM, Message: strconv.Quote(ref) + " fits several VMs",
 		Hint: "give more of the ID"}
-}
-
-func (v *vm) answersTo(ref string) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	r := v.record
-	if r.Name == ref || r.Worker != nil && r.Worker.Name == ref || v.key != "" && v.key == ref {
-		return true
-	}
-	if len(ref) < 4 {
-		return false
-	}
-	return strings.HasPrefix(r.VM, ref) || strings.HasPrefix(r.Job, ref) ||
-		slices.ContainsFunc(v.jobs, func(j *job) bool { return strings.HasPrefix(j.id, ref) })
-}
-
-// view is the VM as others see it, or as one of its jobs does.
-func (v *vm) view(j *job) *api.VM {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.viewLocked(j)
-}
-
-func (v *vm) viewLocked(j *job) *api.VM {
-	r := v.record
-	out := &api.VM{ID: r.VM, Name: r.Name, Job: r.Job, Batch: v.key, Purpose: "job", State: v.stateLocked(),
-		Image: r.Image, Digest: r.Digest, Shape: r.Shape.Name, User: r.User, UID: v.uid, Command: r.Command,
-		Created: r.Created, CPUs: r.Shape.CPUs, Memory: uint64(r.Shape.Memory), Scratch: uint64(r.Shape.Scratch),
-		Plan: wire.Plan(r.Plan)}
-	if r.Worker != nil {
-		out.Purpose = "worker"
-	}
-	if v.key != "" {
-		out.Tasks = len(v.jobs)
-	}
-	out.OneFilesystem = j != nil && j.record.OneFS
-	if m := v.machine; m != nil {
-		out.JobPort = m.Path(guest.JobPort(0))
-		if j != nil && j.port >= 0 {
-			out.Job, out.JobPort = j.id, m.Path(guest.JobPort(j.port))
-		}
-		m.Show(out, r.Shape)
-	}
-	return out
-}
-
-func (v *vm) stateLocked() string {
-	running := func(j *job) bool { return !j.isEnded() || !j.record.Keep }
-	stopped := v.power.Now()
-	switch {
-	case v.record.Plan.VCPUs == nil:
-		return "waiting"
-	case stopped.Suspended:
-		return "suspended"
-	case stopped.Silent:
-		return "suspended (caller stopped)"
-	case len(v.jobs) > 0 && !slices.ContainsFunc(v.jobs, running):
-		return "kept"
-	case v.machine == nil, v.machine.Control.Phase() == "":
-		return "starting"
-	case v.machine.Pulse.IsUnresponsive():
-		return machine.StateUnresponsive
-	}
-	return "running"
-}
-
-func exitOf(e *guest.Exit) *api.Exit {
-	return &api.Exit{Code: e.Code, Signal: e.Signal, User: e.User, System: e.System, MaxRSS: e.MaxRSS,
-		OOMKills: e.OOMKills}
 }
 
 // getVMs lists the VMs that the caller may see.

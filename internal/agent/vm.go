@@ -3,55 +3,18 @@ package agent
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/machine"
-	"github.com/grange-project/grange/internal/container"
-	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/hyper"
-	"github.com/grange-project/grange/internal/sleep"
-	"github.com/grange-project/grange/internal/vmimage"
+	"github.com/grange-project/grange/internal/guest"
+	"github.com/grange-project/grange/internal/journal"
+	"github.com/grange-project/grange/internal/wire"
 )
-
-// vm is one virtual machine of this host: what it holds, and the jobs in it. That is one job, or all tasks of one batch
-// job that run on this host. It lives as long as one of them does.
-//
-// Locks are taken in this order: the agent's, a vm's, a job's.
-type vm struct {
-	agent *Agent
-	id    string // of the job that it was made for: its grant goes by this ID
-	key   string // of the batch job whose tasks enter it; "": nobody else enters
-	uid   uint32
-	image string // that it is made from
-	asked string // what its first job asked for; the site's policy may have said otherwise
-	bare  bool   // its first job has no command: the image's is run
-	own   bool   // the agent made it for itself, to see whether VMs start here
-
-	power  *machine.Power // whether its CPUs run
-	making making
-
-	ctx    context.Context // ends with one of the reasons in job.go
-	cancel context.CancelCauseFunc
-	over   chan struct{} // closed when everything is cleaned up
-
-	mu      sync.Mutex
-	changed chan struct{}   // closed and made anew at every change
-	request *api.JobRequest // of the job that it was made for; nil when an earlier agent made it
-	record  record
-	machine *machine.Machine // nil before the first and after the last
-	defined bool             // machine can be connected to
-	up      bool             // its guest has spoken
-	failed  error            // why it did not come up
-	closed  bool             // nobody enters any more
-	jobs    []*job           // in the order of arrival
-	ports   []*job           // who has which job port
-	home    *job             // whose batch system holds QEMU in its groups
-	clean   []api.Phase
-}
 
 // portsFor is how many job ports a VM has: as many jobs can run in it at the same time. Of a batch job that is one for
 // its script, one for a task on each CPU, and one to spare. They are not free: a guest's kernel hands each port's 128
@@ -79,7 +42,7 @@ func newVM(first *job) *vm {
 	v.making.vm = v
 	v.ctx, v.cancel = context.WithCancelCause(v.agent.ctx)
 	v.power = machine.NewPower(v.agent.hyper, machine.Frozen, func() { v.update(func() {}) })
-	v.power.Hears = v.agent.admission.hears
+	v.power.Reachable = v.agent.admission.reachable
 	return v
 }
 
@@ -98,7 +61,7 @@ func (v *vm) inside() []*job {
 	return slices.Clone(v.jobs)
 }
 
-// publish tells all jobs.
+// publish notifies all jobs.
 func (v *vm) publish(e api.JobEvent) {
 	for _, j := range v.inside() {
 		j.publish(e)
@@ -159,8 +122,8 @@ func (v *vm) giveLocked(j *job) {
 	v.showLocked(j)
 }
 
-// showLocked tells a job where its port is. While the guest boots only the first one is connected to: QEMU tells a
-// guest of each host that is there in one of 32 buffers, and with all ports at once some of it would be lost.
+// showLocked sends a job the address of its port. While the guest boots only the first one is connected to: QEMU tells
+// a guest of each host that is there in one of 32 buffers, and with all ports at once some of it would be lost.
 func (v *vm) showLocked(j *job) {
 	if j.port >= 0 && v.defined && (v.up || j.port == 0) {
 		j.publish(api.JobEvent{Event: api.EventVM, VM: v.viewLocked(j)})
@@ -218,179 +181,6 @@ func (v *vm) moveHome(leaver *job) {
 	}
 }
 
-// run makes the VM, and ends it when its last job has left.
-func (v *vm) run() {
-	v.agent.jobs.Go(v.followBeats)
-	err := fetchImage(v)
-	if err == nil {
-		err = v.making.guarded()
-	}
-	v.update(func() {
-		v.failed, v.up = err, err == nil
-		v.closed = v.closed || err != nil
-		for _, j := range v.jobs {
-			if j.port > 0 {
-				v.showLocked(j)
-			}
-		}
-	})
-	v.end()
-}
-
-// end waits until no job is in the VM, and cleans up, unless the agent itself stops.
-func (v *vm) end() {
-	defer close(v.over)
-	defer v.agent.forgetVM(v)
-	for {
-		v.mu.Lock()
-		left, changed := len(v.jobs), v.changed
-		v.mu.Unlock()
-		if left == 0 {
-			break
-		}
-		select {
-		case <-changed:
-		case <-v.agent.ctx.Done():
-			v.making.detach()
-			return
-		}
-	}
-	if v.agent.ctx.Err() != nil {
-		v.making.detach()
-		return
-	}
-	began := time.Now()
-	v.making.discard()
-	v.agent.ledger.Release(v.id)
-	v.update(func() { v.clean = []api.Phase{{Name: "clean", Milliseconds: milliseconds(time.Since(began))}} })
-}
-
-// start makes the VM and waits for its guest, trying again where trying again may help.
-func (v *making) start() error {
-	began := time.Now()
-	image, release, err := v.agent.images.Acquire(v.image) // first, for its size is what an overlay may take
-	if err != nil {
-		return err
-	}
-	defer release() // the running VM's record keeps the image from here on
-	if err := checkCommand(v.bare, image); err != nil {
-		return err
-	}
-	if w := image.Warning(); w != "" {
-		v.publish(api.JobEvent{Event: api.EventWarning, Message: w})
-	}
-	kernel, releaseKernel, err := v.agent.images.Kernel(image)
-	if err != nil {
-		return err
-	}
-	defer releaseKernel() // QEMU has it in memory
-	v.kernel = kernel
-	now := v.phase("image", began)
-	plan, err := v.grant(image)
-	if err != nil {
-		return err
-	}
-	named := image.Name
-	if container.Is(v.image) {
-		named = v.image
-	}
-	v.update(func() { v.record.Image, v.record.Digest, v.record.Plan = named, image.Digest, plan })
-	if err := vmimage.Refusal(v.agent.images, image.Digest); err != nil { // it may have waited for long
-		return err
-	}
-	v.phase("grant", now)
-	var away time.Time // when the first of the attempts began that a missing hypervisor ended
-	for attempt := 1; ; {
-		began := time.Now()
-		err := disk.NoSpace(v.attempt(image, attempt))
-		if err == nil {
-			return nil
-		}
-		if v.ctx.Err() != nil {
-			return context.Cause(v.ctx)
-		}
-		v.discard()
-		switch {
-		case farm.IsCode(err, hyper.CodeAway) && !v.request.NoWait:
-			if away.IsZero() {
-				away = began
-			}
-			if v.waitedTooLong(away) {
-				return v.tiredOf(err)
-			}
-			v.publishWaiting(err.Error())
-			if err := sleep.For(v.ctx, hypervisorPause); err != nil {
-				return err
-			}
-			v.agent.hyper.Sweep(v.ctx) // a daemon that died may have left a process half made; while it is away, later
-		case !machine.WorthAnotherTry(err) || attempt >= v.agent.config().Attempts:
-			return err
-		default:
-			v.publish(api.JobEvent{Event: api.EventRetry,
-				Message: fmt.Sprintf("attempt %d came to nothing: %v", attempt, err)})
-			v.log().Warn("vm came to nothing", "attempt", attempt, "error", err)
-			if err := v.planAgain(image); err != nil {
-				return err
-			}
-			attempt, away = attempt+1, time.Time{}
-		}
-	}
-}
-
-// planAgain plans a VM anew before another attempt, where the huge pages of its plan are gone: an administrator may
-// have made a pool smaller since the host was read, and QEMU then finds no pages however often it is started.
-func (v *making) planAgain(image vmimage.Image) error {
-	if !lacksPages(v.agent.readHost(0), v.recordNow().Plan) {
-		return nil
-	}
-	v.agent.ledger.Release(v.id)
-	plan, err := v.grant(image)
-	if err == nil {
-		v.update(func() { v.record.Plan = plan })
-	}
-	return err
-}
-
-// lacksPages reports whether a node has fewer free huge pages than a plan takes that nothing of runs.
-func lacksPages(t farm.Topology, p farm.Plan) bool {
-	return slices.ContainsFunc(p.Cells, func(c farm.GuestCell) bool {
-		if c.PageSize == 0 {
-			return false
-		}
-		for _, n := range t.Nodes {
-			for _, pool := range n.Pages {
-				if n.ID == c.Node && pool.Size == c.PageSize {
-					return farm.Bytes(pool.Free)*pool.Size < c.Memory
-				}
-			}
-		}
-		return true
-	})
-}
-
-// hypervisorPause is between two looks for a hypervisor that is away. Nothing runs meanwhile, so nothing is lost by
-// waiting.
-const hypervisorPause = 200 * time.Millisecond
-
-func (v *making) grant(image vmimage.Image) (farm.Plan, error) {
-	if err := v.awaitMinimum(); err != nil {
-		return farm.Plan{}, err
-	}
-	r := v.record
-	request := v.agent.machines.NUMARequest(r.Shape, r.Caller.allowed())
-	// QEMU's own threads cannot leave the job's cpuset for the CPUs of the host's services
-	if !r.Caller.Batch.CPUs.Empty() {
-		request.Service = request.Service.And(r.Caller.Batch.CPUs)
-	}
-	v.agent.ledger.SetBatchJob(v.id, v.key)
-	c := v.charge(image)
-	if c.Limited && len(v.agent.config().Limits.Except) > 0 {
-		c.Who = v.agent.requests.excepted(r.Caller)
-	}
-	v.agent.ledger.SetCharge(v.id, c)
-	return v.claim(v.agent.machines.Holder(r.Name, r.User, r.Command), request)
-}
-
 // recordFor is the VM's record as one of its jobs sees it.
 func (v *vm) recordFor(j *job) record {
 	r := v.recordNow()
@@ -419,4 +209,79 @@ func (v *vm) pause(ctx context.Context, suspend bool) error {
 			Hint: "try again when `grange vm list` shows it"}
 	}
 	return v.power.Order(ctx, suspend)
+}
+
+func (v *vm) answersTo(ref string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	r := v.record
+	if r.Name == ref || r.Worker != nil && r.Worker.Name == ref || v.key != "" && v.key == ref {
+		return true
+	}
+	if len(ref) < 4 {
+		return false
+	}
+	return strings.HasPrefix(r.VM, ref) || strings.HasPrefix(r.Job, ref) ||
+		slices.ContainsFunc(v.jobs, func(j *job) bool { return strings.HasPrefix(j.id, ref) })
+}
+
+// view is the VM as others see it, or as one of its jobs does.
+func (v *vm) view(j *job) *api.VM {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.viewLocked(j)
+}
+
+func (v *vm) viewLocked(j *job) *api.VM {
+	r := v.record
+	out := &api.VM{ID: r.VM, Name: r.Name, Job: r.Job, Batch: v.key, Purpose: "job", State: v.stateLocked(),
+		Image: r.Image, Digest: r.Digest, Shape: r.Shape.Name, User: r.User, UID: v.uid, Command: r.Command,
+		Created: r.Created, CPUs: r.Shape.CPUs, Memory: uint64(r.Shape.Memory), Scratch: uint64(r.Shape.Scratch),
+		Plan: wire.Plan(r.Plan)}
+	if r.Worker != nil {
+		out.Purpose = "worker"
+	}
+	if v.key != "" {
+		out.Tasks = len(v.jobs)
+	}
+	out.OneFilesystem = j != nil && j.record.OneFS
+	if m := v.machine; m != nil {
+		out.JobPort = m.Path(guest.JobPort(0))
+		if j != nil && j.port >= 0 {
+			out.Job, out.JobPort = j.id, m.Path(guest.JobPort(j.port))
+		}
+		m.Show(out, r.Shape)
+	}
+	return out
+}
+
+func (v *vm) stateLocked() string {
+	running := func(j *job) bool { return !j.isEnded() || !j.record.Keep }
+	stopped := v.power.Now()
+	switch {
+	case v.record.Plan.VCPUs == nil:
+		return "waiting"
+	case stopped.Suspended:
+		return "suspended"
+	case stopped.Silent:
+		return "suspended (caller stopped)"
+	case len(v.jobs) > 0 && !slices.ContainsFunc(v.jobs, running):
+		return "kept"
+	case v.machine == nil, v.machine.Control.Phase() == "":
+		return "starting"
+	case v.machine.Pulse.IsUnresponsive():
+		return machine.StateUnresponsive
+	}
+	return "running"
+}
+
+func exitOf(e *guest.Exit) *api.Exit {
+	return &api.Exit{Code: e.Code, Signal: e.Signal, User: e.User, System: e.System, MaxRSS: e.MaxRSS,
+		OOMKills: e.OOMKills}
+}
+
+// log is for what is about this VM. v.mu is not held.
+func (v *vm) log() *slog.Logger {
+	r := v.recordNow()
+	return v.agent.log.With("vm", r.Name, "user", r.User).With(journal.JobAttrs(v.key, v.id)...)
 }

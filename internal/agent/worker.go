@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/grange-project/grange/api"
@@ -19,41 +18,12 @@ import (
 	"github.com/grange-project/grange/internal/names"
 )
 
-// workerRecord is what a worker's VM carries beside what every VM carries. An address is leased as long as a record has
-// it: leases survive what VMs survive, and are free when the VM is gone.
-type workerRecord struct {
-	Name    string
-	Image   string // as people call it
-	Address netip.Prefix
-	MAC     string
-	Gateway string
-	Conf    string
-	Warm    bool
-}
-
-// workers is the agent's part that belongs to workers alone.
-type workers struct {
-	mu        sync.Mutex // held from looking for a name and an address until the job has them
-	followers map[*workerFollower]bool
-	addresses farm.AddressBook
-}
-
-// workerFollower is one caller that follows workers. One that does not read is cut off: it comes again, and asks for
-// all.
-type workerFollower struct {
-	events chan api.Worker
-	cut    context.CancelFunc
-}
-
 const (
 	maxWaitTimeout = time.Minute
 	followerRoom   = 4096
 )
 
 var nodeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,62}$`)
-
-// workerDesk makes workers, and backs off from those that fail.
-type workerDesk struct{ *Agent }
 
 // mayWork reports who may have VMs that hold the cluster's key: root, and whom the configuration names.
 func (a workerDesk) mayWork(c Caller) error {
@@ -213,7 +183,7 @@ func (a workerDesk) begin(r *api.WorkerRequest, image string, c Caller) (*job, e
 	defer a.workers.mu.Unlock()
 	if a.worker(r.Name) != nil {
 		return nil, &farm.Error{Kind: farm.Conflict, Code: CodeWorkerExists,
-			Message: "somebody else asks for worker " + r.Name + " at this moment", Hint: "see `grange worker list`"}
+			Message: "worker " + r.Name + " is being requested by somebody else", Hint: "see `grange worker list`"}
 	}
 	conf := a.config().Worker
 	// Not the caller's share of the host: a worker is the site's, whoever starts it.
@@ -322,7 +292,7 @@ func (j *job) followWorker() {
 	}
 }
 
-// tellWorker tells followers how the worker is; a cause means that it has ended.
+// tellWorker sends followers the worker's state; a cause means that it has ended.
 func (v *vm) tellWorker(cause string, ordered, refused bool) {
 	view := v.workerView()
 	if cause != "" {

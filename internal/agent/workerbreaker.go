@@ -12,20 +12,8 @@ import (
 // use to anybody. So its ticket stays until somebody who sees the batch system says so, or the VM ends. An agent that
 // starts anew knows of no tickets, and blames nobody.
 
-func newBreakers(g Gate) breakers {
-	return breakers{gate: g, set: breaker.New(breaker.Defaults), pending: map[string]*breaker.Ticket{},
-		starting: map[string]bool{}}
-}
-
 // tooLate is what the last words of a back-off say of workers that boot for ever.
 const tooLate = "its node did not come in time"
-
-// takeTicket is a worker's ticket, which nobody gets twice; nil where there is none.
-func (b *breakers) takeTicket(id string) *breaker.Ticket {
-	t := b.pending[id]
-	delete(b.pending, id)
-	return t
-}
 
 // workerCame: the worker's node has registered.
 func (a workerDesk) workerCame(v *vm) {

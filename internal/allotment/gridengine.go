@@ -204,7 +204,7 @@ func readShepherd(files fs.FS, name string) (map[string]string, error) {
 	return c, nil
 }
 
-// gridEngineMemory is the least of the limits that bound what a job uses: per slot, but for a resource that is booked
+// gridEngineMemory is the least of the limits that bound what a job uses: per slot, but for a resource that is reserved
 // once per job. 0: none. HeldMemory stands in for h_vmem where `grange gridengine shepherd` took that away from the
 // wrapper.
 func gridEngineMemory(c map[string]string, slots int) (farm.Bytes, error) {
@@ -254,5 +254,5 @@ func none(text string) bool {
 }
 
 func noShepherd(what string) error {
-	return Strange("what Grid Engine gave the job cannot be told: " + what)
+	return Strange("cannot determine what Grid Engine gave the job: " + what)
 }

@@ -108,7 +108,7 @@ func (a *API) config() huma.Config {
 	return c
 }
 
-// schemaName tells the words of the agents' API, which has a Cell and a Host of its own, from ours.
+// schemaName distinguishes our words from those of the agents' API, which has a Cell and a Host of its own.
 func schemaName(t reflect.Type, hint string) string {
 	name := huma.DefaultSchemaNamer(t, hint)
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {

@@ -221,7 +221,7 @@ func (a imageRoutes) uploadRoutes() {
 func (a imageRoutes) rolloutRoutes() {
 	order := func(verb string, op farm.ImageOp, summary string) {
 		handle(a.API, route{method: "POST", path: "/v1/images:" + verb, id: verb + "-images", tag: imageTag,
-			summary: summary, about: "It answers at once: `/v1/image-rollouts/{id}` tells how far hosts are."},
+			summary: summary, about: "It returns at once; `/v1/image-rollouts/{id}` returns how far hosts are."},
 			func(ctx context.Context, who farm.Identity, in *struct {
 				Once
 				Body fleet.ImageRollout

@@ -71,13 +71,13 @@ type nothing struct{}
 
 // Seen is the revision that a change is meant for.
 type Seen struct {
-	IfMatch string `header:"If-Match" maxLength:"40" doc:"do it only to this revision of the object, as ETag told it; otherwise 409 says what changed"`
+	IfMatch string `header:"If-Match" maxLength:"40" doc:"do it only to this revision of the object, as ETag returned it; otherwise 409 says what changed"`
 	seen    int64  // 0: any will do
 }
 
 // Once is the key under which a request makes its things once.
 type Once struct {
-	Key string `header:"Idempotency-Key" maxLength:"100" doc:"a random text of the caller's: the same request under the same key makes its things once, and is answered alike, but for secrets, which are told once"`
+	Key string `header:"Idempotency-Key" maxLength:"100" doc:"a random text of the caller's: the same request under the same key makes its things once, and is answered alike, but for secrets, which are returned once"`
 }
 
 // read is called for every route whose input has it, before the route is.
@@ -90,7 +90,7 @@ func (m *Seen) read() error {
 	if err != nil || n <= 0 {
 		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest,
 			Message: "If-Match: invalid revision " + strconv.Quote(m.IfMatch),
-			Hint:    `write it as ETag told it: If-Match: "17"`}
+			Hint:    `write it as ETag returned it: If-Match: "17"`}
 	}
 	m.seen = n
 	return nil

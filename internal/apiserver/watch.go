@@ -64,7 +64,7 @@ func (f *feed) wait(ctx context.Context) ([]server.Watched, error) {
 	return changes, err
 }
 
-// run tells changes until the caller or the server goes away.
+// run sends changes until the caller or the server goes away.
 func (f *feed) run(c huma.Context, changes []server.Watched) {
 	defer f.leave()
 	ctx, cancel := f.a.patient(f.ctx)

@@ -151,8 +151,8 @@ func TestImporters(t *testing.T) {
 	}
 }
 
-// isTestPackage tells packages that hold tests or what tests need: hypertest, storetest. What tests hosts is of the
-// product.
+// isTestPackage reports whether a package holds tests or what tests need: hypertest, storetest. What tests hosts is of
+// the product.
 func isTestPackage(pkg string) bool {
 	return own(pkg) && strings.HasSuffix(pkg, "test") && pkg != "internal/selftest"
 }

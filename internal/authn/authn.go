@@ -83,7 +83,7 @@ func (a *Authenticator) Identify(ctx context.Context, s Shown) (farm.Identity, e
 		}
 	}
 	return farm.Identity{}, notKnown("the server does not know who calls",
-		"show a token, `Authorization: Bearer …`, or a client certificate; `grange auth whoami` tells what the "+
+		"show a token, `Authorization: Bearer …`, or a client certificate; `grange auth whoami` shows what the "+
 			"server sees")
 }
 

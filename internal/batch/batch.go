@@ -31,15 +31,15 @@ type System interface {
 	Open(ctx context.Context, host string) error
 	// Drain closes a host, also one that is closed, and returns the jobs that still run there.
 	Drain(ctx context.Context, host, reason string) ([]Running, error)
-	// Book takes capacity on one host away from jobs, for a cloud VM, under a project's account. A placeholder job
-	// holds it; the VM is no node of the system. The booking is known by its name from the moment Book was called:
-	// calling again with this name returns the same booking, never a second one. A host without room makes a booking
-	// that is not Held yet.
-	Book(ctx context.Context, b Booking) (Booked, error)
-	// Booked returns the booking of this name; NotFound when there is none any more.
-	Booked(ctx context.Context, name string) (Booked, error)
-	// Bookings are all that have not ended, ours by their names, whoever made them.
-	Bookings(ctx context.Context) ([]Booked, error)
+	// Reserve takes capacity on one host away from jobs, for a cloud VM, under a project's account. A placeholder job
+	// holds it; the VM is no node of the system. The reservation is known by its name from the moment Reserve was
+	// called: calling again with this name returns the same reservation, never a second one. A host without room makes
+	// a reservation that is not Held yet.
+	Reserve(ctx context.Context, b Reservation) (Reserved, error)
+	// Reserved returns the reservation of this name; NotFound when there is none any more.
+	Reserved(ctx context.Context, name string) (Reserved, error)
+	// Reservations are all that have not ended, ours by their names, whoever made them.
+	Reservations(ctx context.Context) ([]Reserved, error)
 	// Release gives the capacity back. Nil means that it is given back, or was before: a second call does nothing.
 	Release(ctx context.Context, name string) error
 	// Lookup adds what the system knows of a job on a host, and the kernel does not tell: its account, queue and end,
@@ -47,12 +47,12 @@ type System interface {
 	Lookup(ctx context.Context, a farm.Allotment) (farm.Allotment, error)
 }
 
-// Witness is a System that can tell how a job ended, so that a booking which an administrator ended is told from one
-// that was lost with its host.
+// Witness is a System that can tell how a job ended, so that a reservation which an administrator ended is told from
+// one that was lost with its host.
 type Witness interface {
-	// Fate is how the job ended that held a booking, with no outcome while it is ending; NotFound when the system does
-	// not know it any more.
-	Fate(ctx context.Context, booking, job string) (Ended, error)
+	// Fate is how the job ended that held a reservation, with no outcome while it is ending; NotFound when the system
+	// does not know it any more.
+	Fate(ctx context.Context, reservation, job string) (Ended, error)
 }
 
 // Demand is a number of pending jobs that ask for the same.
@@ -95,11 +95,11 @@ type Node struct {
 
 // Running is a job on a host.
 type Running struct {
-	Job     string
-	User    string
-	Account string
-	Ends    time.Time // its time limit; zero: none
-	Booking string    // "": an ordinary job
+	Job         string
+	User        string
+	Account     string
+	Ends        time.Time // its time limit; zero: none
+	Reservation string    // "": an ordinary job
 }
 
 // Cursor is a place in the order in which jobs end. Its text is the driver's own.
@@ -120,26 +120,26 @@ const (
 
 // Ended is one run of a job that is over. A job that was put back into the queue has several, with different starts.
 type Ended struct {
-	Job       string
-	Name      string
-	User      string
-	Account   string
-	Queue     string
-	Hosts     []string
-	CPUs      int
-	Submitted time.Time
-	Started   time.Time // zero: never
-	Finished  time.Time
-	CPUTime   time.Duration // user and system; 0: not known
-	MaxRSS    farm.Bytes    // 0: not known
-	Outcome   Outcome
-	Code      int // exit status
-	Signal    int // that ended it
-	Booking   string
+	Job         string
+	Name        string
+	User        string
+	Account     string
+	Queue       string
+	Hosts       []string
+	CPUs        int
+	Submitted   time.Time
+	Started     time.Time // zero: never
+	Finished    time.Time
+	CPUTime     time.Duration // user and system; 0: not known
+	MaxRSS      farm.Bytes    // 0: not known
+	Outcome     Outcome
+	Code        int // exit status
+	Signal      int // that ended it
+	Reservation string
 }
 
-// Booking is what Book asks for.
-type Booking struct {
+// Reservation is what Reserve asks for.
+type Reservation struct {
 	Name    string // of the VM, unique; letters, digits and dashes
 	Account string
 	Host    string
@@ -149,9 +149,9 @@ type Booking struct {
 	Limit   time.Duration // 0: none
 }
 
-// Booked is a booking that the system knows.
-type Booked struct {
-	Booking
+// Reserved is a reservation that the system knows.
+type Reserved struct {
+	Reservation
 	Job   string
 	Held  bool      // the capacity is ours; false: it waits for room
 	Since time.Time // held since; zero while it waits
@@ -181,14 +181,14 @@ func Reason(text string) string {
 	return Mark + strings.TrimSpace(text)
 }
 
-// placeholder begins the names of jobs that hold bookings.
+// placeholder begins the names of jobs that hold reservations.
 const placeholder = "grange-hold-"
 
-// JobName is what the job is called that holds the booking of this name.
-func JobName(booking string) string { return placeholder + booking }
+// JobName is what the job is called that holds the reservation of this name.
+func JobName(reservation string) string { return placeholder + reservation }
 
-// BookingOf is the booking that a job of this name holds; "" for an ordinary job.
-func BookingOf(job string) string {
+// ReservationOf is the reservation that a job of this name holds; "" for an ordinary job.
+func ReservationOf(job string) string {
 	name, ok := strings.CutPrefix(job, placeholder)
 	if !ok {
 		return ""
@@ -196,29 +196,29 @@ func BookingOf(job string) string {
 	return name
 }
 
-// Validate reports what is wrong with a booking.
-func (b Booking) Validate() error {
+// Validate reports what is wrong with a reservation.
+func (b Reservation) Validate() error {
 	switch {
 	case !ValidName(b.Name):
-		return bad("the name of a booking is 1 to 64 letters, digits and dashes, not %q", b.Name)
+		return bad("the name of a reservation is 1 to 64 letters, digits and dashes, not %q", b.Name)
 	case b.Host == "" || strings.HasPrefix(b.Host, "-"):
-		return bad("a booking is for one host")
+		return bad("a reservation is for one host")
 	case b.CPUs < 1:
-		return bad("a booking of %d CPUs", b.CPUs)
+		return bad("a reservation of %d CPUs", b.CPUs)
 	case b.Limit < 0:
-		return bad("a booking for %v", b.Limit)
+		return bad("a reservation for %v", b.Limit)
 	case strings.HasPrefix(b.Account, "-"), strings.HasPrefix(b.Queue, "-"):
 		return bad("account %q, queue %q", b.Account, b.Queue)
 	}
 	return nil
 }
 
-// ValidName reports whether a booking may have this name.
+// ValidName reports whether a reservation may have this name.
 func ValidName(name string) bool { return plain(name) && len(name) <= 64 }
 
 func bad(format string, args ...any) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadBooking, Message: fmt.Sprintf(format, args...),
-		Hint: "docs/guide/batch.md says what a booking is"}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadReservation, Message: fmt.Sprintf(format, args...),
+		Hint: "docs/guide/batch.md says what a reservation is"}
 }
 
 func plain(s string) bool {

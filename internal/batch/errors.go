@@ -4,10 +4,10 @@ import "github.com/grange-project/grange/internal/farm"
 
 // Codes of errors about what batch systems answer, and are asked; see docs/errors.md.
 const (
-	CodeBatchGarbled farm.Code = "batch-garbled" // it answers what cannot be read
-	CodeNoBooking    farm.Code = "no-such-booking"
-	CodeNoBatchJob   farm.Code = "no-such-batch-job"
-	CodeBadCursor    farm.Code = "bad-cursor"
+	CodeBatchGarbled  farm.Code = "batch-garbled"   // it answers what cannot be read
+	CodeNoReservation farm.Code = "no-such-booking" // the word that clients of earlier releases know
+	CodeNoBatchJob    farm.Code = "no-such-batch-job"
+	CodeBadCursor     farm.Code = "bad-cursor"
 )
 
 // Away is the error when a batch system does not answer; one that says so already stays as it is.
@@ -39,9 +39,9 @@ func NotOurs(host, reason string) error {
 		Message: "host " + host + " was not closed by grange: " + reason, Hint: "whoever closed it opens it"}
 }
 
-// NoBooking is the error for a booking that is not there, or not any more.
-func NoBooking(name string) error {
-	return &farm.Error{Kind: farm.NotFound, Code: CodeNoBooking, Message: "no booking " + name,
+// NoReservation is the error for a reservation that is not there, or not any more.
+func NoReservation(name string) error {
+	return &farm.Error{Kind: farm.NotFound, Code: CodeNoReservation, Message: "no reservation " + name,
 		Hint: "it was released, or its time was over"}
 }
 
@@ -51,9 +51,10 @@ func NoJob(system farm.BatchSystem, job string) error {
 		Hint: "it may have ended just now"}
 }
 
-// Refused is the error when the system says no to a booking for good: a host, account or queue that it does not have.
+// Refused is the error when the system says no to a reservation for good: a host, account or queue that it does not
+// have.
 func Refused(system farm.BatchSystem, said string) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadBooking,
-		Message: string(system) + " refuses the booking: " + said,
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadReservation,
+		Message: string(system) + " refuses the reservation: " + said,
 		Hint:    "see that account, queue and host exist and fit"}
 }

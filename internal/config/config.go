@@ -240,7 +240,7 @@ func (f file) check() error {
 	case f.Attempts < 1 || f.Attempts > 100:
 		return fmt.Errorf("attempts: %d is not between 1 and 100", f.Attempts)
 	case slices.ContainsFunc(f.SlurmNodes, func(p string) bool { _, err := path.Match(p, ""); return err != nil }):
-		return fmt.Errorf("slurm_nodes: %q are no names or patterns", f.SlurmNodes)
+		return fmt.Errorf("slurm_nodes: invalid names or patterns %q", f.SlurmNodes)
 	case f.MemoryOvercommit < 0.1 || f.MemoryOvercommit > 10:
 		return fmt.Errorf("memory_overcommit: %v is not between 0.1 and 10", f.MemoryOvercommit)
 	}

@@ -281,7 +281,7 @@ func (s Server) check() error {
 	case (s.Certificate == "") != (s.Key == ""):
 		return errors.New("certificate, key: one without the other")
 	case s.Certificate != "" && s.CA == "":
-		return errors.New("ca: hosts must be told who vouches for the certificate")
+		return errors.New("ca: required with certificate, for hosts to verify it")
 	case s.HostField != "dns" && s.HostField != "cn":
 		return fmt.Errorf("host_field: %q is neither dns nor cn", s.HostField)
 	}

@@ -192,7 +192,7 @@ func (t *tree) link(parts []string, h *tar.Header) error {
 		return err
 	}
 	if n == nil || n.Mode&erofs.TypeMask == erofs.TypeDir || len(parts) == 0 {
-		return broken("the hard link %.200q is to %.200q, which is no file of the image", h.Name, h.Linkname)
+		return broken("the hard link %.200q points to %.200q, which is not a file of the image", h.Name, h.Linkname)
 	}
 	dir, err := t.directory(parts[:len(parts)-1], true)
 	if err != nil {

@@ -246,7 +246,7 @@ func (r Reference) open(ctx context.Context) (v1.Image, error) {
 		return r.choose(index, "")
 	}
 	if !d.MediaType.IsImage() {
-		return nil, badImage(fmt.Sprintf("%s is no image, but %.100q", r.text, d.MediaType),
+		return nil, badImage(fmt.Sprintf("%s is not an image but %.100q", r.text, d.MediaType),
 			"give the reference of a container image", nil)
 	}
 	image, err := d.Image()
@@ -514,7 +514,7 @@ func remoteError(r Reference, err error) error {
 	}
 	switch {
 	case errors.Is(err, errLargeManifest):
-		return badImage(r.text+" is no image that can be used", tooLargeHint, err)
+		return badImage(r.text+" is not a usable image", tooLargeHint, err)
 	case strings.Contains(err.Error(), "error verifying"): // the library has no error of its own for it
 		return notItsDigest(r, err)
 	}

@@ -121,7 +121,7 @@ func (s *SIF) part(r io.ReaderAt, d []byte, size int64) error {
 	}
 	var magic [4]byte
 	if _, err := r.ReadAt(magic[:], at); err != nil || length < 96 || string(magic[:]) != "hsqs" {
-		return badSIF("its system partition is no squashfs", err)
+		return badSIF("its system partition is not a squashfs", err)
 	}
 	if s.Offset >= 0 {
 		return badSIF("it has two system partitions", nil)

@@ -121,7 +121,7 @@ func (t *tree) directory(parts []string, makes bool) (*erofs.Node, error) {
 func (t *tree) place(parts []string, n *erofs.Node) error {
 	if len(parts) == 0 {
 		if n.Mode&erofs.TypeMask != erofs.TypeDir {
-			return badImage("the root of the image is no directory", brokenHint, nil)
+			return badImage("the root of the image is not a directory", brokenHint, nil)
 		}
 		n.Children, t.root = t.root.Children, n
 		return nil

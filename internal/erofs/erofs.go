@@ -127,7 +127,7 @@ func blocks(size int64) int64 { return (size + blockSize - 1) / blockSize }
 // Finish writes the tree and returns the size of the file system. created is its time, in seconds since 1970.
 func (w *Writer) Finish(root *Node, created int64) (size int64, err error) {
 	if root.Mode&TypeMask != TypeDir {
-		return 0, errors.New("erofs: the root is no directory")
+		return 0, errors.New("erofs: the root is not a directory")
 	}
 	nodes, parents, err := number(root)
 	if err != nil {

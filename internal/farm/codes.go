@@ -91,12 +91,12 @@ const (
 
 // Errors of batch systems.
 const (
-	CodeBatchAway   Code = "batch-away" // a batch system does not answer
-	CodeNoNode      Code = "no-such-node"
-	CodeNotOurs     Code = "not-closed-by-us"
-	CodeBadBooking  Code = "bad-booking"
-	CodeBackedOff   Code = "backed-off"   // VMs of an image, a user or the host keep failing to start
-	CodeBatchLimits Code = "batch-limits" // `grange batch check` cannot read what it is to check
+	CodeBatchAway      Code = "batch-away" // a batch system does not answer
+	CodeNoNode         Code = "no-such-node"
+	CodeNotOurs        Code = "not-closed-by-us"
+	CodeBadReservation Code = "bad-booking"  // the word that clients of earlier releases know
+	CodeBackedOff      Code = "backed-off"   // VMs of an image, a user or the host keep failing to start
+	CodeBatchLimits    Code = "batch-limits" // `grange batch check` cannot read what it is to check
 	// a batch system's configuration is not where `check` looks, or makes no sense
 	CodeBatchConf    Code = "batch-conf"
 	CodeQconf        Code = "qconf-refused" // Grid Engine does not take a change of its configuration

@@ -68,7 +68,7 @@ func (n FleetNetwork) Validate() error {
 	return nil
 }
 
-// hostname tells labels as RFC 1123 has them; with dots, or a single one.
+// hostname reports whether a name has labels as RFC 1123 has them; with dots, or a single one.
 func hostname(name string, dots bool) bool {
 	if len(name) > 253 || !dots && strings.Contains(name, ".") {
 		return false

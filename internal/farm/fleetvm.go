@@ -32,9 +32,9 @@ type VM struct {
 	Wanted Wanted
 	Host   string // Host.ID; "": no host has it yet
 	Plan   Plan   // the claim; the zero value where the cell's broker or the host itself plans
-	// of a batch cell: the job that holds its place there, as "slurm/17", or ToBook; "": it is of no batch cell
-	Booking string
-	Waiting string // why it has no host yet, or why it was not resized, for people
+	// of a batch cell: the job that holds its place there, as "slurm/17", or ToReserve; "": it is of no batch cell
+	Reservation string
+	Waiting     string // why it has no host yet, or why it was not resized, for people
 	// asked for in place of Shape; the placer claims it on the same host, or drops it and says why in Waiting
 	Resize   *Shape
 	Observed Observed
@@ -44,15 +44,15 @@ type VM struct {
 	Changed int64
 }
 
-// ToBook is the Booking of a VM of a batch cell whose place no job holds: not yet, or not any more.
-const ToBook = "/"
+// ToReserve is the Reservation of a VM of a batch cell whose place no job holds: not yet, or not any more.
+const ToReserve = "/"
 
 // Job is the job of a batch system that holds the VM's place, as Allotment.Key has it; "" where there is none.
 func (v VM) Job() string {
-	if _, job, ok := strings.Cut(v.Booking, "/"); !ok || job == "" {
+	if _, job, ok := strings.Cut(v.Reservation, "/"); !ok || job == "" {
 		return ""
 	}
-	return v.Booking
+	return v.Reservation
 }
 
 // Wanted is what people want of a VM. A host that has carried it out reports the same numbers.

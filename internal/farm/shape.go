@@ -226,7 +226,7 @@ func (s Shape) validateTuning() error {
 	return nil
 }
 
-// notInModel tells characters that no name of a CPU model has: "Haswell-noTSX-IBRS", "EPYC-Rome-v2".
+// notInModel reports whether no name of a CPU model has the character: "Haswell-noTSX-IBRS", "EPYC-Rome-v2".
 func notInModel(c rune) bool {
 	return c != '-' && c != '_' && c != '.' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
 }

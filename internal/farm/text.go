@@ -42,7 +42,8 @@ func ShellWords(words ...string) string {
 	return strings.Join(quoted, " ")
 }
 
-// IsID tells IDs of VMs and jobs: UUIDs in lower case. They come from other machines and become parts of paths.
+// IsID reports whether a text is the ID of a VM or job: a UUID in lower case. They come from other machines and become
+// parts of paths.
 func IsID(text string) bool {
 	if len(text) != 36 {
 		return false

@@ -25,7 +25,7 @@ type Core struct {
 	Kind    CoreKind
 }
 
-// CoreKind tells the fast cores of a hybrid processor from the slow ones.
+// CoreKind distinguishes the fast cores of a hybrid processor from the slow ones.
 type CoreKind string
 
 // Kinds of core; where all are alike, it is empty.

@@ -15,7 +15,7 @@ import (
 	"github.com/grange-project/grange/internal/policy"
 )
 
-// routes tells for projects where their new VMs go, as "p1: a b", and why they go nowhere.
+// routes returns for projects where their new VMs go, as "p1: a b", and why they go nowhere.
 func routes(f farm.Farm, projects ...string) (all []string) {
 	var cells []farm.Cell
 	for _, c := range f.Cells {

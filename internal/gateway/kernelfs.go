@@ -95,7 +95,7 @@ func deviceOf(dir string) (dev, ino uint64, ok bool) {
 // unmounts the one and mounts the other.
 const dataTime = 2 * time.Second
 
-// kinds tells file systems that hold data from those that do not.
+// kinds lists file systems that hold data, and those that do not.
 type kinds struct {
 	devices map[uint64]string // refused by number
 

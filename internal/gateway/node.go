@@ -114,7 +114,7 @@ func (n *node) adopt(ctx context.Context, st *unix.Statx_t, out *fuse.Attr) *fs.
 	return n.NewInode(ctx, &node{dir: n.dir}, fs.StableAttr{Mode: uint32(st.Mode), Gen: born(st), Ino: n.fileID(st)})
 }
 
-// born tells a file from one that had its number before.
+// born distinguishes a file from one that had its number before.
 func born(st *unix.Statx_t) uint64 {
 	if st.Mask&unix.STATX_BTIME == 0 || st.Btime.Sec < 0 {
 		return 1

@@ -63,7 +63,7 @@ func processes(fsys fs.FS) (found, bare []farm.Process, err error) {
 	return found, bare, nil
 }
 
-// vanished tells the errors of a process or thread that has ended.
+// vanished reports whether an error is of a process or thread that has ended.
 func vanished(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH)
 }
@@ -369,7 +369,7 @@ func parseMapping(line string) (mapping, error) {
 	return m, nil
 }
 
-// isMemory tells files that hold a guest's memory from programs and libraries.
+// isMemory reports whether a file holds a guest's memory, and is not a program or library.
 func isMemory(file string) bool {
 	return slices.ContainsFunc([]string{"/dev/", "/memfd:", "/anon_hugepage", "/SYSV", "/run/", "/var/"},
 		func(prefix string) bool { return strings.HasPrefix(file, prefix) })

@@ -10,7 +10,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// cgroups tells which CPUs control groups allow, of both versions.
+// cgroups reads which CPUs control groups allow, of both versions.
 type cgroups struct {
 	fsys  fs.FS
 	known map[string]farm.CPUSet // by directory: the groups of many threads are the same

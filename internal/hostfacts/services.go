@@ -24,7 +24,7 @@ var watched = map[string][]string{
 // services are the daemons of a host.
 type services struct{ *reader }
 
-// read tells of each watched daemon that runs or is started at boot.
+// read returns each watched daemon that runs or is started at boot.
 func (r services) read() map[string]farm.Service {
 	running, enabled := r.running(), r.enabled()
 	out := map[string]farm.Service{}

@@ -158,7 +158,7 @@ type Hypervisor interface {
 	Start(ctx context.Context, m Machine) (Applied, error)
 	Resume(ctx context.Context, id string) error
 	Suspend(ctx context.Context, id string) error
-	// Shutdown presses the machine's power button and returns at once. A guest may take its time, or not heed it at
+	// Shutdown presses the machine's power button and returns at once. A guest may take its time, or ignore it
 	// all.
 	Shutdown(ctx context.Context, id string) error
 	// Stop ends the machine now, daemon or no daemon, and returns when its process is gone. A machine that is gone

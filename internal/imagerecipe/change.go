@@ -47,7 +47,7 @@ func change(ctx context.Context, r Recipe, o Options) (_ Built, err error) {
 	}
 	defer store.Remove(name+"-from", keep)
 	if disk.Kind != vmimage.Disk {
-		return Built{}, bad("%s is no disk", from)
+		return Built{}, bad("%s is not a disk image", from)
 	}
 	vm, err := store.BuildMicro(ctx, vmimage.BuildOptions{Name: name + "-vm", GuestBinary: o.GuestBinary,
 		Modules: changeModules, Files: map[string][]byte{"change": changeScript}, Progress: o.Progress})

@@ -136,7 +136,7 @@ func (r Recipe) check() error {
 			return bad(`kind "change" has no suite, sources, snapshot, epoch: packages come from the image's own sources`)
 		}
 		if r.SHA256 != "" && !hexSum.MatchString(r.SHA256) {
-			return bad("sha256 %q is no checksum of 64 hexadecimal digits", r.SHA256)
+			return bad("invalid sha256 %q: want 64 hexadecimal digits", r.SHA256)
 		}
 		for _, p := range r.Parameters {
 			if !kernelParameter.MatchString(p) {
@@ -169,7 +169,7 @@ func (r Recipe) checkDebian() error {
 		return bad("invalid suite %q", r.Suite)
 	}
 	if r.Snapshot != "" && (!snapshotAt.MatchString(r.Snapshot) || len(r.Sources) > 0) {
-		return bad(`snapshot %q is no time like 20260101T000000Z, or there are sources too`, r.Snapshot)
+		return bad(`invalid snapshot %q: want a time such as 20260101T000000Z, and no sources`, r.Snapshot)
 	}
 	for _, line := range r.Sources {
 		if !strings.HasPrefix(line, "deb ") || strings.ContainsAny(line, "\n'") {
@@ -184,7 +184,7 @@ func (r Recipe) checkDebian() error {
 	}
 	size, err := farm.ParseBytes(r.Size)
 	if err != nil || size < 2*farm.GiB || size%farm.MiB != 0 {
-		return bad("size %q is no size of at least 2G", r.Size)
+		return bad("invalid size %q: want at least 2G", r.Size)
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ func (p file) open() (*os.File, fs.FileInfo, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("it is no regular file: %s", info.Mode().Type())
+		err = fmt.Errorf("not a regular file: %s", info.Mode().Type())
 	}
 	if err != nil {
 		f.Close()

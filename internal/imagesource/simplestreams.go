@@ -172,7 +172,7 @@ func (s *streams) read(ctx context.Context, path string, into any) error {
 		return err
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return sourceError(s.ref, true, fmt.Errorf("%s is no index: %w", path, err))
+		return sourceError(s.ref, true, fmt.Errorf("invalid index %s: %w", path, err))
 	}
 	return nil
 }

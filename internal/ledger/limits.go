@@ -30,7 +30,7 @@ const (
 	CloudFiles = "cloud"
 )
 
-// isFiles tells areas of files from volume groups and thin pools.
+// isFiles reports whether an area has files, and is not a volume group or thin pool.
 func isFiles(at string) bool { return at == JobFiles || at == CloudFiles }
 
 // on is what is charged to a place.

@@ -110,7 +110,7 @@ func (v *view) pinnable(node int, policy farm.ThreadPolicy, emulator bool) int {
 type source struct {
 	node int // position of the node that gives it
 	size farm.Bytes
-	// shared tells that it is ordinary memory of the account for VMs that float.
+	// shared: it is ordinary memory of the account for VMs that float.
 	shared bool
 	unit   farm.Bytes // it is counted in these
 	free   int        // units

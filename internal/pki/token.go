@@ -56,5 +56,5 @@ func (t JoinToken) Hash() []byte {
 	return sum[:]
 }
 
-// Is tells in constant time whether the token's secret is the one that hash was made of.
+// Is reports in constant time whether the token's secret is the one that hash was made of.
 func (t JoinToken) Is(hash []byte) bool { return subtle.ConstantTimeCompare(t.Hash(), hash) == 1 }

@@ -62,7 +62,7 @@ func (o owners) remove(slot int32, names []string) {
 	}
 }
 
-// change tells classes to look at a slot again.
+// change has classes look at a slot again.
 type change struct {
 	slot int32
 	grew bool // there may be room that was not there before

@@ -138,7 +138,7 @@ func (ch *chooser) choose() (*host, farm.Plan, bool) {
 	return h, plan, ok
 }
 
-// accept tells hosts that the choice may fall on, beside what their class says.
+// accept reports whether the choice may fall on a host, beside what their class says.
 func (ch *chooser) accept(h *host) bool {
 	return !(ch.whole && len(h.vms) == 0) && !(ch.apart && ch.group[h.ID] > 0) &&
 		(len(ch.request.Avoid) == 0 || !slices.Contains(ch.request.Avoid, h.ID))
@@ -262,7 +262,7 @@ func (f *Fleet) refusal(r Request, size farm.Quota) error {
 	}
 	return &farm.Error{Kind: farm.NoCapacity, Code: CodeNoPlace,
 		Message: "no host takes the VM now: " + strings.Join(said, "; "),
-		Hint:    "`grange why` tells host by host, and what would change it"}
+		Hint:    "`grange why` shows it host by host, and what would change it"}
 }
 
 // countIn adds how many hosts of a cell each constraint refuses.

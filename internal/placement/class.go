@@ -28,7 +28,7 @@ type class struct {
 	used    uint64
 }
 
-// classKey tells classes of a cell apart.
+// classKey identifies a class of a cell.
 type classKey struct {
 	cpus, cells     int
 	memory, scratch farm.Bytes
@@ -59,7 +59,8 @@ func keyOf(r Request) classKey {
 	return k
 }
 
-// Class tells requests apart: at any time all of one class are taken, or none is. Which host it is may differ.
+// Class identifies requests that are alike: at any time all of one class are taken, or none is. Which host it is may
+// differ.
 type Class struct {
 	key                   classKey
 	cells, group, avoided string

@@ -80,7 +80,7 @@ func (h *held) placed() Placed {
 		Plan: h.plan()}
 }
 
-// SetCell tells of a cell, or of its change: packing, limits, overcommit.
+// SetCell enters a cell, or its change: packing, limits, overcommit.
 func (f *Fleet) SetCell(c farm.Cell) {
 	to := f.cell(c.Name)
 	again := !to.known || to.factor() != factorOf(c)
@@ -122,7 +122,7 @@ func (f *Fleet) tidy(c *cell) {
 	}
 }
 
-// Set tells of a host, or of its change. What it holds of VMs stays.
+// Set enters a host, or its change. What it holds of VMs stays.
 func (f *Fleet) Set(told Host) {
 	h := f.hosts[told.ID]
 	if h != nil && h.cell.Name != told.Cell {
@@ -149,7 +149,7 @@ func (f *Fleet) Set(told Host) {
 	h.cell.equip(h)
 }
 
-// Label tells of other labels of a host. Nothing else of it changes.
+// Label sets the labels of a host. Nothing else of it changes.
 func (f *Fleet) Label(id string, labels map[string]string) {
 	if h := f.hosts[id]; h != nil && !maps.Equal(h.Labels, labels) {
 		h.Labels = labels
@@ -157,7 +157,7 @@ func (f *Fleet) Label(id string, labels map[string]string) {
 	}
 }
 
-// Connect tells of other networks that a host can carry. Nothing else of it changes.
+// Connect sets the networks that a host can carry. Nothing else of it changes.
 func (f *Fleet) Connect(id string, networks []string) {
 	if h := f.hosts[id]; h != nil && !slices.Equal(h.Networks, networks) {
 		h.cell.strip(h)
@@ -228,7 +228,7 @@ func (f *Fleet) Restore(p Placed) {
 	}
 }
 
-// enter books a VM; its room on the host is still to be taken.
+// enter reserves a VM; its room on the host is still to be taken.
 func (f *Fleet) enter(v *held, h *host) {
 	f.vms[v.vm] = v
 	at := f.at[v.host]

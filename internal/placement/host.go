@@ -15,7 +15,7 @@ type host struct {
 	empty   numa.Room        // without VMs of the fleet
 	room    numa.Room
 	outline numa.Outline // of room
-	// crowded tells that the plans of its VMs do not fit beside each other, as after a change of its reserve. Room is
+	// crowded: the plans of its VMs do not fit beside each other, as after a change of its reserve. Room is
 	// then not counted on and back, but made anew.
 	crowded bool
 }
@@ -83,7 +83,7 @@ func (h *host) release(v *held) {
 	}
 }
 
-// changed tells the cell's classes to look at the host again. Grew: there may be room that was not there before.
+// changed has the cell's classes look at the host again. Grew: there may be room that was not there before.
 func (h *host) changed(grew bool) {
 	h.outline.Read(h.room)
 	h.cell.changed(h.slot, grew)

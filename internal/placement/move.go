@@ -31,7 +31,7 @@ func MayLeave(v farm.VM, c farm.Cell, from farm.Host) error {
 	case !v.Done() || v.Resize != nil:
 		return refuseMove("wait until its host has carried that out", "something else is still to be done for VM %s",
 			name)
-	case v.Booking != "":
+	case v.Reservation != "":
 		return refuseMove(anew, "VM %s has its place by job %s of the batch system of cell %s, which places its VMs",
 			name, v.Job(), c.Name)
 	case !c.Services:

@@ -27,7 +27,7 @@ func TestMayLeave(t *testing.T) {
 		"db does not run":     func(v *farm.VM, _ *farm.Cell, _ *farm.Host) { v.Wanted.Power = farm.PowerOff },
 		"still to be done":    func(v *farm.VM, _ *farm.Cell, _ *farm.Host) { v.Wanted.Boots = 1 },
 		"to be done for":      func(v *farm.VM, _ *farm.Cell, _ *farm.Host) { v.Resize = &farm.Shape{} },
-		"by job slurm/17":     func(v *farm.VM, _ *farm.Cell, _ *farm.Host) { v.Booking = "slurm/17" },
+		"by job slurm/17":     func(v *farm.VM, _ *farm.Cell, _ *farm.Host) { v.Reservation = "slurm/17" },
 		"replaced, not moved": func(_ *farm.VM, c *farm.Cell, _ *farm.Host) { c.Services = false },
 		"was made for compute": func(v *farm.VM, _ *farm.Cell,
 			_ *farm.Host) {

@@ -142,7 +142,7 @@ func (f *Fleet) answer(r Request, h *host) Answer {
 	return a
 }
 
-// barred tells constraints that look at nothing that VMs hold of the host.
+// barred reports whether a constraint looks at nothing that VMs hold of the host.
 func (f *Fleet) barred(r Request, h *host) (Constraint, string) {
 	if !slices.Contains(r.Cells, h.cell.Name) {
 		return NotItsCell, "the VM may not go to cell " + h.cell.Name
@@ -194,7 +194,7 @@ func lacking(r Request, h *host, err error) (Constraint, string) {
 	return "", ""
 }
 
-// parted tells constraints that are about this VM alone.
+// parted reports whether a constraint is about this VM alone.
 func (f *Fleet) parted(r Request, h *host) (Constraint, string) {
 	group := f.groups[r.Group]
 	switch {

@@ -20,7 +20,7 @@ const firstAvoided = 2 * time.Minute
 
 // rejected reports whether a host would not have a VM that the placer gave it. One that a batch system placed is its
 // broker's.
-func rejected(vm farm.VM) bool { return vm.Booking == "" && placement.Rejected(vm) }
+func rejected(vm farm.VM) bool { return vm.Reservation == "" && placement.Rejected(vm) }
 
 // avoidance is which VM keeps off which host, and until when.
 type avoidance struct {

@@ -114,7 +114,7 @@ func (m *Mirror) checkSilent(t *store.Tx) error {
 	return err
 }
 
-// setRefusal tells placement whether a host takes new VMs.
+// setRefusal reports to placement whether a host takes new VMs.
 func (m *Mirror) setRefusal(id string) {
 	n := m.hosts[id]
 	if why := n.why(); m.fleet.Refuse(id, why, n.closed) && why == "" {

@@ -279,7 +279,7 @@ func (m *Mirror) setVM(vm *farm.VM) {
 	if vm.Host == "" {
 		m.release(vm.ID)
 		delete(m.present, vm.ID)
-		if vm.Wanted.Power == farm.PowerDeleted || vm.Booking != "" {
+		if vm.Wanted.Power == farm.PowerDeleted || vm.Reservation != "" {
 			m.pending.settled = append(m.pending.settled, vm.ID)
 		} else {
 			m.pending.unplaced = append(m.pending.unplaced, vm)

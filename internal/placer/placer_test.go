@@ -210,7 +210,7 @@ func TestPlacerReserves(t *testing.T) {
 		if asked = append(asked, vm.ID+" in "+cell); len(asked) == 1 {
 			return errAway
 		}
-		vm.Cell, vm.Booking = cell, farm.ToBook
+		vm.Cell, vm.Reservation = cell, farm.ToReserve
 		l.update(func(tx *store.Tx) error { return errors.Join(tx.Fence(epoch), tx.SetVMPlace(vm)) })
 		return nil
 	}

@@ -206,7 +206,7 @@ func Allow(who farm.Identity, grants []farm.Grant, action Action, target Target)
 	return d.end(true, "role %s %s is enough for %s, which needs %s", role, from, action, least)
 }
 
-// bounded tells a token that has less than its user's rights.
+// bounded reports whether a token has less than its user's rights.
 func bounded(who farm.Identity) bool {
 	return len(who.Projects) > 0 || who.Role != "" && who.Role != farm.RoleAdmin
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// beat tells the agent that we are not stopped, as our request promised. A stop that cannot be caught stops this too,
+// heartbeat sends the agent heartbeats, as our request promised. A stop that cannot be caught stops this too,
 // and the VM with it.
-func (j *Job) beat(ctx context.Context) {
-	for wait := 10 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, api.BeatEvery) {
+func (j *Job) heartbeat(ctx context.Context) {
+	for wait := 10 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, api.HeartbeatInterval) {
 		began := time.Now()
-		j.client.Beats(ctx, j.request.ID) // ends when the agent does not know the job yet, or goes
-		if time.Since(began) > api.BeatEvery {
+		j.client.Heartbeats(ctx, j.request.ID) // ends when the agent does not know the job yet, or goes
+		if time.Since(began) > api.HeartbeatInterval {
 			wait = 10 * time.Millisecond
 		}
 		select {

@@ -28,7 +28,7 @@ func (j *Job) replace(b Batch) error {
 	if b.WaitTimeout > 0 {
 		j.waitTimeout = b.WaitTimeout
 	}
-	j.request.Batch, j.request.Beats = string(b.Kind.Name), true
+	j.request.Batch, j.request.Heartbeats = string(b.Kind.Name), true
 	j.request.Argv = command(b.Kind.Wrapper, j.request.Argv)
 	j.request.Env = batchEnvironment(j.request.Env, os.Getenv)
 	line := ""

@@ -184,7 +184,7 @@ func TestBatchRequest(t *testing.T) {
 	if got == nil {
 		t.Fatal("never asked")
 	}
-	if got.Image != "el9" || got.Batch != "slurm" || !got.Beats || got.Dir != work || got.CPUs != 0 ||
+	if got.Image != "el9" || got.Batch != "slurm" || !got.Heartbeats || got.Dir != work || got.CPUs != 0 ||
 		got.Memory != 0 || !slices.Equal(got.Argv, []string{script, "a", "b c"}) {
 		t.Errorf("%+v", got)
 	}

@@ -92,7 +92,7 @@ func (j *Job) openBinds() error {
 			given, ok := j.step.Places[b.Target]
 			if !ok || given.Path != b.at.Path {
 				d.Close()
-				j.out.printf("the VM does not get %s: it is none of the places that the job's script has, or no "+
+				j.out.printf("the VM does not get %s: it is not one of the places that the job's script has, or no "+
 					"longer the same", b.Source)
 				continue
 			}

@@ -22,7 +22,7 @@ type ending struct {
 	say    error          // to print, on top of what was printed
 }
 
-// end tells the batch system what became of its job.
+// end reports to the batch system what became of its job.
 func (b *Batch) end(o outcome, getenv func(string) string, read func(string) ([]byte, error)) ending {
 	w, s := b.Kind.Wrapper, signalled{}
 	switch {

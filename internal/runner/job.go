@@ -194,8 +194,8 @@ func (j *Job) ask(ctx context.Context) {
 		j.finish(outcome{status: unpreparedStatus(err), err: err})
 		return
 	}
-	if j.request.Beats {
-		go j.beat(ctx)
+	if j.request.Heartbeats {
+		go j.heartbeat(ctx)
 	}
 	j.keepAsking(ctx)
 }

@@ -66,7 +66,7 @@ func (n *notes) wait(doing string) {
 	}
 }
 
-// remind tells again and again what is waited for, until done is closed.
+// remind prints again and again what is waited for, until done is closed.
 func (n *notes) remind(done <-chan struct{}) {
 	for {
 		n.mu.Lock()

@@ -81,7 +81,7 @@ func startStoppable(t *testing.T) *stoppable {
 	return s
 }
 
-// vm tells the wrapper of its VM, and returns when it knows.
+// vm reports its VM to the wrapper, and returns when it knows.
 func (s *stoppable) vm() {
 	s.Helper()
 	s.events <- api.JobEvent{Event: api.EventVM,

@@ -58,9 +58,9 @@ func Watchdog() time.Duration {
 	return time.Duration(us) * time.Microsecond
 }
 
-// KeepAlive tells systemd that the service works whenever works returns nil, four times within the watchdog's time,
-// until ctx ends. failed is told why systemd was not; when that goes on, systemd ends the process with SIGABRT and
-// starts it again.
+// KeepAlive reports to systemd that the service works whenever works returns nil, four times within the watchdog's
+// time, until ctx ends. failed is told why systemd was not; when that goes on, systemd ends the process with SIGABRT
+// and starts it again.
 func KeepAlive(ctx context.Context, works func(context.Context) error, failed func(error)) {
 	every := Watchdog() / 4
 	if every <= 0 {

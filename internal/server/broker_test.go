@@ -52,7 +52,7 @@ func (l *batchLab) loop() {
 		return err
 	})
 	for _, vm := range waiting {
-		if err := l.Server.brokers.Book(l.t.Context(), l.lease, vm, "farm"); err != nil {
+		if err := l.Server.brokers.Reserve(l.t.Context(), l.lease, vm, "farm"); err != nil {
 			l.t.Fatal(err)
 		}
 	}
@@ -63,9 +63,9 @@ func (l *batchLab) loop() {
 
 func (l *batchLab) brokersOnce() error { return l.Server.brokers.Pass(l.t.Context(), l.lease) }
 
-func (l *batchLab) bookings() map[string]string {
+func (l *batchLab) reservations() map[string]string {
 	l.t.Helper()
-	all, err := l.slurm.Bookings(context.Background())
+	all, err := l.slurm.Reservations(context.Background())
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -95,27 +95,28 @@ func TestBatchCell(t *testing.T) {
 	if d := cmp.Diff(map[string]int{"n1.example.org": 2, "n2.example.org": 1}, hosts); d != "" {
 		t.Error(d)
 	}
-	booked, err := l.slurm.Booked(t.Context(), made[0].ID)
-	if err != nil || booked.Account != "alicegrp" || booked.CPUs != 8 || booked.Memory <= 16*farm.GiB || !booked.Held {
-		t.Errorf("%+v %v", booked, err)
+	reserved, err := l.slurm.Reserved(t.Context(), made[0].ID)
+	if err != nil || reserved.Account != "alicegrp" || reserved.CPUs != 8 || reserved.Memory <= 16*farm.GiB ||
+		!reserved.Held {
+		t.Errorf("%+v %v", reserved, err)
 	}
 	l.loop()
-	if n := len(l.bookings()); n != 3 {
-		t.Errorf("%d bookings after another pass", n)
+	if n := len(l.reservations()); n != 3 {
+		t.Errorf("%d reservations after another pass", n)
 	}
 	// A VM's capacity is given back when its host has said that it is gone, and no sooner; then its name is free.
 	if _, err := l.VMs.Delete(t.Context(), ann, made[0].ID, 0); err != nil {
 		t.Fatal(err)
 	}
 	l.loop()
-	if n := len(l.bookings()); n != 3 {
-		t.Errorf("%d bookings while the VM is being deleted", n)
+	if n := len(l.reservations()); n != 3 {
+		t.Errorf("%d reservations while the VM is being deleted", n)
 	}
 	vm, _ := l.row(made[0].ID)
 	l.update(func(tx *store.Tx) error { return l.endVM(tx, vm, "its host says so") })
 	l.loop()
-	if _, there := l.row(vm.ID); there || len(l.bookings()) != 2 {
-		t.Error("the row is there:", there, l.bookings())
+	if _, there := l.row(vm.ID); there || len(l.reservations()) != 2 {
+		t.Error("the row is there:", there, l.reservations())
 	}
 	if _, err := l.VMs.Resize(t.Context(), ann, made[1].ID, 0, ResizeVM{CPUs: 4}); code(err) != CodeNoResize {
 		t.Error(err)
@@ -142,35 +143,35 @@ func TestBatchCellIsFull(t *testing.T) {
 	}
 }
 
-// Whoever dies between two steps, the next server finds what was begun: nothing is booked twice.
-func TestBookingsSurvive(t *testing.T) {
+// Whoever dies between two steps, the next server finds what was begun: nothing is reserved twice.
+func TestReservationsSurvive(t *testing.T) {
 	l := newBatchLab(t)
 	v := l.create(ann, web("web"))[0]
 	vm, _ := l.row(v.ID)
-	if err := l.Server.brokers.Book(t.Context(), l.lease, vm, "farm"); err != nil {
+	if err := l.Server.brokers.Reserve(t.Context(), l.lease, vm, "farm"); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Server.brokers.Book(t.Context(), l.lease, vm, "farm"); err != nil { // told twice
+	if err := l.Server.brokers.Reserve(t.Context(), l.lease, vm, "farm"); err != nil { // told twice
 		t.Fatal(err)
 	}
-	// It was booked, and the server died before it wrote so.
-	if _, err := l.slurm.Book(t.Context(),
-		batch.Booking{Name: v.ID, Account: "alicegrp", Host: "n2", CPUs: 2}); err != nil {
+	// It was reserved, and the server died before it wrote so.
+	if _, err := l.slurm.Reserve(t.Context(),
+		batch.Reservation{Name: v.ID, Account: "alicegrp", Host: "n2", CPUs: 2}); err != nil {
 		t.Fatal(err)
 	}
 	l.Server.brokers = broker.New(l.Server.brokers.Options)
 	l.loop()
-	if got := l.get(v.ID); got.HostName != "n2.example.org" || len(l.bookings()) != 1 {
-		t.Errorf("%+v %v", got, l.bookings())
+	if got := l.get(v.ID); got.HostName != "n2.example.org" || len(l.reservations()) != 1 {
+		t.Errorf("%+v %v", got, l.reservations())
 	}
 	// Its deletion before it has a host.
 	w := l.create(ann, web("other"))[0]
 	vm, _ = l.row(w.ID)
-	if err := l.Server.brokers.Book(t.Context(), l.lease, vm, "farm"); err != nil {
+	if err := l.Server.brokers.Reserve(t.Context(), l.lease, vm, "farm"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.slurm.Book(t.Context(),
-		batch.Booking{Name: w.ID, Account: "alicegrp", Host: "n2", CPUs: 2}); err != nil {
+	if _, err := l.slurm.Reserve(t.Context(),
+		batch.Reservation{Name: w.ID, Account: "alicegrp", Host: "n2", CPUs: 2}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.VMs.Delete(t.Context(), ann, w.ID, 0); err != nil {
@@ -185,8 +186,8 @@ func TestBookingsSurvive(t *testing.T) {
 	}
 	l.slurm.Fail(nil)
 	l.loop()
-	if _, there := l.row(w.ID); there || len(l.bookings()) != 1 {
-		t.Error(there, l.bookings())
+	if _, there := l.row(w.ID); there || len(l.reservations()) != 1 {
+		t.Error(there, l.reservations())
 	}
 }
 
@@ -199,13 +200,13 @@ func (l *batchLab) told(v VMView) (power, job string) {
 }
 
 // A placeholder job that somebody ends takes its VM along: others may have the room by then. Its disks stay where they
-// are, and so does the VM when people start it again; but not before its place is booked.
-func TestBookingIsEnded(t *testing.T) {
+// are, and so does the VM when people start it again; but not before its place is reserved.
+func TestReservationIsEnded(t *testing.T) {
 	l := newBatchLab(t)
 	v := l.create(ann, web("web"))[0]
 	l.loop()
 	l.says(v.ID, farm.VMRunning)
-	before, err := l.slurm.Booked(t.Context(), v.ID)
+	before, err := l.slurm.Reserved(t.Context(), v.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,8 +220,8 @@ func TestBookingIsEnded(t *testing.T) {
 		!strings.Contains(got.Notice, "job "+before.Job+" of slurm, which held its place, was cancelled there at ") {
 		t.Errorf("%+v", got)
 	}
-	if power, job := l.told(v); power != "off" || job != "" || len(l.bookings()) != 0 {
-		t.Errorf("its host is told %s, on the CPUs of %s; bookings are %v", power, job, l.bookings())
+	if power, job := l.told(v); power != "off" || job != "" || len(l.reservations()) != 0 {
+		t.Errorf("its host is told %s, on the CPUs of %s; reservations are %v", power, job, l.reservations())
 	}
 	l.says(v.ID, farm.VMStopped)
 	// Somebody else has the room: it waits for it, on its host.
@@ -229,7 +230,7 @@ func TestBookingIsEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if power, _ := l.told(v); power != "off" {
-		t.Error("its host may start it before its place is booked")
+		t.Error("its host may start it before its place is reserved")
 	}
 	l.loop()
 	l.loop()
@@ -242,7 +243,7 @@ func TestBookingIsEnded(t *testing.T) {
 	}
 	l.slurm.End(job, batch.OutcomeDone, 0)
 	l.loop()
-	after, err := l.slurm.Booked(t.Context(), v.ID)
+	after, err := l.slurm.Reserved(t.Context(), v.ID)
 	if err != nil || !after.Held || after.Job == before.Job || after.Host != before.Host {
 		t.Errorf("%+v %v", after, err)
 	}
@@ -251,20 +252,20 @@ func TestBookingIsEnded(t *testing.T) {
 	}
 }
 
-// A booking that nobody ended, but that is lost with the batch system's idea of the host, or of everything, is made
+// A reservation that nobody ended, but that is lost with the batch system's idea of the host, or of everything, is made
 // again. The VM goes on.
-func TestBookingIsLost(t *testing.T) {
+func TestReservationIsLost(t *testing.T) {
 	l := newBatchLab(t)
 	v := l.create(ann, web("web"))[0]
 	l.loop()
 	l.says(v.ID, farm.VMRunning)
-	before, err := l.slurm.Booked(t.Context(), v.ID)
+	before, err := l.slurm.Reserved(t.Context(), v.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.slurm.End(before.Job, batch.OutcomeNode, 0)
 	l.loop()
-	after, err := l.slurm.Booked(t.Context(), v.ID)
+	after, err := l.slurm.Reserved(t.Context(), v.ID)
 	if err != nil || after.Job == before.Job || after.Host != before.Host {
 		t.Errorf("%+v %v", after, err)
 	}
@@ -358,8 +359,8 @@ func TestWhyInABatchCell(t *testing.T) {
 	}
 }
 
-// A host that would not have a VM is left alone by it for a while, and so is its booking.
-func TestBookedHostRefuses(t *testing.T) {
+// A host that would not have a VM is left alone by it for a while, and so is its reservation.
+func TestReservedHostRefuses(t *testing.T) {
 	l := newBatchLab(t)
 	v := l.create(ann, web("web"))[0]
 	l.loop()
@@ -370,26 +371,26 @@ func TestBookedHostRefuses(t *testing.T) {
 	})
 	l.loop()
 	l.loop()
-	if second := l.get(v.ID); second.HostName == "" || second.HostName == first.HostName || len(l.bookings()) != 1 {
-		t.Errorf("%+v %v", second, l.bookings())
+	if second := l.get(v.ID); second.HostName == "" || second.HostName == first.HostName || len(l.reservations()) != 1 {
+		t.Errorf("%+v %v", second, l.reservations())
 	}
 }
 
-// strict is a batch system that books nothing for some accounts.
+// strict is a batch system that reserves nothing for some accounts.
 type strict struct {
 	*fake.System
 	account string
 }
 
-func (s strict) Book(ctx context.Context, b batch.Booking) (batch.Booked, error) {
+func (s strict) Reserve(ctx context.Context, b batch.Reservation) (batch.Reserved, error) {
 	if b.Account == s.account {
-		return batch.Booked{}, batch.Refused(farm.Slurm, "Invalid account")
+		return batch.Reserved{}, batch.Refused(farm.Slurm, "Invalid account")
 	}
-	return s.System.Book(ctx, b)
+	return s.System.Reserve(ctx, b)
 }
 
 // What the batch system has against one VM its owner is told, as long as it holds, and nobody else.
-func TestBookingIsRefused(t *testing.T) {
+func TestReservationIsRefused(t *testing.T) {
 	l := newBatchLab(t)
 	l.brokers["farm"] = strict{l.slurm, "nobody"}
 	l.update(func(tx *store.Tx) error { return tx.PutProject(farm.Project{Name: "alice", Account: "nobody"}) })
@@ -416,8 +417,8 @@ func TestBookingIsRefused(t *testing.T) {
 	}
 }
 
-// A VM that is lost with its host, and made anew, does not keep the dead host's booking.
-func TestLostBooking(t *testing.T) {
+// A VM that is lost with its host, and made anew, does not keep the dead host's reservation.
+func TestLostReservation(t *testing.T) {
 	l := newBatchLab(t)
 	r := web("web")
 	r.Tags = map[string]string{"on-loss": "replace"}
@@ -436,9 +437,9 @@ func TestLostBooking(t *testing.T) {
 	}
 	l.loop()
 	l.loop()
-	if second := l.get(v.ID); second.HostName == "" || second.Host == first.Host || l.bookings()[v.ID] == "" ||
-		l.bookings()[v.ID] == strings.TrimSuffix(first.HostName, ".example.org") {
-		t.Errorf("%+v %v", second, l.bookings())
+	if second := l.get(v.ID); second.HostName == "" || second.Host == first.Host || l.reservations()[v.ID] == "" ||
+		l.reservations()[v.ID] == strings.TrimSuffix(first.HostName, ".example.org") {
+		t.Errorf("%+v %v", second, l.reservations())
 	}
 }
 
@@ -523,8 +524,8 @@ func TestCellLimitsInBatch(t *testing.T) {
 	r.Count = 2
 	l.create(ann, r)
 	l.loop()
-	if n := len(l.bookings()); n != 1 {
-		t.Errorf("%d bookings", n)
+	if n := len(l.reservations()); n != 1 {
+		t.Errorf("%d reservations", n)
 	}
 }
 

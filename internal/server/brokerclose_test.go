@@ -71,7 +71,7 @@ func (l *batchLab) passes(s *tired) (drains int, open []string) {
 	return int(s.drains.Load()), open
 }
 
-// However many hosts are closed, VMs of the cell are booked at the next pass and given back; hosts that are closed
+// However many hosts are closed, VMs of the cell are reserved at the next pass and given back; hosts that are closed
 // already, and empty, are left in peace, and one that somebody opens is closed again.
 func TestManyAreClosedInTheBatchSystem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -33,7 +33,7 @@ func (hs Hosts) Fence(ctx context.Context, who farm.Identity, ref string, ifRevi
 		}
 		if !hs.server.Links.Silent(h) && c.Now.Sub(hs.server.Links.Seen(h)) > hs.server.Links.Silence {
 			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeHostAnswers,
-				Message: fmt.Sprintf("this server has just come up, and waits for host %s, which was heard of at %s",
+				Message: fmt.Sprintf("this server has just come up, and waits for host %s, last seen at %s",
 					h.Name, action.When(h.Seen)), Hint: fmt.Sprintf("wait until %s",
 					action.When(hs.server.Links.Since.Add(hs.server.Links.Silence)))}
 		}

@@ -13,7 +13,7 @@ import (
 // Its name, address and quota are free from then on. Where a batch system still holds capacity for it the row stays
 // until that is given back.
 func (s *Server) endVM(t *store.Tx, vm farm.VM, why string) error {
-	if vm.Booking != "" {
+	if vm.Reservation != "" {
 		o := vm.Observed
 		o.State, o.Since = farm.VMGone, s.now().UTC()
 		return t.SetVMObserved(vm.ID, o)
@@ -37,7 +37,7 @@ func essentials(vm farm.VM) string {
 
 // end is endVM for a VM that is to be deleted and has no host to say so.
 func (c *call) end(vm farm.VM, why string) error {
-	if vm.Booking != "" {
+	if vm.Reservation != "" {
 		if err := c.SetVM(vm); err != nil {
 			return err
 		}

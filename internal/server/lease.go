@@ -17,46 +17,46 @@ type leases struct {
 	network farm.FleetNetwork
 	others  []farm.FleetNetwork // the farm's other networks: a MAC must be no other VM's wherever it is
 
-	addresses, names book
+	addresses, names taken
 }
 
-// book knows what is taken of one list. The database is asked for each; all that are taken are read only where many
+// taken is what is taken of one list. The database is asked for each; all that are taken are read only where many
 // are, one behind the other.
-type book struct {
+type taken struct {
 	list
 	is    func(network, value string) (bool, error)
 	all   func(network string) ([]string, error)
-	taken map[string]bool // all that are; nil: not read
+	every map[string]bool // all that are; nil: not read
 }
 
 func newLeases(c *call, network farm.FleetNetwork, others []farm.FleetNetwork) *leases {
 	return &leases{call: c, network: network, others: others,
-		addresses: book{list: list{network.Name, "address"}, is: c.AddressLeased, all: c.LeasedAddresses},
-		names:     book{list: list{network.Name, "host name"}, is: c.NameLeased, all: c.LeasedNames}}
+		addresses: taken{list: list{network.Name, "address"}, is: c.AddressLeased, all: c.LeasedAddresses},
+		names:     taken{list: list{network.Name, "host name"}, is: c.NameLeased, all: c.LeasedNames}}
 }
 
-func (b *book) has(value string) (bool, error) {
-	if b.taken != nil {
-		return b.taken[value], nil
+func (b *taken) has(value string) (bool, error) {
+	if b.every != nil {
+		return b.every[value], nil
 	}
 	return b.is(b.network, value)
 }
 
-func (b *book) take(value string) {
-	if b.taken != nil {
-		b.taken[value] = true
+func (b *taken) take(value string) {
+	if b.every != nil {
+		b.every[value] = true
 	}
 }
 
 // read has it look no more into the database.
-func (b *book) read() error {
-	if b.taken != nil {
+func (b *taken) read() error {
+	if b.every != nil {
 		return nil
 	}
 	all, err := b.all(b.network)
-	b.taken = make(map[string]bool, len(all))
+	b.every = make(map[string]bool, len(all))
 	for _, value := range all {
-		b.taken[value] = true
+		b.every[value] = true
 	}
 	return err
 }
@@ -90,7 +90,7 @@ func (c *cursors) set(l list, place int) {
 const probes = 64
 
 // search is the place of the next in a list that is not taken. value is what is at a place.
-func (l *leases) search(b *book, size int, value func(place int) string) (int, error) {
+func (l *leases) search(b *taken, size int, value func(place int) string) (int, error) {
 	from := l.s.cursors.get(b.list)
 	for n := range size {
 		if n == probes {

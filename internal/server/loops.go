@@ -216,7 +216,7 @@ func (s *Server) leadUntilLost(ctx context.Context, holder string, epoch int64) 
 	}
 }
 
-// follow tells the hub what the change feed says.
+// follow hands the hub what the change feed reports.
 func (s *Server) follow(ctx context.Context) error {
 	var at int64
 	err := s.store.View(ctx, func(t *store.Tx) error {

@@ -50,13 +50,13 @@ func (c *call) acted(vm *farm.VM) error {
 	return c.SetVMPlace(*vm)
 }
 
-// keepsSize refuses VMs whose capacity a batch system has booked.
+// keepsSize refuses VMs whose capacity a batch system has reserved.
 func keepsSize(vm farm.VM) error {
-	if vm.Booking == "" {
+	if vm.Reservation == "" {
 		return nil
 	}
 	return &farm.Error{Kind: farm.Conflict, Code: CodeNoResize,
-		Message: fmt.Sprintf("VM %s has the size that cell %s has booked for it", action.Label(vm), vm.Cell),
+		Message: fmt.Sprintf("VM %s has the size that cell %s has reserved for it", action.Label(vm), vm.Cell),
 		Hint:    "make another VM of the new size"}
 }
 

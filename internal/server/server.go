@@ -108,6 +108,6 @@ func New(o Options) *Server {
 	s.brokers = broker.New(broker.Options{Store: o.Store, Log: o.Log, Now: o.Now, System: o.Broker, Closed: s.closed,
 		Stage: s.Images.Stage, EndVM: s.endVM})
 	s.mirror = placer.NewMirror(placer.Options{Store: o.Store, Log: o.Log, Now: o.Now, Silent: s.Links.SilentSince,
-		Reserve: s.brokers.Book})
+		Reserve: s.brokers.Reserve})
 	return s
 }

@@ -88,7 +88,7 @@ func (s *streams) bring(host, id string, end io.ReadWriteCloser) error {
 	return s.hand(host, id, func(b *bringing) { b.brought <- end })
 }
 
-// refuse tells whoever waits why there is none.
+// refuse answers whoever waits with why there is none.
 func (s *streams) refuse(host, id string, why error) error {
 	return s.hand(host, id, func(b *bringing) { b.refused <- why })
 }
@@ -185,7 +185,7 @@ func (ss Streams) order(ctx context.Context, who farm.Identity, action policy.Ac
 	case <-timeout.C:
 		return nil, &farm.Error{Kind: farm.Unavailable, Code: CodeNoStream,
 			Message: fmt.Sprintf("host %s did not bring the stream in %v", host, bringTimeout),
-			Hint:    "try again; `grange host show` tells when the host was last heard of"}
+			Hint:    "try again; `grange host show` shows when the host was last seen"}
 	}
 }
 

@@ -215,7 +215,7 @@ func (u *upkeep) newSilences(ctx context.Context, after string, now map[string]b
 	return news, last, err
 }
 
-// tellSilence tells of all that is news, some at a time: when a switch fails all hosts fall silent at once. Those that
+// tellSilence reports all that is news, some at a time: when a switch fails all hosts fall silent at once. Those that
 // were told of are noted, so that what fails is tried again without them.
 func (u *upkeep) tellSilence(ctx context.Context, epoch int64, news []farm.Host, silent map[string]bool) error {
 	for some := range slices.Chunk(news, upkeepBatch) {
@@ -241,7 +241,7 @@ func (u *upkeep) tellSilence(ctx context.Context, epoch int64, news []farm.Host,
 func (c *call) tellSilent(h farm.Host, silent bool) error {
 	what, why := action.BackHost, "it reports again"
 	if silent {
-		what, why = action.SilentHost, "not heard of since "+action.When(h.Seen)
+		what, why = action.SilentHost, "not seen since "+action.When(h.Seen)
 	}
 	c.s.log.Warn("host changed state", "host", h.Name, "what", what, "why", why)
 	if err := c.Audit(action.Entry(action.Itself, c.Now, what, action.HostTarget(h), action.Done, why)); err != nil {

@@ -83,7 +83,7 @@ func (c *views) show(vm farm.VM) (VMView, error) {
 	v := VMView{VM: vm}
 	if vm.Host == "" {
 		v.State, v.Notice = vm.State(false), vm.Waiting
-		if vm.Booking == "" {
+		if vm.Reservation == "" {
 			return v, nil
 		}
 		return v, c.brokerAway(&v)
@@ -106,7 +106,7 @@ func (c *views) show(vm farm.VM) (VMView, error) {
 	} else {
 		v.Notice = vm.Waiting
 	}
-	if vm.Booking == farm.ToBook && vm.Wanted.Power == farm.PowerOn {
+	if vm.Reservation == farm.ToReserve && vm.Wanted.Power == farm.PowerOn {
 		return v, c.brokerAway(&v)
 	}
 	return v, nil

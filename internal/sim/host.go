@@ -135,7 +135,7 @@ func (h *Host) order(orders []fleet.ImageOrder) {
 	h.publish()
 }
 
-// publish tells whoever follows Observed.
+// publish notifies whoever follows Observed.
 func (h *Host) publish() {
 	close(h.changed)
 	h.changed = make(chan struct{})

@@ -22,18 +22,19 @@ type engine interface {
 	snapshot() *sql.TxOptions
 	// lock makes migrations of two servers that start together come one after the other.
 	lock(t *Tx) error
-	// announce tells other processes of this transaction's commit.
+	// announce notifies other processes of this transaction's commit.
 	announce(t *Tx) error
 	// listen calls each at commits of other processes, until ctx ends or the connection breaks. An engine that cannot
 	// tell returns at once.
 	listen(ctx context.Context, each func()) error
 	// tidy is called now and then between two groups of Updates, when nobody writes.
 	tidy(ctx context.Context, db *sql.DB)
-	// refused tells errors after which nothing was done, and which a second try may not meet; lost those of the
-	// connection.
+	// refused reports whether an error is one after which nothing was done, and which a second try may not meet; lost
+	// those of the connection.
 	refused(err error) bool
 	lost(err error) bool
-	// occupied tells errors of a begin that another process's transaction was in the way of, after some milliseconds.
+	// occupied reports whether a begin failed because another process's transaction was in the way, after some
+	// milliseconds.
 	occupied(err error) bool
 	// explain makes a farm.Error of the engine's, or nil when it knows nothing better than its text.
 	explain(err error) error

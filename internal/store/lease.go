@@ -10,17 +10,17 @@ import (
 )
 
 // The lease knows no time of day, so that no clock that jumps can make two leaders. The leader raises a counter, the
-// beat, whenever it keeps the lease. Another takes it over only after it has seen one and the same beat for a whole ttl
-// of its own monotonic clock, and then raises the epoch. A leader that was merely slow finds the other epoch: when it
-// keeps the lease, and, by Fence, in each of its commits. Both look at the row under the lock that all writers hold, so
-// that no commit of the old epoch follows the first of the new one.
+// heartbeat, whenever it keeps the lease. Another takes it over only after it has seen one and the same heartbeat for a
+// whole ttl of its own monotonic clock, and then raises the epoch. A leader that was merely slow finds the other epoch:
+// when it keeps the lease, and, by Fence, in each of its commits. Both look at the row under the lock that all writers
+// hold, so that no commit of the old epoch follows the first of the new one.
 
 // seenLease is what this process saw of the lease that another has.
 type seenLease struct {
-	mu          sync.Mutex
-	mine        int64 // the epoch that this process took; 0: none
-	epoch, beat int64
-	since       time.Time // by this process's monotonic clock; zero: nothing was seen yet
+	mu               sync.Mutex
+	mine             int64 // the epoch that this process took; 0: none
+	epoch, heartbeat int64
+	since            time.Time // by this process's monotonic clock; zero: nothing was seen yet
 }
 
 // Lead takes or keeps the lease of the loops for holder, for ttl. Epoch rises with each new holder; Tx.Fence checks it.
@@ -43,11 +43,11 @@ func (s *Store) Lead(ctx context.Context, holder string, ttl time.Duration) (epo
 
 func (s *Store) leadIn(t *Tx, holder string, ttl time.Duration) (int64, bool, error) {
 	var had string
-	var epoch, beat int64
-	if err := t.row("SELECT holder, epoch, beat FROM lease WHERE id = 1").Scan(&had, &epoch, &beat); err != nil {
+	var epoch, heartbeat int64
+	if err := t.row("SELECT holder, epoch, beat FROM lease WHERE id = 1").Scan(&had, &epoch, &heartbeat); err != nil {
 		return 0, false, err
 	}
-	if had != "" && had != holder && !s.lease.stale(epoch, beat, s.now(), ttl) {
+	if had != "" && had != holder && !s.lease.stale(epoch, heartbeat, s.now(), ttl) {
 		return epoch, false, nil
 	}
 	if had != holder || !s.lease.took(epoch) {
@@ -74,11 +74,11 @@ func (l *seenLease) take(epoch int64) {
 }
 
 // stale reports whether nobody has kept the lease for ttl, as far as this process has seen.
-func (l *seenLease) stale(epoch, beat int64, now time.Time, ttl time.Duration) bool {
+func (l *seenLease) stale(epoch, heartbeat int64, now time.Time, ttl time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.since.IsZero() || l.epoch != epoch || l.beat != beat {
-		l.epoch, l.beat, l.since = epoch, beat, now
+	if l.since.IsZero() || l.epoch != epoch || l.heartbeat != heartbeat {
+		l.epoch, l.heartbeat, l.since = epoch, heartbeat, now
 		return false
 	}
 	return now.Sub(l.since) >= ttl

@@ -163,7 +163,7 @@ func (t *Tx) written() int64 {
 	return t.revision
 }
 
-// committed tells those who wait.
+// committed notifies those who wait.
 func (s *Store) committed(t *Tx) {
 	s.recent.add(t.revision, commit{t.changes, t.entered})
 	t.ended(nil)

@@ -65,7 +65,7 @@ func (t *Tx) Revision() int64 { return t.revision }
 // begin no transaction.
 func (t *Tx) OnEnd(f func(error)) { t.onEnd = append(t.onEnd, f) }
 
-// ended tells of the end those who have not been told.
+// ended notifies those of the end who have not been notified.
 func (t *Tx) ended(err error) {
 	for _, f := range t.onEnd {
 		f(err)

@@ -16,7 +16,7 @@ type VMFilter struct {
 	Project, Host, Cell, Owner, Group string
 	Unplaced                          bool      // no host yet, and not to be deleted
 	Deleting                          bool      // to be deleted
-	Booked                            bool      // in a batch system, or to be
+	Reserved                          bool      // in a batch system, or to be
 	ExpiresBefore                     time.Time // that expire before then, and are not to be deleted
 	After                             string    // page: names "project/name" behind this one
 	Limit                             int
@@ -38,6 +38,7 @@ type vmWanted struct {
 	Resize   *farm.Shape `json:",omitzero"`
 }
 
+// A VM's Reservation is in the column booking, which the release before this one reads and writes as well.
 const vmColumns = `id, revision, changed, project, name, owner, grp, network, address, bits, mac, hostname,
 	expires, wanted, cell, host, booking, waiting, plan, observed`
 
@@ -47,7 +48,7 @@ func scanVM(r scanner) (farm.VM, error) {
 	var address, wanted, plan, observed string
 	var bits, expires int64
 	err := r.Scan(&v.ID, &v.Revision, &v.Changed, &v.Project, &v.Name, &v.Owner, &v.Group, &v.Lease.Network, &address,
-		&bits, &v.Lease.MAC, &v.Lease.Hostname, &expires, &wanted, &v.Cell, &v.Host, &v.Booking, &v.Waiting,
+		&bits, &v.Lease.MAC, &v.Lease.Hostname, &expires, &wanted, &v.Cell, &v.Host, &v.Reservation, &v.Waiting,
 		&plan, &observed)
 	if err == nil {
 		err = errors.Join(decode(wanted, &w), decode(plan, &v.Plan), decode(observed, &v.Observed))
@@ -224,7 +225,7 @@ func (f VMFilter) conditions() (conditions []string, args []any) {
 	if f.Deleting {
 		conditions = append(conditions, "deleting = 1")
 	}
-	if f.Booked {
+	if f.Reserved {
 		conditions = append(conditions, "booking <> ''")
 	}
 	if !f.ExpiresBefore.IsZero() {
@@ -266,7 +267,7 @@ func (t vmRows) InsertVM(v farm.VM) error {
 		v.Lease.Hostname,
 		cpus(v), memory(v), int64(v.Shape.DiskSpace()), stamp(v.Expires), number(v.Wanted.Power == farm.PowerDeleted),
 		wanted,
-		v.Cell, v.Host, v.Booking, v.Waiting, plan, string(v.Observed.State), observed)
+		v.Cell, v.Host, v.Reservation, v.Waiting, plan, string(v.Observed.State), observed)
 	if err != nil {
 		return err
 	}
@@ -349,7 +350,7 @@ func (t vmRows) SetVM(v farm.VM) error {
 	return nil
 }
 
-// SetVMPlace writes where a VM is: Cell, Host, Plan, Booking, Waiting.
+// SetVMPlace writes where a VM is: Cell, Host, Plan, Reservation, Waiting.
 func (t vmRows) SetVMPlace(v farm.VM) error {
 	plan, err := encode(v.Plan)
 	if err != nil {
@@ -360,7 +361,7 @@ func (t vmRows) SetVMPlace(v farm.VM) error {
 		return found(err, "VM", v.ID)
 	}
 	if _, err := t.exec("UPDATE vms SET revision = $1, cell = $2, host = $3, booking = $4, waiting = $5, plan = $6 "+
-		"WHERE id = $7", t.revision, v.Cell, v.Host, v.Booking, v.Waiting, plan, v.ID); err != nil {
+		"WHERE id = $7", t.revision, v.Cell, v.Host, v.Reservation, v.Waiting, plan, v.ID); err != nil {
 		return err
 	}
 	if was != "" && was != v.Host {

@@ -56,7 +56,7 @@ func (r reader) level3(cpu int) (shared farm.CPUSet, any bool) {
 	return farm.CPUSet{}, any
 }
 
-// knightsLanding tells Intel's Xeon Phi x200 and its successor.
+// knightsLanding reports whether a processor is Intel's Xeon Phi x200 or its successor.
 func knightsLanding(m farm.CPUModel) bool {
 	return m.Vendor == "GenuineIntel" && m.Family == 6 && (m.Model == 87 || m.Model == 133)
 }

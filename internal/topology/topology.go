@@ -176,13 +176,13 @@ func (r reader) coreID(cpu int) int {
 	return id
 }
 
-// twinModules tells processors of AMD's families 15h and 16h, which Linux shows as one core with two threads: each
-// thread has a core of its own, that shares its caches with the other.
+// twinModules reports whether a processor is of AMD's families 15h and 16h, which Linux shows as one core with two
+// threads: each thread has a core of its own, that shares its caches with the other.
 func twinModules(m farm.CPUModel) bool {
 	return m.Vendor == "AuthenticAMD" && (m.Family == 21 || m.Family == 22)
 }
 
-// kinds tells fast cores from slow ones, where a processor has both.
+// kinds distinguishes fast cores from slow ones, where a processor has both.
 func (r reader) kinds(online farm.CPUSet) map[int]farm.CoreKind {
 	out := map[int]farm.CoreKind{}
 	for _, cpu := range r.listOf("sys/devices/cpu_core/cpus") { // Intel: the PMU of each kind names its CPUs

@@ -169,7 +169,7 @@ func (h *testHost) has(b []byte) {
 	h.whole = append(h.whole, File{sha256.Sum256(b), int64(len(b)), name})
 }
 
-// announce tells the source what the host holds.
+// announce reports to the source what the host holds.
 func (h *testHost) announce() {
 	if _, err := h.lab.source.Locate(h.name, h.Report(h.address()), time.Now()); err != nil {
 		h.lab.t.Fatal(err)

@@ -139,7 +139,7 @@ func (r Report) Sparse() bool {
 }
 
 // SparseNote says so.
-const SparseNote = "This host tells little beside its topology, so most rules had nothing to look at."
+const SparseNote = "This host reports little beside its topology, so most rules had nothing to look at."
 
 // DefaultRole is guest for a virtual machine that runs none itself, and compute for anything else.
 func DefaultRole(h farm.HostFacts) Role {

@@ -44,7 +44,7 @@ type Basis struct {
 	Source
 }
 
-// Match tells which processors a profile is for. Empty fields match all.
+// Match says which processors a profile is for. Empty fields match all.
 type Match struct {
 	OnlyNamed          bool     // never chosen for a host, only asked for by name
 	Vendor             string   // "GenuineIntel", "AuthenticAMD"

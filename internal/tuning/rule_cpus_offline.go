@@ -21,7 +21,7 @@ func cpusOffline() Rule {
 			"by maxcpus= on the command line, or the kernel's machine-check handling after errors. " +
 			"Batch systems and inventories count them still or no more, as they please, and VMs that were pinned to them " +
 			"have moved to others without a word.",
-		Fix:    "Find out who did it (the kernel log tells of errors), then write 1 to each CPU's online file.",
+		Fix:    "Find out who did it (the kernel log has the errors), then write 1 to each CPU's online file.",
 		Danger: "A CPU that was taken out after hardware errors must stay out.",
 		Undo:   "Write 0 to the online file.",
 		Check:  checkCPUsOffline,

@@ -27,7 +27,7 @@ func eptOffNextLoad() Rule {
 		Why: "The running module has the right setting, so the host works well and nobody looks. The option in " +
 			"modprobe.d or on the command line is read when the module is loaded, " +
 			"which is at the next reboot, perhaps in a year. The host then comes back with shadow page tables, and " +
-			"nothing tells why jobs have become slow. " +
+			"nothing shows why jobs have become slow. " +
 			"Such lines are remains of the advice of 2010 to August 2015 to turn EPT off.",
 		Fix:   "Set the option to 1 in modprobe.d and take the parameter off the command line.",
 		Undo:  "Put the old line back.",

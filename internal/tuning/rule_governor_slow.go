@@ -15,7 +15,7 @@ func governorSlow() Rule {
 			"frequency: powersave of all drivers but intel_pstate and amd-pstate-epp, whose powersave follows the " +
 			"load. Those with the energy preference performance are not reported.",
 		Cost: "With powersave of acpi-cpufreq or intel_cpufreq the processor stays at its lowest frequency " +
-			"(cpuinfo_min_freq tells it), and jobs that compute take longer in proportion. Governors that follow the " +
+			"(cpuinfo_min_freq), and jobs that compute take longer in proportion. Governors that follow the " +
 			"load cost little on a host that is full; not measured with HS06.",
 		Sources: []Source{
 			kernelDoc("admin-guide/pm/cpufreq",

@@ -26,7 +26,7 @@ func hugepages1GMissing() Rule {
 			"The trap is that such pages must be found at boot and evenly. A kernel that is told a number for each node " +
 			"does that, or leaves the short node visibly short.",
 		Fix: "Reserve pages of 1 GiB by node on the command line, and reboot while no VM runs.",
-		Danger: "VMs whose memory is no multiple of 1 GiB on each node do not fit; VMs defined with 2 MiB pages do " +
+		Danger: "VMs whose memory is not a multiple of 1 GiB on each node do not fit; VMs defined with 2 MiB pages do " +
 			"not start.",
 		Undo:  "Put the parameters for 2 MiB pages back.",
 		Check: checkHugepages1GMissing,

@@ -60,7 +60,7 @@ func checkHugepagesNone(h farm.HostFacts, p Profile) []Finding {
 	return []Finding{f}
 }
 
-// leftOut tells of VMs in ordinary memory that would not fit beside the pages: started there, they would make the host
+// leftOut reports VMs in ordinary memory that would not fit beside the pages: started there, they would make the host
 // swap. It is "" where they fit.
 func leftOut(h farm.HostFacts, p Profile, size farm.Bytes, pages []nodePages) string {
 	taken := ownNeed(h, p)

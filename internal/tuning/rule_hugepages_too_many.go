@@ -21,7 +21,7 @@ func hugepagesTooMany() Rule {
 				"https://es.slideshare.net/moreirabelmiro/cpu-optimizations-in-the-cern-cloud",
 				"compute nodes began to swap even with 2 GB left for the system"},
 		},
-		Why: "Free memory in a pool of huge pages is no free memory to the kernel: it cannot lend it out, even " +
+		Why: "Free memory in a pool of huge pages is not free memory to the kernel: it cannot lend it out, even " +
 			"when nobody uses it. What remains must hold the kernel, QEMU's own memory for each VM, the file cache " +
 			"of write-back disks, the agent and monitoring. A host with too much in the pool looks half empty in its " +
 			"statistics and swaps all the same.",

@@ -54,7 +54,8 @@ func multiQueue(h farm.HostFacts, d farm.BlockDevice) bool {
 	return !before(h.Kernel.Release, 5, 0) || slices.Contains(d.Schedulers, "mq-deadline")
 }
 
-// wholeDisk tells disks from what is built on them (dm-0, md0, drbd0, nbd0), which has no scheduler of its own.
+// wholeDisk reports whether a device is a disk and not built on one (dm-0, md0, drbd0, nbd0), which has no scheduler of
+// its own.
 func wholeDisk(name string) bool {
 	return len(name) > 2 && slices.Contains([]string{"sd", "hd"}, name[:2])
 }

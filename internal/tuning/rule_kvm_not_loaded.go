@@ -49,7 +49,7 @@ func checkKVMNotLoaded(h farm.HostFacts, _ Profile) []Finding {
 	return []Finding{{Severity: Fault, Where: "host", Wanted: module + " loaded",
 		Got: "no kvm module for this processor is loaded",
 		Manual: "run modprobe " + module +
-			"; when it fails, dmesg tells why (disabled in the firmware, blocked in modprobe.d)"}}
+			"; when it fails, dmesg shows why (disabled in the firmware, blocked in modprobe.d)"}}
 }
 
 // runsVMs reports whether a machine is there to run VMs: one without QEMU and without VMs may lack anything.

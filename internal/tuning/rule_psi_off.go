@@ -16,7 +16,7 @@ func psiOff() Rule {
 					"CONFIG_PSI_DEFAULT_DISABLED needs psi=1 on its command line"),
 		},
 		Why: "Pressure stall information says how much time programs lose because CPU, memory or I/O is short. It is " +
-			"the one figure that tells a busy host from one that is overloaded. " +
+			"the one figure that distinguishes a busy host from one that is overloaded. " +
 			"RHEL and its relatives build it in and leave it off. That nothing is found there by rules on pressure does " +
 			"not mean that there is none.",
 		Fix:    "Boot with psi=1.",

@@ -33,7 +33,7 @@ func smtSharedByVMs() Rule {
 			"When the two threads belong to one VM, it can only spy on itself. So VMs of different owners should not " +
 			"share a core: pin each VM to whole cores, or use core scheduling.",
 		Fix: "Pin VMs to whole cores (grange's planner does so by default), use core scheduling (Linux 5.14), or " +
-			"turn SMT off. Turning mitigations off is no fix.",
+			"turn SMT off. Turning mitigations off is not a fix.",
 		Danger: "VMs with an odd number of vCPUs use one thread of a core and leave the other idle.",
 		Undo:   "Take the pins off.",
 		Check:  checkSMTSharedByVMs,

@@ -46,7 +46,7 @@ func checkVMPVSpinlocks(h farm.HostFacts, _ Profile) []Finding {
 			put = "<kvm><hint-dedicated state='on'/></kvm>"
 		}
 		out = append(out, Finding{Severity: Advice, Where: vmName(d), Wanted: "hint-dedicated on, or pvspinlock off",
-			Got:    "each vCPU is pinned, and the guest is not told",
+			Got:    "each vCPU is pinned, and the guest does not know",
 			Manual: edit(d, "put "+put+" into <features>, unless other VMs or programs use its CPUs as well")})
 	}
 	return out

@@ -69,8 +69,9 @@ func newCaller(id Identity, servers []string) (*caller, error) {
 func baseOf(server string) (string, error) {
 	u, err := url.Parse(server)
 	if err != nil || u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
-		return "", &farm.Error{Kind: farm.Invalid, Code: CodeBadServer, Message: fmt.Sprintf("%q is no server", server),
-			Hint: "write https://HOST:PORT"}
+		return "", &farm.Error{Kind: farm.Invalid, Code: CodeBadServer,
+			Message: fmt.Sprintf("invalid server %q", server),
+			Hint:    "write https://HOST:PORT"}
 	}
 	return "https://" + u.Host, nil
 }

@@ -94,7 +94,7 @@ func (s *session) polls(ctx, life context.Context) error {
 	}
 }
 
-// reports tells the server what changed, soon, and all of it once in a while.
+// reports sends the server what changed, soon, and all of it once in a while.
 func (s *session) reports(ctx context.Context, changed <-chan struct{}) error {
 	for {
 		timer := time.NewTimer(jitter(s.next))

@@ -80,7 +80,7 @@ func (l *Link) bring(ctx context.Context, o fleet.StreamOrder) {
 	splice(ctx, conn, end)
 }
 
-// refuse tells the server why there is no stream, so that nobody waits for it.
+// refuse reports to the server why there is no stream, so that nobody waits for it.
 func (l *Link) refuse(ctx context.Context, c *caller, target string, o fleet.StreamOrder, why error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()

@@ -66,7 +66,7 @@ func (s *Server) Do(ctx context.Context, method, route string, body []byte) (*ht
 	return response, err
 }
 
-// Transfers tells a server what this host holds and wants of its images, and returns where that is to be had.
+// Transfers reports to a server what this host holds and wants of its images, and returns where that is to be had.
 func (s *Server) Transfers(ctx context.Context, r fleet.TransferReport) (a fleet.TransferAnswer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()

@@ -72,7 +72,7 @@ func verifyServer(s tls.ConnectionState, roots *x509.CertPool, now time.Time) er
 	case errors.As(err, &wrongName):
 		return &farm.Error{Kind: farm.Denied, Code: CodeServerName,
 			Message: fmt.Sprintf("the server's certificate is not for %s but for %s", s.ServerName, namesOf(leaf)),
-			Hint:    "reach it by one of its names, or have the server told all its names"}
+			Hint:    "reach it by one of its names, or have all its names set in the server's configuration"}
 	}
 	return &farm.Error{Kind: farm.Denied, Code: CodeServerCA,
 		Message: "the server " + s.ServerName + " shows a certificate of an authority that this host does not know",

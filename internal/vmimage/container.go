@@ -145,7 +145,7 @@ func (d *draft) importSIF(ctx context.Context, in input, progress func(done, tot
 	return d.sum(ctx, to, name)
 }
 
-// progressReader tells how much was read.
+// progressReader reports how much was read.
 type progressReader struct {
 	io.Reader
 	done, total int64

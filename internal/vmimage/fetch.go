@@ -173,7 +173,7 @@ func (f *fetch) keep(ctx context.Context, file *os.File) (Image, error) {
 		return Image{}, err
 	}
 	if container.Is(f.Source) && d.image.Kind != Root {
-		return Image{}, badImage(f.Source+" is no SIF file", "see what it is with `file`", nil)
+		return Image{}, badImage(f.Source+" is not a SIF file", "see what it is with `file`", nil)
 	}
 	d.image.Description, d.image.Source = "fetched from "+f.Source, f.Source
 	d.image.SourceSum, d.image.SignedBy = string(f.sum), f.signedBy

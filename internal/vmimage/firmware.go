@@ -30,8 +30,9 @@ var (
 // mbrESP is the type of an EFI system partition in an MBR.
 const mbrESP = 0xef
 
-// firmwareOf tells from the first sectors of a disk which firmware it needs: UEFI, if it has an EFI system partition
-// and neither a boot loader in its first sector nor a partition for one; "" stands for BIOS, which most disks can do.
+// firmwareOf returns, from the first sectors of a disk, which firmware it needs: UEFI, if it has an EFI system
+// partition and neither a boot loader in its first sector nor a partition for one; "" stands for BIOS, which most disks
+// can do.
 func firmwareOf(disk []byte) string {
 	if len(disk) < 512 || disk[510] != 0x55 || disk[511] != 0xaa {
 		return ""

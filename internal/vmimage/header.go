@@ -103,7 +103,7 @@ func readHeader(r io.ReaderAt, size int64) (header, error) {
 	case size == 0:
 		return header{}, badImage("the file is empty", rawHint, nil)
 	case size%512 != 0:
-		return header{}, badImage(fmt.Sprintf("the file is no disk: its %d bytes are no multiple of 512", size),
+		return header{}, badImage(fmt.Sprintf("the file is not a disk: its size, %d bytes, is not a multiple of 512", size),
 			rawHint, nil)
 	case farm.Bytes(size) > maxVirtual:
 		return header{}, badImage("the disk is larger than "+maxVirtual.String(), rawHint, nil)

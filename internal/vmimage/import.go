@@ -166,7 +166,7 @@ func (d *draft) importKernel(ctx context.Context, dir string, progress func(done
 	}
 	line := strings.TrimSpace(string(text))
 	if len(line) > maxCmdline || strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r > '~' }) {
-		return badImage("the cmdline is no single line of up to 2047 ASCII characters",
+		return badImage("invalid cmdline: want a single line of up to 2047 ASCII characters",
 			"write kernel parameters on one line", nil)
 	}
 	d.image.Cmdline = line
@@ -196,17 +196,17 @@ func checkKernel(r io.ReaderAt, name string) error {
 	hint := "give a bzImage (vmlinuz), or an uncompressed x86-64 vmlinux that can start by PVH"
 	var magic [4]byte
 	if _, err := r.ReadAt(magic[:], 0); err != nil {
-		return badImage(name+" is no kernel", hint, err)
+		return badImage(name+" is not a kernel", hint, err)
 	}
 	if bytes.Equal(magic[:], []byte(elf.ELFMAG)) {
 		f, err := elf.NewFile(r)
 		if err != nil || f.Machine != elf.EM_X86_64 || f.Type != elf.ET_EXEC || !hasPVH(f) {
-			return badImage(name+" is no x86-64 kernel with a PVH entry", hint, err)
+			return badImage(name+" is not an x86-64 kernel with a PVH entry", hint, err)
 		}
 		return nil
 	}
 	if _, err := r.ReadAt(magic[:], 0x202); err != nil || string(magic[:]) != "HdrS" {
-		return badImage(name+" is no Linux kernel", hint, err)
+		return badImage(name+" is not a Linux kernel", hint, err)
 	}
 	return nil
 }

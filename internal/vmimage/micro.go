@@ -65,7 +65,7 @@ func (s *Store) BuildMicro(ctx context.Context, o BuildOptions) (Image, error) {
 	for _, p := range o.Packages {
 		if !validPackage.MatchString(p) {
 			return Image{}, &farm.Error{Kind: farm.Invalid, Code: CodeImageBuild,
-				Message: fmt.Sprintf("%q is no package name", p), Hint: "name Debian packages"}
+				Message: fmt.Sprintf("invalid package name %q", p), Hint: "name Debian packages"}
 		}
 	}
 	if o.Progress == nil {

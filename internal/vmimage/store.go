@@ -549,7 +549,7 @@ func storeError(dir string, err error) error {
 		Hint:    "check that the directory exists, belongs to the agent and is not damaged", Err: err}
 }
 
-// writeError tells a full disk from other trouble; an error that says enough already is handed on.
+// writeError distinguishes a full disk from other trouble; an error that says enough already is handed on.
 func writeError(dir string, err error) error {
 	var known *farm.Error
 	switch {

@@ -72,7 +72,7 @@ func (s *site) life(t *testing.T) {
 	if again := s.placeOf(t, vm); again != place || s.machines(t, vm) != 1 {
 		t.Errorf("its place was %+v, and is %+v", place, again)
 	}
-	s.refused(t, "booked for it", "vm resize people/box --cpus 2")
+	s.refused(t, "reserved for it", "vm resize people/box --cpus 2")
 	s.delete(t, "box", "other")
 }
 
@@ -95,7 +95,7 @@ func (s *site) onItsCPUs(t *testing.T, vm fleet.VM) {
 }
 
 // cancelled: Slurm's administrator wants the room back. The VM ends, says why, and does not come back by itself; its
-// owner may have it booked again.
+// owner may have it reserved again.
 func (s *site) cancelled(t *testing.T) {
 	vm := s.create(t, "box", "--wait")
 	before := s.placeOf(t, vm)
@@ -229,15 +229,15 @@ func (s *site) away(t *testing.T) {
 	s.delete(t, "box", "new")
 }
 
-// killed: the server dies after Slurm has taken a booking and before it wrote that down. The next one finds it, and
+// killed: the server dies after Slurm has taken a reservation and before it wrote that down. The next one finds it, and
 // makes no second.
 func (s *site) killed(t *testing.T) {
 	server, before := s.farm.Servers[0], s.submissions(t)
 	vm := s.create(t, "box", "")
 	s.stopAtSubmission(t, before)
 	server.Kill()
-	if strings.Contains(server.Log(), "VM is booked\" vm="+vm.ID) {
-		t.Error("the VM was booked before the server was killed: this shows nothing")
+	if strings.Contains(server.Log(), "VM has a reservation\" vm="+vm.ID) {
+		t.Error("the VM was reserved before the server was killed: this shows nothing")
 	}
 	if err := s.slurm.SignalDaemon("slurmctld", syscall.SIGCONT); err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ func TestHTCondor(t *testing.T) {
 	})
 	batchtest.Run(t, batchtest.Lab{
 		Open: func(*testing.T) batch.System {
-			return htcondor.NewDriver(htcondor.DriverOptions{History: l.History(), BookAs: "nobody"}, l.Run())
+			return htcondor.NewDriver(htcondor.DriverOptions{History: l.History(), ReserveAs: "nobody"}, l.Run())
 		},
 		Hosts: [2]string{condorlab.First, condorlab.Second}, Account: "physics",
 		Pend: p.pend, Run: p.start, Finish: p.finish, Cancel: p.cancel,

@@ -80,7 +80,7 @@ func TestSlurm(t *testing.T) {
 		nodes, err := open(t).Nodes(ctx)
 		return err == nil && len(nodes) == 2 && nodes[0].State == batch.NodeIdle && nodes[1].State == batch.NodeIdle
 	})
-	s.do(t, "sacctmgr", "-i", "add", "user", "root", "Account=physics", "DefaultAccount=physics") // who books
+	s.do(t, "sacctmgr", "-i", "add", "user", "root", "Account=physics", "DefaultAccount=physics") // who reserves
 	batchtest.Run(t, batchtest.Lab{
 		Open: open, Hosts: [2]string{l.Node(), other}, Account: "physics", Queue: "two",
 		Pend: s.pend, Run: s.start, Finish: s.finish, Cancel: s.cancel,

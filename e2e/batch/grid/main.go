@@ -41,7 +41,7 @@ type figures struct {
 	Machine bool    `json:"in_vm"` // both ran on another kernel than this host's
 }
 
-// script tells who and where it is, on which kernel, and ends with a status of its own.
+// script prints who and where it is, on which kernel, and ends with a status of its own.
 const script = `#!/bin/sh
 echo "boot $(cat /proc/sys/kernel/random/boot_id)"
 echo "user $(id -un)"

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestCut tells panics that are the emulator's from those of the host's own kernel.
+// TestCut distinguishes panics that are the emulator's from those of the host's own kernel.
 func TestCut(t *testing.T) {
 	const panicked = "[  657.1] Kernel panic - not syncing: corrupted stack end detected inside scheduler\n"
 	for name, c := range map[string]struct {

@@ -22,7 +22,7 @@ type guestState struct {
 	ticket  *breaker.Ticket // of a start that nobody knows yet to have worked
 }
 
-// give tells a guest that has just come up, or that has been asked what it knows, what it is. A guest that knows does
+// give sends what it is to a guest that has just come up, or that has been asked what it knows. A guest that knows does
 // nothing.
 func (v *guestState) give(m *machine.Machine, kind vmimage.Kind) {
 	w, _ := v.newest()
@@ -41,7 +41,7 @@ func (v *guestState) give(m *machine.Machine, kind vmimage.Kind) {
 // giveLimit is for a guest that does not read.
 const giveLimit = 10 * time.Second
 
-// NoteThat tells people what is wrong with a machine that runs.
+// NoteThat records for people what is wrong with a machine that runs.
 func (v *VM) NoteThat(text string) {
 	v.update(func() { v.note = text })
 	v.poke()
@@ -62,8 +62,8 @@ func notMadeReady(s guest.State) string {
 		Message: "the guest was not made ready: " + s.Message})
 }
 
-// hears takes the guest's word on its job, which is news. The first time that it runs, the start has worked.
-func (v *guestState) hears(s guest.State) {
+// report takes what the guest reports of its job, which is news. The first time that it runs, the start has worked.
+func (v *guestState) report(s guest.State) {
 	if s.Phase == guest.Failed {
 		v.NoteThat(notMadeReady(s))
 		return

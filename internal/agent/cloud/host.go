@@ -91,7 +91,7 @@ func New(o Options) *Host {
 	return h
 }
 
-// publish tells whoever follows Observed.
+// publish notifies whoever follows Observed.
 func (h *Host) publish() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -240,7 +240,7 @@ func (h *Host) keep() {
 	}
 }
 
-// applyListLocked tells each VM what is wanted of it. What makes no sense is passed over: no VM of a list suffers from
+// applyListLocked hands each VM what is wanted of it. What makes no sense is passed over: no VM of a list suffers from
 // another one.
 func (h *Host) applyListLocked() {
 	wanted := map[string]*fleet.WantedVM{}

@@ -306,7 +306,7 @@ func (v *departure) tellGone(target *moveConn) error {
 		err = fmt.Errorf("unexpected word %.20q", answer.Word)
 	}
 	if err != nil {
-		v.host.log.Warn("the target of a move does not answer; it is told again", "vm", v.Name, "error", err)
+		v.host.log.Warn("the target of a move does not answer; the order is sent again", "vm", v.Name, "error", err)
 		return err
 	}
 	return v.keep(func(r *record) { r.Out.Told = true })

@@ -563,7 +563,7 @@ func (v *VM) attend(m *machine.Machine, kind vmimage.Kind) {
 			later = time.After(news.Wait(now))
 		default:
 			news.Take(now, 1)
-			v.guest.hears(state)
+			v.guest.report(state)
 		}
 		select {
 		case <-heard.Changed:

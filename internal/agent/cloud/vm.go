@@ -358,7 +358,7 @@ func (v *VM) takeWanted() error {
 	}
 	err := v.keep(change)
 	if r.Plan.VCPUs != nil && !r.Yielded {
-		v.host.ledger.SetBatchJob(v.ID, w.Job) // a job that was booked anew has the same place
+		v.host.ledger.SetBatchJob(v.ID, w.Job) // a job that was reserved anew has the same place
 	}
 	if err != nil && r.Version != 0 && farm.Power(w.Power) != farm.PowerOn {
 		v.log().Error("record of a vm", "error", err)

@@ -87,7 +87,7 @@ func (h *Host) ImageOf(digest string) vmimage.Image {
 	return image
 }
 
-// BootID tells one boot of the host from another.
+// BootID identifies one boot of the host.
 func BootID() string {
 	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(text))

@@ -126,7 +126,7 @@ type Follower struct {
 	Differs func(text string)       // it sees something else
 }
 
-// Follow tells f from now on.
+// Follow reports to f from now on.
 func (m *Machine) Follow(f Follower) {
 	if f.Stopped != nil {
 		m.Pulse.stopped = func() bool { return f.Stopped() || Frozen(m.Applied.PID) }

@@ -12,21 +12,21 @@ import (
 )
 
 // Power says whether a VM's CPUs run. Two may stop them: somebody by order (`grange vm suspend`, or the caller on
-// SIGTSTP), and the silence of callers who promised beats. They run when neither does. A VM whose process is itself
-// frozen or stopped, by its batch system, is left alone: it runs no instruction, its monitor does not answer, and
-// libvirt would wait for it.
+// SIGTSTP), and the silence of callers who promised heartbeats. They run when neither does. A VM whose process is
+// itself frozen or stopped, by its batch system, is left alone: it runs no instruction, its monitor does not answer,
+// and libvirt would wait for it.
 type Power struct {
-	hyper  machines
-	frozen func(pid int) bool
-	told   func()      // after each change; never under a lock of ours
-	Hears  func() bool // whether callers can reach us; nil: they can
+	hyper     machines
+	frozen    func(pid int) bool
+	told      func()      // after each change; never under a lock of ours
+	Reachable func() bool // whether callers can reach us; nil: they can
 
 	acting  sync.Mutex // held while the hypervisor is asked, so that orders do not cross
 	mu      sync.Mutex
 	machine *Machine // nil: there is none whose CPUs run, or have been stopped
 	kept
-	last      time.Time // of the newest beat
-	overruled bool      // somebody resumed the VM by order although its callers are silent: until the next beat
+	last      time.Time // of the newest heartbeat
+	overruled bool      // somebody resumed the VM by order although its callers are silent: until the next heartbeat
 	paused    bool      // the hypervisor has stopped the CPUs
 	saved     kept      // what powerFile says
 	wake      chan struct{}
@@ -35,13 +35,13 @@ type Power struct {
 // Wanted says why the CPUs are to be stopped; zero: they are to run.
 type Wanted struct {
 	Suspended bool // by order
-	Silent    bool // no caller beats
+	Silent    bool // no caller sends heartbeats
 }
 
 // kept is what the next agent must know.
 type kept struct {
 	Wanted
-	Expects bool // callers have promised beats
+	Expects bool // callers have promised heartbeats
 }
 
 // machines is what power needs of the hypervisor.
@@ -50,16 +50,17 @@ type machines interface {
 	Resume(ctx context.Context, id string) error
 }
 
-// HeartbeatTimeout is how long callers may be silent before their VM is paused. They beat every second, and three beats
+// HeartbeatTimeout is how long callers may be silent before their VM is paused. They send one every second, and three
 // may be late: on a busy host, or in a memory cgroup at its limit, a caller does not run on the second. A VM that
-// pauses without need costs its job the time until the next beat, nothing else.
+// pauses without need costs its job the time until the next heartbeat, nothing else.
 const HeartbeatTimeout = 4 * time.Second
 
-// powerTick is between two looks. Less than a beat, so that a stop is noticed within the timeout and a little more.
+// powerTick is between two looks. Less than a heartbeat, so that a stop is noticed within the timeout and a little
+// more.
 const powerTick = 500 * time.Millisecond
 
-// powerFile is beside a VM's sockets: a VM that its callers' silence paused must go on with their next beat, and one
-// that was suspended by order must not, whichever agent is there by then.
+// powerFile is beside a VM's sockets: a VM that its callers' silence paused must go on with their next heartbeat, and
+// one that was suspended by order must not, whichever agent is there by then.
 const powerFile = "power.json"
 
 // NewPower is of a VM that has no machine yet. told is called after each change.
@@ -128,7 +129,7 @@ func (p *Power) Order(ctx context.Context, suspend bool) error {
 	return err
 }
 
-// Expect reports that callers have promised beats.
+// Expect reports that callers have promised heartbeats.
 func (p *Power) Expect() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,8 +145,8 @@ func (p *Power) Hold() {
 	p.mu.Unlock()
 }
 
-// Beat reports that a beat came.
-func (p *Power) Beat() {
+// Heartbeat reports that a heartbeat came.
+func (p *Power) Heartbeat() {
 	p.mu.Lock()
 	p.last, p.overruled = time.Now(), false
 	silent := p.Silent
@@ -166,8 +167,8 @@ func (p *Power) Now() Wanted {
 }
 
 // Run looks for silence until ctx ends. attended reports whether the guest is up, for its boot has a time limit, and
-// has a caller who could beat: a VM that is kept has none. failed is told what the hypervisor said against it; the next
-// look tries again.
+// has a caller who could send one: a VM that is kept has none. failed is told what the hypervisor said against it; the
+// next look tries again.
 func (p *Power) Run(ctx context.Context, attended func() bool, failed func(error)) {
 	tick := time.NewTicker(powerTick)
 	defer tick.Stop()
@@ -191,12 +192,12 @@ func (p *Power) Run(ctx context.Context, attended func() bool, failed func(error
 // setting the host's time changes nothing.
 func (p *Power) listen(attended func() bool) (news bool) {
 	silent := p.silent() && attended() // which takes locks of its own
-	if silent && p.Hears != nil && !p.Hears() {
+	if silent && p.Reachable != nil && !p.Reachable() {
 		return false // the silence is ours
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	silent = silent && time.Since(p.last) > HeartbeatTimeout // a beat may have come meanwhile
+	silent = silent && time.Since(p.last) > HeartbeatTimeout // a heartbeat may have come meanwhile
 	if silent == p.Silent {
 		return false
 	}

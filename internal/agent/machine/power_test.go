@@ -63,10 +63,10 @@ func (b *bench) boot() {
 	}
 }
 
-// beats for a while, every second.
-func (b *bench) beats(d time.Duration) {
+// heartbeats for a while, every second.
+func (b *bench) heartbeats(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
-		b.Beat()
+		b.Heartbeat()
 	}
 }
 
@@ -105,7 +105,7 @@ func TestSilence(t *testing.T) {
 		b.want("before it ever ran", hyper.Paused, runs)
 		b.boot()
 		b.want("at its start", hyper.Running, runs)
-		b.beats(time.Minute)
+		b.heartbeats(time.Minute)
 		b.want("beating", hyper.Running, runs)
 		time.Sleep(HeartbeatTimeout - time.Second)
 		b.want("within the timeout", hyper.Running, runs)
@@ -113,15 +113,15 @@ func TestSilence(t *testing.T) {
 		b.want("beyond it", hyper.Paused, silent)
 		time.Sleep(time.Hour)
 		b.want("for an hour", hyper.Paused, silent)
-		b.Beat()
-		b.want("at the next beat", hyper.Running, runs)
+		b.Heartbeat()
+		b.want("at the next heartbeat", hyper.Running, runs)
 		if n := b.news.Load(); n != 2 {
 			t.Errorf("told %d times", n)
 		}
 	})
 }
 
-func TestNoBeatsPromised(t *testing.T) {
+func TestNoHeartbeatsPromised(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		defer b.close()
@@ -138,22 +138,22 @@ func TestNoBeatsPromised(t *testing.T) {
 	})
 }
 
-// TestOrders holds that beats never fight what somebody ordered.
+// TestOrders holds that heartbeats never fight what somebody ordered.
 func TestOrders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		defer b.close()
 		b.Expect()
 		b.boot()
-		b.Beat()
+		b.Heartbeat()
 		b.must(b.Order(t.Context(), true))
 		b.want("suspended", hyper.Paused, suspended)
-		b.beats(time.Minute)
+		b.heartbeats(time.Minute)
 		b.want("suspended, its caller alive", hyper.Paused, suspended)
 		time.Sleep(time.Minute)
 		b.want("suspended and silent", hyper.Paused, Wanted{true, true})
-		b.beats(10 * time.Second)
-		b.want("suspended, beating again", hyper.Paused, suspended)
+		b.heartbeats(10 * time.Second)
+		b.want("suspended, sending heartbeats again", hyper.Paused, suspended)
 		b.must(b.Order(t.Context(), false))
 		b.want("resumed", hyper.Running, runs)
 
@@ -163,11 +163,11 @@ func TestOrders(t *testing.T) {
 		b.want("resumed by order although silent", hyper.Running, runs)
 		time.Sleep(time.Minute)
 		b.want("and it stays so", hyper.Running, runs)
-		b.beats(10 * time.Second)
+		b.heartbeats(10 * time.Second)
 		time.Sleep(time.Minute)
-		b.want("until beats come and end again", hyper.Paused, silent)
+		b.want("until heartbeats come and end again", hyper.Paused, silent)
 		b.must(b.Order(t.Context(), true))
-		b.Beat()
+		b.Heartbeat()
 		time.Sleep(time.Second)
 		b.want("suspended while silent", hyper.Paused, suspended)
 	})
@@ -189,12 +189,12 @@ func TestFrozen(t *testing.T) {
 		if d := time.Since(began); d < time.Minute || d > time.Minute+time.Second {
 			t.Errorf("ran after %v", d)
 		}
-		b.Beat()
+		b.Heartbeat()
 		b.frozen.Store(true)
 		time.Sleep(time.Minute)
 		b.want("frozen", hyper.Running, silent) // as the hypervisor knows it
 		b.frozen.Store(false)
-		b.Beat()
+		b.Heartbeat()
 		time.Sleep(time.Second)
 		b.want("thawed", hyper.Running, runs)
 
@@ -202,7 +202,7 @@ func TestFrozen(t *testing.T) {
 		b.must(b.Order(t.Context(), true))
 		b.want("an order while frozen", hyper.Running, suspended)
 		b.frozen.Store(false)
-		b.beats(2 * time.Second)
+		b.heartbeats(2 * time.Second)
 		b.want("thawed after an order", hyper.Paused, suspended)
 	})
 }
@@ -223,8 +223,8 @@ func TestPowerOfANewAgent(t *testing.T) {
 		}
 		again(hyper.Paused)
 		b.want("taken over", hyper.Paused, silent)
-		b.Beat()
-		b.want("beats again", hyper.Running, runs)
+		b.Heartbeat()
+		b.want("heartbeats again", hyper.Running, runs)
 		again(hyper.Running)
 		time.Sleep(HeartbeatTimeout - time.Second)
 		b.want("callers have time to come", hyper.Running, runs)
@@ -232,13 +232,13 @@ func TestPowerOfANewAgent(t *testing.T) {
 		b.must(b.Order(t.Context(), true))
 		b.want("silent and suspended", hyper.Paused, Wanted{true, true})
 		again(hyper.Paused)
-		b.beats(time.Minute)
+		b.heartbeats(time.Minute)
 		b.want("suspended, after all", hyper.Paused, suspended)
 		b.must(b.Order(t.Context(), false))
 		b.must(os.Remove(filepath.Join(b.m.Sockets, powerFile)))
 		b.must(b.host.Open().Suspend(t.Context(), b.m.ID))
 		again(hyper.Paused)
-		b.beats(time.Minute)
+		b.heartbeats(time.Minute)
 		b.want("paused by nobody knows whom", hyper.Paused, suspended)
 		b.close()
 	})
@@ -270,28 +270,28 @@ func TestHypervisorAway(t *testing.T) {
 	})
 }
 
-// TestSilenceOfOurOwn pauses nobody while callers cannot reach us. Beats that come are heard.
+// TestSilenceOfOurOwn pauses nobody while callers cannot reach us. Heartbeats that come are heard.
 func TestSilenceOfOurOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		defer b.close()
-		var hears atomic.Bool
+		var reachable atomic.Bool
 		b.close()
 		b.open(t)
 		b.Power.mu.Lock()
-		b.Power.Hears = hears.Load
+		b.Power.Reachable = reachable.Load
 		b.Power.mu.Unlock()
 		b.Expect()
 		b.boot()
 		time.Sleep(time.Minute)
 		b.want("a minute without descriptors", hyper.Running, runs)
-		hears.Store(true)
+		reachable.Store(true)
 		time.Sleep(HeartbeatTimeout + 2*time.Second)
 		b.want("silent, and could be heard", hyper.Paused, silent)
-		hears.Store(false)
+		reachable.Store(false)
 		time.Sleep(time.Second)
 		b.want("silent before", hyper.Paused, silent)
-		b.Beat()
-		b.want("a beat by a connection that is there", hyper.Running, runs)
+		b.Heartbeat()
+		b.want("a heartbeat by a connection that is there", hyper.Running, runs)
 	})
 }

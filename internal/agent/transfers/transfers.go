@@ -168,7 +168,7 @@ func FilesOf(images *vmimage.Store) func() ([]transfer.File, error) {
 	}
 }
 
-// report tells the server what is here and what is wanted.
+// report sends the server what is here and what is wanted.
 func (t *Transfers) report(ctx context.Context) (fleet.TransferAnswer, error) {
 	t.mu.Lock()
 	address := t.address
@@ -198,7 +198,7 @@ func (t *Transfers) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// reports tells the server what is here: when that changes, and often enough to be believed.
+// reports sends the server what is here: when that changes, and often enough to be believed.
 func (t *Transfers) reports(ctx context.Context) {
 	timer := time.NewTimer(tryListen)
 	defer timer.Stop()
@@ -212,7 +212,7 @@ func (t *Transfers) reports(ctx context.Context) {
 		next := transfer.HoldsEvery
 		if len(t.fetcher.Holds()) > 0 {
 			if _, err := t.report(ctx); err != nil {
-				t.Log.Debug("the server is not told which images are here", "error", err)
+				t.Log.Debug("cannot report to the server which images are here", "error", err)
 				next /= 4
 			}
 		}

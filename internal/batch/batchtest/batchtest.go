@@ -20,7 +20,7 @@ type Lab struct {
 	Open func(t *testing.T) batch.System
 	// Hosts are the names of two hosts with two CPUs or more.
 	Hosts [2]string
-	// Account and Queue may be used by jobs and bookings.
+	// Account and Queue may be used by jobs and reservations.
 	Account, Queue string
 	// Pend queues jobs that stay pending until they are cancelled by Cancel.
 	Pend func(t *testing.T, j Job) (id string)
@@ -65,9 +65,9 @@ func Run(t *testing.T, l Lab) {
 		{"close and open", (*suite).closes},
 		{"an administrator's closing", (*suite).admin},
 		{"drain", (*suite).drain},
-		{"book and release", (*suite).books},
-		{"book in a full host", (*suite).waits},
-		{"refused bookings", (*suite).refused},
+		{"reserve and release", (*suite).reserves},
+		{"reserve in a full host", (*suite).waits},
+		{"refused reservations", (*suite).refused},
 		{"lookup", (*suite).lookup},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -112,8 +112,8 @@ func (s *suite) eventually(what string, ok func() bool) {
 }
 
 func (s *suite) leftovers() {
-	if b, err := s.s.Bookings(s.ctx); err != nil || len(b) > 0 {
-		s.Errorf("bookings left: %v, %v", b, err)
+	if b, err := s.s.Reservations(s.ctx); err != nil || len(b) > 0 {
+		s.Errorf("reservations left: %v, %v", b, err)
 	}
 	for _, n := range s.list() {
 		if n.Closed {
@@ -312,7 +312,7 @@ func (s *suite) ended() {
 		}
 	}
 	if _, _, err := s.s.Ended(s.ctx, "no cursor of ours", 1); err == nil {
-		s.Error("a cursor that is none is taken for the start: jobs would be counted twice")
+		s.Error("an invalid cursor is taken for the start: jobs would be counted twice")
 	}
 }
 
@@ -393,23 +393,23 @@ func (s *suite) drain() {
 	s.eventually("it is open", func() bool { return !s.node(host).Closed })
 }
 
-func (s *suite) books() {
+func (s *suite) reserves() {
 	host := s.l.Hosts[1]
 	var free int
 	s.eventually("the host is idle", func() bool { n := s.node(host); free = n.Free; return n.State == batch.NodeIdle })
-	b := batch.Booking{Name: fmt.Sprintf("cloud-%d", time.Now().UnixNano()), Account: s.l.Account, Queue: s.l.Queue,
+	b := batch.Reservation{Name: fmt.Sprintf("cloud-%d", time.Now().UnixNano()), Account: s.l.Account, Queue: s.l.Queue,
 		Host: host, CPUs: 2, Memory: 256 << 20, Limit: 2 * time.Hour}
-	first, err := s.s.Book(s.ctx, b)
+	first, err := s.s.Reserve(s.ctx, b)
 	s.must(err)
-	again, err := s.l.Open(s.T).Book(s.ctx, b) // our process died behind the first, and does not know
+	again, err := s.l.Open(s.T).Reserve(s.ctx, b) // our process died behind the first, and does not know
 	s.must(err)
 	if first.Job == "" || again.Job != first.Job {
-		s.Errorf("booked twice: %s and %s", first.Job, again.Job)
+		s.Errorf("reserved twice: %s and %s", first.Job, again.Job)
 	}
 	s.s = s.l.Open(s.T)
-	var held batch.Booked
-	s.eventually("the booking is held", func() bool {
-		held, err = s.s.Booked(s.ctx, b.Name)
+	var held batch.Reserved
+	s.eventually("the reservation is held", func() bool {
+		held, err = s.s.Reserved(s.ctx, b.Name)
 		s.must(err)
 		return held.Held
 	})
@@ -423,7 +423,7 @@ func (s *suite) books() {
 	}
 	jobs, err := s.s.Drain(s.ctx, host, "who is there")
 	s.must(err)
-	if len(jobs) != 1 || jobs[0].Booking != b.Name {
+	if len(jobs) != 1 || jobs[0].Reservation != b.Name {
 		s.Errorf("on the host are %+v", jobs)
 	}
 	s.must(s.s.Open(s.ctx, host))
@@ -433,8 +433,8 @@ func (s *suite) books() {
 	}
 	s.eventually("the capacity is back", func() bool { n := s.node(host); return !n.Closed && n.Free == free })
 	s.must(s.s.Release(s.ctx, b.Name))
-	_, err = s.s.Booked(s.ctx, b.Name)
-	s.wantKind("a released booking", err, farm.NotFound)
+	_, err = s.s.Reserved(s.ctx, b.Name)
+	s.wantKind("a released reservation", err, farm.NotFound)
 	// The placeholder ended once, and accounting can tell it from jobs.
 	var ended []batch.Ended
 	s.eventually("the placeholder has ended", func() bool {
@@ -443,11 +443,11 @@ func (s *suite) books() {
 		ended = append(ended, more...)
 		return len(ended) > 0
 	})
-	if len(ended) != 1 || ended[0].Booking != b.Name || ended[0].Job != first.Job {
-		s.Errorf("of one booking ended %+v", ended)
+	if len(ended) != 1 || ended[0].Reservation != b.Name || ended[0].Job != first.Job {
+		s.Errorf("of one reservation ended %+v", ended)
 	}
-	_, err = s.s.Booked(s.ctx, "never-made")
-	s.wantKind("a booking that never was", err, farm.NotFound)
+	_, err = s.s.Reserved(s.ctx, "never-made")
+	s.wantKind("a reservation that never was", err, farm.NotFound)
 	s.must(s.s.Release(s.ctx, "never-made"))
 }
 
@@ -459,19 +459,19 @@ func (s *suite) listWithout(vm string) []batch.Node {
 func (s *suite) waits() {
 	host := s.l.Hosts[0]
 	id := s.l.Run(s.T, host, Job{CPUs: s.node(host).CPUs})
-	b := batch.Booking{Name: fmt.Sprintf("late-%d", time.Now().UnixNano()), Account: s.l.Account, Queue: s.l.Queue,
+	b := batch.Reservation{Name: fmt.Sprintf("late-%d", time.Now().UnixNano()), Account: s.l.Account, Queue: s.l.Queue,
 		Host: host, CPUs: 1, Limit: time.Hour}
-	got, err := s.s.Book(s.ctx, b)
+	got, err := s.s.Reserve(s.ctx, b)
 	s.must(err)
 	if got.Held || !got.Since.IsZero() {
 		s.Errorf("a full host holds %+v", got)
 	}
 	if d, err := s.s.Demand(s.ctx); err != nil || len(d) > 0 {
-		s.Errorf("a waiting booking is taken for demand: %+v, %v", d, err)
+		s.Errorf("a waiting reservation is taken for demand: %+v, %v", d, err)
 	}
 	s.l.Finish(s.T, id, 0)
 	s.eventually("it is held when there is room", func() bool {
-		got, err := s.s.Booked(s.ctx, b.Name)
+		got, err := s.s.Reserved(s.ctx, b.Name)
 		s.must(err)
 		return got.Held
 	})
@@ -480,7 +480,7 @@ func (s *suite) waits() {
 	// One that never was held is released as well.
 	id = s.l.Run(s.T, host, Job{CPUs: s.node(host).CPUs})
 	b.Name += "-b"
-	_, err = s.s.Book(s.ctx, b)
+	_, err = s.s.Reserve(s.ctx, b)
 	s.must(err)
 	s.must(s.s.Release(s.ctx, b.Name))
 	s.l.Finish(s.T, id, 0)
@@ -492,22 +492,22 @@ func (s *suite) waits() {
 }
 
 func (s *suite) refused() {
-	good := batch.Booking{Name: "refused", Account: s.l.Account, Queue: s.l.Queue, Host: s.l.Hosts[0], CPUs: 1,
+	good := batch.Reservation{Name: "refused", Account: s.l.Account, Queue: s.l.Queue, Host: s.l.Hosts[0], CPUs: 1,
 		Limit: time.Hour}
-	for name, change := range map[string]func(*batch.Booking){
-		"no name":       func(b *batch.Booking) { b.Name = "" },
-		"an odd name":   func(b *batch.Booking) { b.Name = "a b;c" },
-		"no CPUs":       func(b *batch.Booking) { b.CPUs = 0 },
-		"no host":       func(b *batch.Booking) { b.Host = "" },
-		"an option":     func(b *batch.Booking) { b.Host = "--no-such-option" },
-		"another host":  func(b *batch.Booking) { b.Host = "no-such-host" },
-		"another queue": func(b *batch.Booking) { b.Queue = "no-such-queue" },
-		"a giant":       func(b *batch.Booking) { b.CPUs = 1 << 14 },
+	for name, change := range map[string]func(*batch.Reservation){
+		"no name":       func(b *batch.Reservation) { b.Name = "" },
+		"an odd name":   func(b *batch.Reservation) { b.Name = "a b;c" },
+		"no CPUs":       func(b *batch.Reservation) { b.CPUs = 0 },
+		"no host":       func(b *batch.Reservation) { b.Host = "" },
+		"an option":     func(b *batch.Reservation) { b.Host = "--no-such-option" },
+		"another host":  func(b *batch.Reservation) { b.Host = "no-such-host" },
+		"another queue": func(b *batch.Reservation) { b.Queue = "no-such-queue" },
+		"a giant":       func(b *batch.Reservation) { b.CPUs = 1 << 14 },
 	} {
 		b := good
 		change(&b)
-		if got, err := s.s.Book(s.ctx, b); err == nil {
-			s.Errorf("%s: booked %+v", name, got)
+		if got, err := s.s.Reserve(s.ctx, b); err == nil {
+			s.Errorf("%s: reserved %+v", name, got)
 			s.must(s.s.Release(s.ctx, b.Name))
 		} else if e := new(farm.Error); !errors.As(err, &e) || e.Kind != farm.Invalid && e.Kind != farm.NotFound {
 			s.Errorf("%s: %v", name, err)

@@ -144,7 +144,7 @@ func (e *Error) farm() error {
 	}
 	code := map[farm.Kind]farm.Code{farm.NotFound: farm.CodeNoNode, farm.Conflict: farm.CodeNotOurs,
 		farm.Unavailable: farm.CodeBatchAway}[kind]
-	return &farm.Error{Kind: kind, Code: cmp.Or(code, farm.CodeBadBooking), Message: e.Message, Hint: e.Hint}
+	return &farm.Error{Kind: kind, Code: cmp.Or(code, farm.CodeBadReservation), Message: e.Message, Hint: e.Hint}
 }
 
 // Demand is what waits.
@@ -231,49 +231,49 @@ func (s *System) Drain(ctx context.Context, host, reason string) ([]batch.Runnin
 	var jobs []batch.Running
 	for _, j := range a.Running {
 		jobs = append(jobs, batch.Running{Job: j.ID, User: j.User, Account: j.Account, Ends: j.Ends,
-			Booking: j.Booking})
+			Reservation: j.Reservation})
 	}
 	return jobs, nil
 }
 
-// Book takes capacity.
-func (s *System) Book(ctx context.Context, b batch.Booking) (batch.Booked, error) {
+// Reserve takes capacity.
+func (s *System) Reserve(ctx context.Context, b batch.Reservation) (batch.Reserved, error) {
 	if err := b.Validate(); err != nil {
-		return batch.Booked{}, err
+		return batch.Reserved{}, err
 	}
-	a, err := s.ask(ctx, Request{Verb: "book", Booking: wireBooking(b)})
+	a, err := s.ask(ctx, Request{Verb: "book", Reservation: wireReservation(b)})
 	if err != nil {
-		return batch.Booked{}, err
+		return batch.Reserved{}, err
 	}
-	if a.Booked == nil || a.Booked.Name != b.Name || a.Booked.Job == "" {
-		return batch.Booked{}, s.broken("its answer to \"book\" has no booking of that name with a job")
+	if a.Reserved == nil || a.Reserved.Name != b.Name || a.Reserved.Job == "" {
+		return batch.Reserved{}, s.broken("its answer to \"book\" has no reservation of that name with a job")
 	}
-	return a.Booked.booked(), nil
+	return a.Reserved.reserved(), nil
 }
 
-// Booked finds a booking among all.
-func (s *System) Booked(ctx context.Context, name string) (batch.Booked, error) {
-	all, err := s.Bookings(ctx)
+// Reserved finds a reservation among all.
+func (s *System) Reserved(ctx context.Context, name string) (batch.Reserved, error) {
+	all, err := s.Reservations(ctx)
 	if err != nil {
-		return batch.Booked{}, err
+		return batch.Reserved{}, err
 	}
 	for _, b := range all {
 		if b.Name == name {
 			return b, nil
 		}
 	}
-	return batch.Booked{}, batch.NoBooking(name)
+	return batch.Reserved{}, batch.NoReservation(name)
 }
 
-// Bookings are all.
-func (s *System) Bookings(ctx context.Context) ([]batch.Booked, error) {
+// Reservations are all.
+func (s *System) Reservations(ctx context.Context) ([]batch.Reserved, error) {
 	a, err := s.ask(ctx, Request{Verb: "bookings"})
 	if err != nil {
 		return nil, err
 	}
-	var all []batch.Booked
-	for _, b := range a.Bookings {
-		all = append(all, b.booked())
+	var all []batch.Reserved
+	for _, b := range a.Reservations {
+		all = append(all, b.reserved())
 	}
 	return all, nil
 }

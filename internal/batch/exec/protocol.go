@@ -7,7 +7,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Protocol is the version of what is spoken with the program. Fields are only added within a version.
+// Protocol is the version of what is spoken with the program. Fields are only added within a version; so reservations
+// keep the name that they had in the first, bookings.
 const Protocol = 1
 
 // Request is what the program reads from its standard input, one JSON object. Which fields are there follows from the
@@ -15,27 +16,27 @@ const Protocol = 1
 type Request struct {
 	Protocol int `json:"protocol"`
 	// demand, nodes, ended, close, open, drain, book, bookings, release, lookup
-	Verb    string   `json:"verb"`
-	Host    string   `json:"host,omitempty"`    // close, open, drain
-	Reason  string   `json:"reason,omitempty"`  // close, drain
-	Cursor  string   `json:"cursor,omitempty"`  // ended
-	Limit   int      `json:"limit,omitempty"`   // ended
-	Booking *Booking `json:"booking,omitempty"` // book
-	Name    string   `json:"name,omitempty"`    // release
-	Job     string   `json:"job,omitempty"`     // lookup
+	Verb        string       `json:"verb"`
+	Host        string       `json:"host,omitempty"`    // close, open, drain
+	Reason      string       `json:"reason,omitempty"`  // close, drain
+	Cursor      string       `json:"cursor,omitempty"`  // ended
+	Limit       int          `json:"limit,omitempty"`   // ended
+	Reservation *Reservation `json:"booking,omitempty"` // book
+	Name        string       `json:"name,omitempty"`    // release
+	Job         string       `json:"job,omitempty"`     // lookup
 }
 
 // Answer is what it prints, one JSON object: an error, or what the verb asks for.
 type Answer struct {
-	Error    *Error    `json:"error,omitempty"`
-	Demand   []Demand  `json:"demand,omitempty"`
-	Nodes    []Node    `json:"nodes,omitempty"`
-	Ended    []Ended   `json:"ended,omitempty"`
-	Cursor   string    `json:"cursor,omitempty"` // behind the last of Ended
-	Running  []Job     `json:"running,omitempty"`
-	Booked   *Booking  `json:"booked,omitempty"`
-	Bookings []Booking `json:"bookings,omitempty"`
-	Lookup   *Job      `json:"lookup,omitempty"`
+	Error        *Error        `json:"error,omitempty"`
+	Demand       []Demand      `json:"demand,omitempty"`
+	Nodes        []Node        `json:"nodes,omitempty"`
+	Ended        []Ended       `json:"ended,omitempty"`
+	Cursor       string        `json:"cursor,omitempty"` // behind the last of Ended
+	Running      []Job         `json:"running,omitempty"`
+	Reserved     *Reservation  `json:"booked,omitempty"`
+	Reservations []Reservation `json:"bookings,omitempty"`
+	Lookup       *Job          `json:"lookup,omitempty"`
 }
 
 // Error says what the program could not do. Kinds are those of farm.Kind; another one counts as "internal".
@@ -72,36 +73,36 @@ type Node struct {
 
 // Job is a running job.
 type Job struct {
-	ID      string    `json:"id"`
-	User    string    `json:"user,omitempty"`
-	Account string    `json:"account,omitempty"`
-	Queue   string    `json:"queue,omitempty"`
-	Ends    time.Time `json:"ends,omitzero"`
-	Booking string    `json:"booking,omitempty"`
+	ID          string    `json:"id"`
+	User        string    `json:"user,omitempty"`
+	Account     string    `json:"account,omitempty"`
+	Queue       string    `json:"queue,omitempty"`
+	Ends        time.Time `json:"ends,omitzero"`
+	Reservation string    `json:"booking,omitempty"`
 }
 
 // Ended is one run of a job that is over.
 type Ended struct {
-	ID        string    `json:"id"`
-	Name      string    `json:"name,omitempty"`
-	User      string    `json:"user"`
-	Account   string    `json:"account,omitempty"`
-	Queue     string    `json:"queue,omitempty"`
-	Hosts     []string  `json:"hosts,omitempty"`
-	CPUs      int       `json:"cpus"`
-	Submitted time.Time `json:"submitted,omitzero"`
-	Started   time.Time `json:"started,omitzero"`
-	Finished  time.Time `json:"finished"`
-	CPUTime   float64   `json:"cpu_seconds,omitempty"`
-	MaxRSS    int64     `json:"max_rss,omitempty"`
-	Outcome   string    `json:"outcome"` // done, failed, cancelled, timeout, out of memory, node failed
-	Code      int       `json:"code,omitempty"`
-	Signal    int       `json:"signal,omitempty"`
-	Booking   string    `json:"booking,omitempty"`
+	ID          string    `json:"id"`
+	Name        string    `json:"name,omitempty"`
+	User        string    `json:"user"`
+	Account     string    `json:"account,omitempty"`
+	Queue       string    `json:"queue,omitempty"`
+	Hosts       []string  `json:"hosts,omitempty"`
+	CPUs        int       `json:"cpus"`
+	Submitted   time.Time `json:"submitted,omitzero"`
+	Started     time.Time `json:"started,omitzero"`
+	Finished    time.Time `json:"finished"`
+	CPUTime     float64   `json:"cpu_seconds,omitempty"`
+	MaxRSS      int64     `json:"max_rss,omitempty"`
+	Outcome     string    `json:"outcome"` // done, failed, cancelled, timeout, out of memory, node failed
+	Code        int       `json:"code,omitempty"`
+	Signal      int       `json:"signal,omitempty"`
+	Reservation string    `json:"booking,omitempty"`
 }
 
-// Booking is capacity for a cloud VM: what is asked for, and with Job what there is.
-type Booking struct {
+// Reservation is capacity for a cloud VM: what is asked for, and with Job what there is.
+type Reservation struct {
 	Name    string    `json:"name"`
 	Account string    `json:"account,omitempty"`
 	Host    string    `json:"host"`
@@ -115,14 +116,14 @@ type Booking struct {
 	Why     string    `json:"why,omitempty"`
 }
 
-func wireBooking(b batch.Booking) *Booking {
-	return &Booking{Name: b.Name, Account: b.Account, Host: b.Host, CPUs: b.CPUs, Memory: int64(b.Memory),
+func wireReservation(b batch.Reservation) *Reservation {
+	return &Reservation{Name: b.Name, Account: b.Account, Host: b.Host, CPUs: b.CPUs, Memory: int64(b.Memory),
 		Queue: b.Queue, Seconds: int64(b.Limit / time.Second)}
 }
 
-func (b Booking) booked() batch.Booked {
-	return batch.Booked{Job: b.Job, Held: b.Held, Since: b.Since, Why: b.Why,
-		Booking: batch.Booking{Name: b.Name, Account: b.Account, Host: b.Host, CPUs: b.CPUs,
+func (b Reservation) reserved() batch.Reserved {
+	return batch.Reserved{Job: b.Job, Held: b.Held, Since: b.Since, Why: b.Why,
+		Reservation: batch.Reservation{Name: b.Name, Account: b.Account, Host: b.Host, CPUs: b.CPUs,
 			Memory: farm.Bytes(b.Memory), Queue: b.Queue, Limit: time.Duration(b.Seconds) * time.Second}}
 }
 
@@ -130,7 +131,7 @@ func (e Ended) ended() batch.Ended {
 	return batch.Ended{Job: e.ID, Name: e.Name, User: e.User, Account: e.Account, Queue: e.Queue, Hosts: e.Hosts,
 		CPUs: e.CPUs, Submitted: e.Submitted, Started: e.Started, Finished: e.Finished,
 		CPUTime: time.Duration(e.CPUTime * float64(time.Second)), MaxRSS: farm.Bytes(e.MaxRSS),
-		Outcome: batch.Outcome(e.Outcome), Code: e.Code, Signal: e.Signal, Booking: e.Booking}
+		Outcome: batch.Outcome(e.Outcome), Code: e.Code, Signal: e.Signal, Reservation: e.Reservation}
 }
 
 func (n Node) node() batch.Node {

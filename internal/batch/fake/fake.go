@@ -155,7 +155,7 @@ func (s *System) end(id string, o batch.Outcome, code int) {
 	if j.where != "" {
 		s.ended = append(s.ended, batch.Ended{Job: id, Name: j.Name, User: j.User, Account: j.Account, Queue: j.Queue,
 			Hosts: []string{j.where}, CPUs: j.CPUs, Submitted: j.Submitted, Started: j.Started, Finished: time.Now(),
-			Outcome: o, Code: code, Booking: batch.BookingOf(j.Name)})
+			Outcome: o, Code: code, Reservation: batch.ReservationOf(j.Name)})
 	}
 	s.schedule()
 }
@@ -183,7 +183,7 @@ func (s *System) Demand(context.Context) ([]batch.Demand, error) {
 	}
 	var t batch.Tally
 	for _, j := range s.order() {
-		if j.where == "" && !j.Held && batch.BookingOf(j.Name) == "" {
+		if j.where == "" && !j.Held && batch.ReservationOf(j.Name) == "" {
 			t.Add(batch.Demand{Jobs: 1, Image: j.Image, Shape: j.Shape, CPUs: j.CPUs, Memory: j.Memory,
 				Account: j.Account, Queue: j.Queue, Oldest: j.Submitted})
 		}
@@ -234,15 +234,15 @@ func (s *System) Ended(_ context.Context, after batch.Cursor, limit int) ([]batc
 	return slices.Clone(s.ended[from:to]), batch.Cursor(strconv.Itoa(to)), nil
 }
 
-// Fate is how the job of a booking ended.
-func (s *System) Fate(_ context.Context, booking, job string) (batch.Ended, error) {
+// Fate is how the job of a reservation ended.
+func (s *System) Fate(_ context.Context, reservation, job string) (batch.Ended, error) {
 	unlock, err := s.lock()
 	defer unlock()
 	if err != nil {
 		return batch.Ended{}, err
 	}
 	for _, e := range s.ended {
-		if e.Job == job && e.Booking == booking {
+		if e.Job == job && e.Reservation == reservation {
 			return e, nil
 		}
 	}
@@ -296,7 +296,7 @@ func (s *System) Drain(ctx context.Context, name, reason string) ([]batch.Runnin
 	for _, j := range s.order() {
 		if j.where == name {
 			jobs = append(jobs, batch.Running{Job: j.ID, User: j.User, Account: j.Account, Ends: j.ends(),
-				Booking: batch.BookingOf(j.Name)})
+				Reservation: batch.ReservationOf(j.Name)})
 		}
 	}
 	return jobs, nil
@@ -309,33 +309,33 @@ func (j *Job) ends() time.Time {
 	return j.Started.Add(j.Limit)
 }
 
-// Book holds CPUs on a host.
-func (s *System) Book(_ context.Context, b batch.Booking) (batch.Booked, error) {
+// Reserve holds CPUs on a host.
+func (s *System) Reserve(_ context.Context, b batch.Reservation) (batch.Reserved, error) {
 	if err := b.Validate(); err != nil {
-		return batch.Booked{}, err
+		return batch.Reserved{}, err
 	}
 	unlock, err := s.lock()
 	defer unlock()
 	if err != nil {
-		return batch.Booked{}, err
+		return batch.Reserved{}, err
 	}
-	if j := s.booking(b.Name); j != nil {
-		return j.booked(), nil
+	if j := s.reservation(b.Name); j != nil {
+		return j.reserved(), nil
 	}
 	switch h := s.hosts[b.Host]; {
 	case h == nil:
-		return batch.Booked{}, batch.NoNode(s.kind, b.Host)
+		return batch.Reserved{}, batch.NoNode(s.kind, b.Host)
 	case b.Queue != "" && b.Queue != "main":
-		return batch.Booked{}, batch.Refused(s.kind, "no queue "+b.Queue)
+		return batch.Reserved{}, batch.Refused(s.kind, "no queue "+b.Queue)
 	case b.CPUs > h.cpus:
-		return batch.Booked{}, batch.Refused(s.kind, fmt.Sprintf("host %s has %d CPUs", b.Host, h.cpus))
+		return batch.Reserved{}, batch.Refused(s.kind, fmt.Sprintf("host %s has %d CPUs", b.Host, h.cpus))
 	}
 	id := s.submit(Job{Name: batch.JobName(b.Name), User: "root", Account: b.Account, Queue: b.Queue, Host: b.Host,
 		CPUs: b.CPUs, Memory: b.Memory, Limit: b.Limit})
-	return s.jobs[id].booked(), nil
+	return s.jobs[id].reserved(), nil
 }
 
-func (s *System) booking(name string) *Job {
+func (s *System) reservation(name string) *Job {
 	for _, j := range s.jobs {
 		if j.Name == batch.JobName(name) {
 			return j
@@ -344,9 +344,10 @@ func (s *System) booking(name string) *Job {
 	return nil
 }
 
-func (j *Job) booked() batch.Booked {
-	b := batch.Booked{Job: j.ID, Held: j.where != "", Since: j.Started,
-		Booking: batch.Booking{Name: batch.BookingOf(j.Name), Account: j.Account, Host: j.Host, CPUs: j.CPUs,
+func (j *Job) reserved() batch.Reserved {
+	b := batch.Reserved{Job: j.ID, Held: j.where != "", Since: j.Started,
+		Reservation: batch.Reservation{Name: batch.ReservationOf(j.Name), Account: j.Account, Host: j.Host,
+			CPUs:   j.CPUs,
 			Memory: j.Memory, Queue: j.Queue, Limit: j.Limit}}
 	if !b.Held {
 		b.Why = "no room"
@@ -354,43 +355,43 @@ func (j *Job) booked() batch.Booked {
 	return b
 }
 
-// Booked finds a booking.
-func (s *System) Booked(_ context.Context, name string) (batch.Booked, error) {
+// Reserved finds a reservation.
+func (s *System) Reserved(_ context.Context, name string) (batch.Reserved, error) {
 	unlock, err := s.lock()
 	defer unlock()
 	if err != nil {
-		return batch.Booked{}, err
+		return batch.Reserved{}, err
 	}
-	if j := s.booking(name); j != nil {
-		return j.booked(), nil
+	if j := s.reservation(name); j != nil {
+		return j.reserved(), nil
 	}
-	return batch.Booked{}, batch.NoBooking(name)
+	return batch.Reserved{}, batch.NoReservation(name)
 }
 
-// Bookings are all.
-func (s *System) Bookings(context.Context) ([]batch.Booked, error) {
+// Reservations are all.
+func (s *System) Reservations(context.Context) ([]batch.Reserved, error) {
 	unlock, err := s.lock()
 	defer unlock()
 	if err != nil {
 		return nil, err
 	}
-	var all []batch.Booked
+	var all []batch.Reserved
 	for _, j := range s.order() {
-		if batch.BookingOf(j.Name) != "" {
-			all = append(all, j.booked())
+		if batch.ReservationOf(j.Name) != "" {
+			all = append(all, j.reserved())
 		}
 	}
 	return all, nil
 }
 
-// Release ends a booking.
+// Release ends a reservation.
 func (s *System) Release(_ context.Context, name string) error {
 	unlock, err := s.lock()
 	defer unlock()
 	if err != nil {
 		return err
 	}
-	if j := s.booking(name); j != nil {
+	if j := s.reservation(name); j != nil {
 		s.end(j.ID, batch.OutcomeCancelled, 0)
 	}
 	return nil

@@ -28,11 +28,11 @@ type DriverOptions struct {
 	// by image that a job asks for (-l vmimages=*NAME*): the image and shape it stands for; one that is not here stands
 	// for itself
 	Wishes   map[string]batch.Demand
-	Projects bool // accounts of bookings are projects (-P) and no bare words (-A)
-	// parallel environment with the allocation rule $pe_slots, for bookings of several CPUs
+	Projects bool // accounts of reservations are projects (-P) and no bare words (-A)
+	// parallel environment with the allocation rule $pe_slots, for reservations of several CPUs
 	Parallel string
 	Hold     []string // options of qsub for placeholders: whatever keeps them out of VMs
-	User     string   // who books; "": whoever we run as
+	User     string   // who reserves; "": whoever we run as
 }
 
 var _ batch.System = (*Driver)(nil)
@@ -46,7 +46,7 @@ func NewDriver(cell *Cell, o DriverOptions) *Driver {
 		o.User = names.Host().Mine()
 	}
 	d := &Driver{cell: cell, o: o}
-	d.Placeholders = batch.NewPlaceholders(d.bookings, d.remove)
+	d.Placeholders = batch.NewPlaceholders(d.reservations, d.remove)
 	return d
 }
 
@@ -91,7 +91,7 @@ func (d *Driver) Demand(ctx context.Context) ([]batch.Demand, error) {
 	var t batch.Tally
 	for _, j := range all {
 		account, listed := project[j.Number] // one that is not is newer: the next call has it
-		if !listed || wait[j.Number] || strings.ContainsAny(j.State, "hEd") || batch.BookingOf(j.name()) != "" {
+		if !listed || wait[j.Number] || strings.ContainsAny(j.State, "hEd") || batch.ReservationOf(j.name()) != "" {
 			continue
 		}
 		n := 1
@@ -185,7 +185,8 @@ func (d *Driver) Drain(ctx context.Context, host, reason string) ([]batch.Runnin
 		if err != nil {
 			return nil, err
 		}
-		jobs = append(jobs, batch.Running{Job: j.id(), User: j.Owner, Ends: ends, Booking: batch.BookingOf(j.name())})
+		jobs = append(jobs, batch.Running{Job: j.id(), User: j.Owner, Ends: ends,
+			Reservation: batch.ReservationOf(j.name())})
 		numbers = append(numbers, j.Number)
 	}
 	accounts, err := d.accounts(ctx, numbers)
@@ -194,8 +195,8 @@ func (d *Driver) Drain(ctx context.Context, host, reason string) ([]batch.Runnin
 	}
 	for i, number := range numbers {
 		jobs[i].Account = accounts[number]
-		if jobs[i].Booking != "" && jobs[i].User != d.o.User {
-			jobs[i].Booking = "" // anybody may give a job any name
+		if jobs[i].Reservation != "" && jobs[i].User != d.o.User {
+			jobs[i].Reservation = "" // anybody may give a job any name
 		}
 	}
 	return jobs, nil

@@ -256,7 +256,7 @@ func parseRecord(line string) (batch.Ended, bool, error) {
 		CPUs: int(number(f[accSlots])), Submitted: since1970(number(f[accSubmitted])),
 		Started: since1970(number(f[accStarted])), Finished: since1970(number(f[accEnded])),
 		CPUTime: time.Duration(number(f[accCPU]) * float64(time.Second)), MaxRSS: farm.Bytes(number(behind[2])),
-		Code: int(number(f[accStatus])), Booking: batch.BookingOf(f[accName])}
+		Code: int(number(f[accStatus])), Reservation: batch.ReservationOf(f[accName])}
 	if task := number(f[accTask]); task > 0 {
 		j.Job += "." + f[accTask]
 	}

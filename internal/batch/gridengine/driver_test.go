@@ -151,27 +151,28 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-func TestBookings(t *testing.T) {
+func TestReservations(t *testing.T) {
 	d := real819(t).driver(DriverOptions{})
-	want := batch.Booked{Booking: batch.Booking{Name: "cloud-1", Host: "sge2", CPUs: 2, Memory: 256 * farm.MiB,
-		Queue: "vm.q", Limit: 2 * time.Hour}, Job: "15", Held: true, Since: at("08:32:34")}
-	got, err := d.Bookings(t.Context())
-	if diff := cmp.Diff([]batch.Booked{want}, got); err != nil || diff != "" {
+	want := batch.Reserved{Reservation: batch.Reservation{Name: "cloud-1", Host: "sge2", CPUs: 2,
+		Memory: 256 * farm.MiB,
+		Queue:  "vm.q", Limit: 2 * time.Hour}, Job: "15", Held: true, Since: at("08:32:34")}
+	got, err := d.Reservations(t.Context())
+	if diff := cmp.Diff([]batch.Reserved{want}, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
 	d.o.User = "eva" // root's are none of hers
-	if got, err := d.Bookings(t.Context()); err != nil || len(got) > 0 {
+	if got, err := d.Reservations(t.Context()); err != nil || len(got) > 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	cell := real819(t)
 	cell["qsub "] = "FAIL Unable to run job: job rejected: the requested project \"x\" does not exist"
-	if _, err := cell.driver(DriverOptions{}).Book(t.Context(),
-		batch.Booking{Name: "a", Host: "sgem", CPUs: 1, Account: "x"}); !farm.IsKind(err, farm.Invalid) {
+	if _, err := cell.driver(DriverOptions{}).Reserve(t.Context(),
+		batch.Reservation{Name: "a", Host: "sgem", CPUs: 1, Account: "x"}); !farm.IsKind(err, farm.Invalid) {
 		t.Error(err)
 	}
 	cell["qsub "] = "FAIL error: commlib error: got select error (Connection refused)"
-	if _, err := cell.driver(DriverOptions{}).Book(t.Context(),
-		batch.Booking{Name: "a", Host: "sgem", CPUs: 1, Account: "x"}); !farm.IsKind(err, farm.Unavailable) {
+	if _, err := cell.driver(DriverOptions{}).Reserve(t.Context(),
+		batch.Reservation{Name: "a", Host: "sgem", CPUs: 1, Account: "x"}); !farm.IsKind(err, farm.Unavailable) {
 		t.Error(err)
 	}
 }

@@ -24,20 +24,20 @@ type Driver struct {
 
 // DriverOptions are what the configuration says of the pool.
 type DriverOptions struct {
-	History string   // the access point's history file; its rotated ones beside it are read as well. Ended needs it
-	BookAs  string   // who owns placeholders where we are root, whose jobs HTCondor does not take; "": ourselves
-	Env     []string // of the commands
+	History   string   // the access point's history file; its rotated ones beside it are read as well. Ended needs it
+	ReserveAs string   // who owns placeholders where we are root, whose jobs HTCondor does not take; "": ourselves
+	Env       []string // of the commands
 }
 
 var _ batch.System = (*Driver)(nil)
 
-// NewDriver makes one. It runs as the administrator whom the pool lets set GrangeClosed, and owns what it books.
+// NewDriver makes one. It runs as the administrator whom the pool lets set GrangeClosed, and owns what it reserves.
 func NewDriver(o DriverOptions, run program.Run) *Driver {
-	if o.BookAs == "" {
-		o.BookAs = names.Host().Mine()
+	if o.ReserveAs == "" {
+		o.ReserveAs = names.Host().Mine()
 	}
 	d := &Driver{o: o, run: run}
-	d.Placeholders = batch.NewPlaceholders(d.bookings, d.remove)
+	d.Placeholders = batch.NewPlaceholders(d.reservations, d.remove)
 	return d
 }
 

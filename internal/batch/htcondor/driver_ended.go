@@ -42,7 +42,7 @@ func (d *Driver) Ended(ctx context.Context, after batch.Cursor, limit int) ([]ba
 		if i > first || at.inode == 0 {
 			at = place{inode: files[i].inode}
 		}
-		more, next, err := files[i].read(ctx, at, limit-len(all), d.o.BookAs)
+		more, next, err := files[i].read(ctx, at, limit-len(all), d.o.ReserveAs)
 		if err != nil {
 			return nil, after, err
 		}
@@ -206,7 +206,7 @@ func endedOf(ad classad.Ad, owner string) batch.Ended {
 		e.Hosts = []string{host}
 	}
 	if e.User == owner {
-		e.Booking = ad.String("GrangeBooking")
+		e.Reservation = ad.String("GrangeBooking")
 	}
 	killed, _ := ad.Bool("ExitBySignal")
 	switch held := number("LastHoldReasonCode"); {

@@ -167,7 +167,7 @@ func (d *Driver) Open(ctx context.Context, host string) error {
 	return nil
 }
 
-// mark tells the startd, and waits until the collector has heard: Nodes would not show it before.
+// mark sets it in the startd, and waits until the collector knows: Nodes would not show it before.
 func (d *Driver) mark(ctx context.Context, host, mark string) error {
 	this := "Machine == " + classad.Quote(host)
 	address, err := d.command(ctx, "condor_status", "", "-af", "MyAddress", "-constraint", this)
@@ -237,15 +237,15 @@ func (d *Driver) Drain(ctx context.Context, host, reason string) ([]batch.Runnin
 	for _, j := range all {
 		if j.runs() && j.host() == host {
 			jobs = append(jobs, batch.Running{Job: j.id(), User: string(j.Owner), Account: string(j.AcctGroup),
-				Ends: j.ends(), Booking: d.booking(j)})
+				Ends: j.ends(), Reservation: d.reservation(j)})
 		}
 	}
 	return jobs, nil
 }
 
-// booking is what the job holds; anybody may write such an attribute.
-func (d *Driver) booking(j job) string {
-	if string(j.Owner) != d.o.BookAs {
+// reservation is what the job holds; anybody may write such an attribute.
+func (d *Driver) reservation(j job) string {
+	if string(j.Owner) != d.o.ReserveAs {
 		return ""
 	}
 	return string(j.GrangeBooking)

@@ -22,7 +22,7 @@ import (
 type answers map[string]string
 
 func (a answers) driver(o DriverOptions) *Driver {
-	o.BookAs = "nobody"
+	o.ReserveAs = "nobody"
 	return NewDriver(o, func(_ context.Context, c program.Call) ([]byte, error) {
 		text, ok := a[c.Path]
 		if said, failed := strings.CutPrefix(text, "FAIL "); failed || !ok {
@@ -201,9 +201,10 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-func TestBook(t *testing.T) {
-	text := placeholder(batch.Booking{Name: "vm-1", Account: "physics", Host: `a"b`, CPUs: 2, Memory: 100*farm.MiB + 1,
-		Limit: 90 * time.Minute})
+func TestReserve(t *testing.T) {
+	text := placeholder(batch.Reservation{Name: "vm-1", Account: "physics", Host: `a"b`, CPUs: 2,
+		Memory: 100*farm.MiB + 1,
+		Limit:  90 * time.Minute})
 	for _, line := range []string{"request_cpus = 2", "request_memory = 101",
 		`requirements = Machine == "a\"b" && TARGET.DynamicSlot =!= True`, "+WantVM = False", `+GrangeBooking = "vm-1"`,
 		"periodic_remove = JobStatus == 5 || JobStatus == 2 && time() - JobCurrentStartDate > 5400",
@@ -213,22 +214,23 @@ func TestBook(t *testing.T) {
 		}
 	}
 	const held = `[{"GlobalJobId": "a#7.0#1", "ClusterId": 7, "ProcId": 0, "JobStatus": 2, "Owner": "%s", "RequestCpus": 2, "RequestMemory": 100, "JobCurrentStartDate": 1795253160, "RemoteHost": "slot1_1@m", "GrangeBooking": "vm-1", "GrangeHost": "m", "GrangeLimit": 60}]`
-	got, err := answers{"condor_q": fmt.Sprintf(held, "nobody")}.driver(DriverOptions{}).Booked(t.Context(), "vm-1")
-	want := batch.Booked{Job: "a#7.0", Held: true, Since: time.Unix(1795253160, 0).UTC(),
-		Booking: batch.Booking{Name: "vm-1", Host: "m", CPUs: 2, Memory: 100 * farm.MiB, Limit: time.Minute}}
+	got, err := answers{"condor_q": fmt.Sprintf(held, "nobody")}.driver(DriverOptions{}).Reserved(t.Context(), "vm-1")
+	want := batch.Reserved{Job: "a#7.0", Held: true, Since: time.Unix(1795253160, 0).UTC(),
+		Reservation: batch.Reservation{Name: "vm-1", Host: "m", CPUs: 2, Memory: 100 * farm.MiB, Limit: time.Minute}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
 	// Anybody may write such an attribute into their own job.
-	if _, err := (answers{"condor_q": fmt.Sprintf(held, "mallory")}).driver(DriverOptions{}).Booked(t.Context(),
+	if _, err := (answers{"condor_q": fmt.Sprintf(held, "mallory")}).driver(DriverOptions{}).Reserved(t.Context(),
 		"vm-1"); !farm.IsKind(err, farm.NotFound) {
 		t.Errorf("somebody else's: %v", err)
 	}
-	for _, b := range []batch.Booking{{Name: "a", Host: "m", CPUs: 1, Queue: "main"}, {Name: "a b", Host: "m", CPUs: 1},
+	for _, b := range []batch.Reservation{{Name: "a", Host: "m", CPUs: 1, Queue: "main"},
+		{Name: "a b", Host: "m", CPUs: 1},
 		{Name: "a", Host: "ex1", CPUs: 99}} {
 		a := pool(t)
 		a["condor_q"] = ""
-		if _, err := a.driver(DriverOptions{}).Book(t.Context(), b); !farm.IsKind(err, farm.Invalid) {
+		if _, err := a.driver(DriverOptions{}).Reserve(t.Context(), b); !farm.IsKind(err, farm.Invalid) {
 			t.Errorf("%+v: %v", b, err)
 		}
 	}

@@ -31,7 +31,7 @@ type Driver struct {
 type DriverOptions struct {
 	Bin   string   // directory of the commands
 	Env   []string // LSF_ENVDIR, LSF_SERVERDIR
-	Hold  string   // queue for placeholders: one whose jobs stay on the host; "": the booking's
+	Hold  string   // queue for placeholders: one whose jobs stay on the host; "": the reservation's
 	Users []string // whose placeholders are ours; none: root's, lsfadmin's, and of whoever we run as
 }
 
@@ -46,7 +46,7 @@ func NewDriver(o DriverOptions, run program.Run) *Driver {
 		}
 	}
 	d := &Driver{o: o, run: run, now: time.Now}
-	d.Placeholders = batch.NewPlaceholders(d.bookings, d.kill)
+	d.Placeholders = batch.NewPlaceholders(d.reservations, d.kill)
 	return d
 }
 
@@ -193,12 +193,12 @@ func (d *Driver) ends(r record) time.Time {
 	return time.Time{}
 }
 
-// booking is the one that the job holds, if it is ours: anybody may give a job any name.
-func (d *Driver) booking(r record) string {
+// reservation is the one that the job holds, if it is ours: anybody may give a job any name.
+func (d *Driver) reservation(r record) string {
 	if !slices.Contains(d.o.Users, r.get("USER")) {
 		return ""
 	}
-	return batch.BookingOf(r.get("JOB_NAME"))
+	return batch.ReservationOf(r.get("JOB_NAME"))
 }
 
 // wanted is an image in a resource requirement, as elim publishes it.
@@ -212,7 +212,7 @@ func (d *Driver) Demand(ctx context.Context) ([]batch.Demand, error) {
 	}
 	var t batch.Tally
 	for _, r := range jobs {
-		if r.get("STAT") != "PEND" || d.booking(r) != "" || strings.Contains(r.get("PEND_REASON"), "dependency") {
+		if r.get("STAT") != "PEND" || d.reservation(r) != "" || strings.Contains(r.get("PEND_REASON"), "dependency") {
 			continue // PSUSP: held
 		}
 		line := batch.Demand{Jobs: 1, CPUs: r.cpus(), Memory: amount(r.get("MEMLIMIT")), Account: r.account(),
@@ -316,7 +316,7 @@ func (d *Driver) Drain(ctx context.Context, host, reason string) ([]batch.Runnin
 	for _, r := range jobs {
 		if r.runs() {
 			running = append(running, batch.Running{Job: r.id(), User: r.get("USER"), Account: r.account(),
-				Ends: d.ends(r), Booking: d.booking(r)})
+				Ends: d.ends(r), Reservation: d.reservation(r)})
 		}
 	}
 	return running, nil

@@ -72,7 +72,7 @@ func (d *Driver) ended(r record) (batch.Ended, bool) {
 	j := batch.Ended{Job: r.id(), Name: r.get("JOB_NAME"), User: r.get("USER"), Account: r.account(),
 		Queue: r.get("QUEUE"), Hosts: hostsOf(r.get("EXEC_HOST")), CPUs: r.cpus(),
 		Submitted: d.moment(r.get("SUBMIT_TIME")), Started: d.moment(r.get("START_TIME")),
-		Finished: d.moment(r.get("FINISH_TIME")), MaxRSS: amount(r.get("MAX_MEM")), Booking: d.booking(r),
+		Finished: d.moment(r.get("FINISH_TIME")), MaxRSS: amount(r.get("MAX_MEM")), Reservation: d.reservation(r),
 		Outcome: batch.OutcomeDone, Code: r.number("EXIT_CODE")}
 	if f := strings.Fields(r.get("CPU_USED")); len(f) > 0 { // "62.1 second(s)"
 		seconds, _ := strconv.ParseFloat(f[0], 64)
@@ -118,22 +118,22 @@ func hostsOf(text string) []string {
 	return hosts
 }
 
-// Book submits the placeholder, unless there is one of this name. Of two that were made at the same moment the later
+// Reserve submits the placeholder, unless there is one of this name. Of two that were made at the same moment the later
 // one is taken away.
-func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error) {
+func (d *Driver) Reserve(ctx context.Context, b batch.Reservation) (batch.Reserved, error) {
 	if err := b.Validate(); err != nil {
-		return batch.Booked{}, err
+		return batch.Reserved{}, err
 	}
-	got, err := d.Booked(ctx, b.Name)
+	got, err := d.Reserved(ctx, b.Name)
 	if !farm.IsKind(err, farm.NotFound) {
 		return got, err
 	}
 	host, err := d.host(ctx, b.Host)
 	if err != nil {
-		return batch.Booked{}, err
+		return batch.Reserved{}, err
 	}
 	if b.CPUs > host.CPUs { // LSF would let it wait for ever
-		return batch.Booked{}, batch.Refused(farm.LSF, fmt.Sprintf("%s has %d slots", b.Host, host.CPUs))
+		return batch.Reserved{}, batch.Refused(farm.LSF, fmt.Sprintf("%s has %d slots", b.Host, host.CPUs))
 	}
 	args := []string{"-J", batch.JobName(b.Name), "-m", b.Host, "-n", strconv.Itoa(b.CPUs), "-R", "span[hosts=1]",
 		"-rn", "-o", "/dev/null"}
@@ -153,16 +153,16 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 	if _, err := d.command(ctx, "bsub", append(args, "sleep infinity")...); err != nil {
 		failed := new(program.Failed)
 		if e := new(farm.Error); errors.As(err, &failed) && !errors.As(err, &e) {
-			return batch.Booked{}, batch.Refused(farm.LSF, failed.Said)
+			return batch.Reserved{}, batch.Refused(farm.LSF, failed.Said)
 		}
-		return batch.Booked{}, err
+		return batch.Reserved{}, err
 	}
-	return d.Booked(ctx, b.Name)
+	return d.Reserved(ctx, b.Name)
 }
 
-// bookings are ordered by name, and those of one name with the oldest first. Until one is held LSF does not say for
+// reservations are ordered by name, and those of one name with the oldest first. Until one is held LSF does not say for
 // which host it waits.
-func (d *Driver) bookings(ctx context.Context, only string) ([]batch.Booked, error) {
+func (d *Driver) reservations(ctx context.Context, only string) ([]batch.Reserved, error) {
 	var which []string
 	if only != "" {
 		which = []string{"-J", batch.JobName(only)}
@@ -171,15 +171,16 @@ func (d *Driver) bookings(ctx context.Context, only string) ([]batch.Booked, err
 	if err != nil {
 		return nil, err
 	}
-	var all []batch.Booked
+	var all []batch.Reserved
 	for _, r := range jobs {
-		name := d.booking(r)
+		name := d.reservation(r)
 		if name == "" {
 			continue
 		}
-		b := batch.Booked{Job: r.id(), Held: r.runs(),
-			Booking: batch.Booking{Name: name, Account: r.account(), CPUs: r.cpus(), Memory: amount(r.get("MEMLIMIT")),
-				Queue: r.get("QUEUE"), Limit: limit(r.get("RUNTIMELIMIT"))}}
+		b := batch.Reserved{Job: r.id(), Held: r.runs(),
+			Reservation: batch.Reservation{Name: name, Account: r.account(), CPUs: r.cpus(),
+				Memory: amount(r.get("MEMLIMIT")),
+				Queue:  r.get("QUEUE"), Limit: limit(r.get("RUNTIMELIMIT"))}}
 		if hosts := hostsOf(r.get("EXEC_HOST")); len(hosts) > 0 {
 			b.Host = hosts[0]
 		}
@@ -190,7 +191,7 @@ func (d *Driver) bookings(ctx context.Context, only string) ([]batch.Booked, err
 		}
 		all = append(all, b)
 	}
-	slices.SortStableFunc(all, func(a, b batch.Booked) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(all, func(a, b batch.Reserved) int { return cmp.Compare(a.Name, b.Name) })
 	return all, nil
 }
 

@@ -154,22 +154,23 @@ func TestClose(t *testing.T) {
 	}
 	jobs, err := d.Drain(t.Context(), "n1", "kernel")
 	want := []batch.Running{{Job: "17", User: "eva", Account: "atlas", Ends: at("09:00:00")},
-		{Job: "21", User: "lsfadmin", Account: "cloud", Ends: at("10:00:05"), Booking: "cloud-1"}}
+		{Job: "21", User: "lsfadmin", Account: "cloud", Ends: at("10:00:05"), Reservation: "cloud-1"}}
 	if d := cmp.Diff(want, jobs); err != nil || d != "" {
 		t.Errorf("%v\n%s", err, d)
 	}
 }
 
-func TestBook(t *testing.T) {
+func TestReserve(t *testing.T) {
 	r, d := golden(t)
-	held, err := d.Book(t.Context(), batch.Booking{Name: "cloud-1", Host: "n1", CPUs: 4}) // it is there already
-	want := batch.Booked{Job: "21", Held: true, Since: at("08:00:05"),
-		Booking: batch.Booking{Name: "cloud-1", Account: "cloud", Host: "n1", CPUs: 4, Memory: 1 << 30, Queue: "metal",
+	held, err := d.Reserve(t.Context(), batch.Reservation{Name: "cloud-1", Host: "n1", CPUs: 4}) // it is there already
+	want := batch.Reserved{Job: "21", Held: true, Since: at("08:00:05"),
+		Reservation: batch.Reservation{Name: "cloud-1", Account: "cloud", Host: "n1", CPUs: 4, Memory: 1 << 30,
+			Queue: "metal",
 			Limit: 2 * time.Hour}}
 	if d := cmp.Diff(want, held); err != nil || d != "" || len(r.did) > 0 {
 		t.Errorf("%v, did %q\n%s", err, r.did, d)
 	}
-	d.Book(t.Context(), batch.Booking{Name: "cloud-2", Account: "cloud", Host: "n1", CPUs: 2, Memory: 1 << 30,
+	d.Reserve(t.Context(), batch.Reservation{Name: "cloud-2", Account: "cloud", Host: "n1", CPUs: 2, Memory: 1 << 30,
 		Queue: "vm", Limit: time.Hour})
 	const submit = "bsub -J grange-hold-cloud-2 -m n1 -n 2 -R span[hosts=1] -rn -o /dev/null -M 1048576KB -R " +
 		"rusage[mem=1048576KB] -W 60 -P cloud -q metal sleep infinity"
@@ -185,10 +186,10 @@ func TestBook(t *testing.T) {
 	if !slices.Equal(r.did, []string{"bkill -s KILL 21"}) { // and not the job of somebody who called his the same
 		t.Errorf("%q", r.did)
 	}
-	for _, b := range []batch.Booking{{Name: "big", Host: "n1", CPUs: 99}, {Name: "lost", Host: "n9", CPUs: 1},
+	for _, b := range []batch.Reservation{{Name: "big", Host: "n1", CPUs: 99}, {Name: "lost", Host: "n9", CPUs: 1},
 		{Name: "a b", Host: "n1", CPUs: 1}} {
-		if _, err := d.Book(t.Context(), b); err == nil {
-			t.Errorf("%+v is booked", b)
+		if _, err := d.Reserve(t.Context(), b); err == nil {
+			t.Errorf("%+v is reserved", b)
 		}
 	}
 }

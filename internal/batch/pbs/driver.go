@@ -33,7 +33,7 @@ type DriverOptions struct {
 	Bin        string   // directory of the commands; "": /opt/pbs/bin
 	Accounting string   // directory of the accounting log; "": /var/spool/pbs/server_priv/accounting
 	Conf       string   // PBS's own configuration; "": $PBS_CONF_FILE, or /etc/pbs.conf
-	Hold       string   // queue for placeholders: one whose jobs stay on the host; "": the booking's
+	Hold       string   // queue for placeholders: one whose jobs stay on the host; "": the reservation's
 	Users      []string // whose placeholders are ours; none: root's, and of whoever we run as
 }
 
@@ -51,7 +51,7 @@ func NewDriver(o DriverOptions, run program.Run) *Driver {
 		}
 	}
 	d := &Driver{o: o, run: run}
-	d.Placeholders = batch.NewPlaceholders(d.bookings, d.delete)
+	d.Placeholders = batch.NewPlaceholders(d.reservations, d.delete)
 	return d
 }
 
@@ -167,12 +167,12 @@ func (j job) on() []string {
 	return hosts
 }
 
-// booking is the one that the job holds, if it is ours: anybody may give a job any name.
-func (d *Driver) booking(j job) string {
+// reservation is the one that the job holds, if it is ours: anybody may give a job any name.
+func (d *Driver) reservation(j job) string {
 	if !slices.Contains(d.o.Users, j.user()) {
 		return ""
 	}
-	return batch.BookingOf(j.Name)
+	return batch.ReservationOf(j.Name)
 }
 
 // size reads 400mb, 2gb, 1048576kb.
@@ -217,7 +217,7 @@ func (d *Driver) Demand(ctx context.Context) ([]batch.Demand, error) {
 	}
 	var t batch.Tally
 	for _, j := range jobs {
-		if j.State != "Q" && j.State != "B" || d.booking(j) != "" { // B: an array, part of which may wait
+		if j.State != "Q" && j.State != "B" || d.reservation(j) != "" { // B: an array, part of which may wait
 			continue
 		}
 		n := 1
@@ -348,7 +348,7 @@ func (d *Driver) Drain(ctx context.Context, host, reason string) ([]batch.Runnin
 	for _, j := range jobs {
 		if j.runs() && slices.Contains(j.on(), host) {
 			running = append(running, batch.Running{Job: j.id, User: j.user(), Account: j.account(), Ends: j.ends(),
-				Booking: d.booking(j)})
+				Reservation: d.reservation(j)})
 		}
 	}
 	return running, nil

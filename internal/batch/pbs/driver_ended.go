@@ -127,7 +127,7 @@ func (d *Driver) record(line string) (batch.Ended, bool, error) {
 		j.Finished = t.UTC()
 	}
 	if slices.Contains(d.o.Users, j.User) {
-		j.Booking = batch.BookingOf(j.Name)
+		j.Reservation = batch.ReservationOf(j.Name)
 	}
 	exit, err := strconv.Atoi(v["Exit_status"])
 	if err != nil && parts[1] == "E" {

@@ -37,7 +37,7 @@ var (
 // NewDriver makes one; run is program.Start outside of tests.
 func NewDriver(o DriverOptions, run program.Run) *Driver {
 	d := &Driver{o: o, run: run}
-	d.Placeholders = batch.NewPlaceholders(d.bookings,
+	d.Placeholders = batch.NewPlaceholders(d.reservations,
 		func(ctx context.Context, job string) error { return d.cancel(ctx, job) })
 	return d
 }
@@ -96,7 +96,7 @@ func (d *Driver) Demand(ctx context.Context) ([]batch.Demand, error) {
 		if f == nil {
 			return nil, batch.Garbled(farm.Slurm, "squeue", errors.New(strconv.Quote(line)))
 		}
-		if batch.BookingOf(strings.TrimSuffix(f[9], separator)) != "" ||
+		if batch.ReservationOf(strings.TrimSuffix(f[9], separator)) != "" ||
 			slices.ContainsFunc(notForHosts, func(r string) bool { return strings.HasPrefix(f[1], r) }) {
 			continue
 		}
@@ -283,7 +283,7 @@ func (d *Driver) Drain(ctx context.Context, host, reason string) ([]batch.Runnin
 			return nil, batch.Garbled(farm.Slurm, "squeue", errors.New(strconv.Quote(line)))
 		}
 		jobs = append(jobs, batch.Running{Job: f[0], User: f[1], Account: none(f[2]), Ends: moment(f[3]),
-			Booking: batch.BookingOf(f[4])})
+			Reservation: batch.ReservationOf(f[4])})
 	}
 	return jobs, nil
 }

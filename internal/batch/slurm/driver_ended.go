@@ -55,7 +55,7 @@ func (d *Driver) complete(ctx context.Context, jobs []batch.Ended) {
 			continue
 		}
 		for _, i := range at[f[0]] {
-			jobs[i].Queue, jobs[i].Name, jobs[i].Booking = firstOf(f[1]), f[2], batch.BookingOf(f[2])
+			jobs[i].Queue, jobs[i].Name, jobs[i].Reservation = firstOf(f[1]), f[2], batch.ReservationOf(f[2])
 		}
 	}
 }
@@ -120,7 +120,7 @@ func (d *Driver) Ended(ctx context.Context, after batch.Cursor, limit int) ([]ba
 
 // Fate asks slurmctld, which knows a job for some minutes after its end (MinJobAge), and then slurmdbd, where there is
 // one. A cluster that was made anew gives numbers once more: the job must have the name, too.
-func (d *Driver) Fate(ctx context.Context, booking, job string) (batch.Ended, error) {
+func (d *Driver) Fate(ctx context.Context, reservation, job string) (batch.Ended, error) {
 	if !isJob(job) {
 		return batch.Ended{}, batch.NoJob(farm.Slurm, job)
 	}
@@ -130,7 +130,7 @@ func (d *Driver) Fate(ctx context.Context, booking, job string) (batch.Ended, er
 		return batch.Ended{}, err
 	}
 	for line := range strings.Lines(out) {
-		if f := fields(line, 4); f != nil && f[0] == job && batch.BookingOf(f[3]) == booking {
+		if f := fields(line, 4); f != nil && f[0] == job && batch.ReservationOf(f[3]) == reservation {
 			return fate(job, f[1], f[2]), nil
 		}
 	}
@@ -140,7 +140,7 @@ func (d *Driver) Fate(ctx context.Context, booking, job string) (batch.Ended, er
 	if ctx.Err() != nil {
 		return batch.Ended{}, err
 	}
-	if f := fields(out, 4); err == nil && f != nil && f[0] == job && batch.BookingOf(f[3]) == booking {
+	if f := fields(out, 4); err == nil && f != nil && f[0] == job && batch.ReservationOf(f[3]) == reservation {
 		return fate(job, f[1], f[2]), nil
 	}
 	return batch.Ended{}, batch.NoJob(farm.Slurm, job)
@@ -187,7 +187,7 @@ func parseEnded(text string) ([]batch.Ended, error) {
 		code, signal, ok := strings.Cut(f[10], ":")
 		j := batch.Ended{Job: job, User: f[2], Account: f[3], Queue: f[4], CPUs: cpus, Submitted: moment(f[6]),
 			Started: moment(f[7]), Finished: moment(f[8]), CPUTime: span(f[11]), Hosts: hosts(f[13]), Name: f[14],
-			Booking: batch.BookingOf(f[14])}
+			Reservation: batch.ReservationOf(f[14])}
 		var err2, err3 error
 		j.Code, err2 = strconv.Atoi(code)
 		j.Signal, err3 = strconv.Atoi(signal)

@@ -210,7 +210,8 @@ func TestAway(t *testing.T) {
 	}
 	d = answers{"squeue": "", "sbatch": "FAIL sbatch: error: Batch job submission failed: Invalid account or " +
 		"account/partition combination specified"}.driver(DriverOptions{})
-	if _, err := d.Book(t.Context(), batch.Booking{Name: "a", Host: "n1", CPUs: 1}); !isKindOf(err, farm.Invalid) {
+	one := batch.Reservation{Name: "a", Host: "n1", CPUs: 1}
+	if _, err := d.Reserve(t.Context(), one); !isKindOf(err, farm.Invalid) {
 		t.Error(err)
 	}
 }

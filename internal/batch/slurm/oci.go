@@ -83,7 +83,7 @@ func Bundle(image, shape string) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// named tells names of an image and a shape, which may be none, from anything else.
+// named reports whether a text names an image and a shape, which may be none.
 func named(image, shape string) bool {
 	const most = 255
 	name := regexp.MustCompile(`^[A-Za-z0-9._][A-Za-z0-9._-]*$`)

@@ -69,7 +69,7 @@ func writeInto(name string, write func(io.Writer) error) error {
 	return nil
 }
 
-// CannotWrite tells trouble with a file from trouble with what was to be in it, which speaks for itself.
+// CannotWrite distinguishes trouble with a file from trouble with what was to be in it, which speaks for itself.
 func CannotWrite(name string, err error) error {
 	if own := new(farm.Error); errors.As(err, &own) {
 		return err

@@ -208,7 +208,7 @@ configuration with Slurm.`,
 				r.Memory = uint64(size)
 			}
 			if dynamic && (r.CPUs == 0 || r.Memory == 0) {
-				return app.Usage("add --cpus and --memory", "a dynamic node tells Slurm its size")
+				return app.Usage("add --cpus and --memory", "a dynamic node reports its size to Slurm")
 			}
 			if dynamic {
 				f := worker.Fragment{Memory: farm.Bytes(r.Memory)}

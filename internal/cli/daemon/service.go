@@ -13,7 +13,7 @@ import (
 // notify reports to systemd.
 func notify(log *slog.Logger, state string) {
 	if err := sdnotify.Send(state); err != nil {
-		log.Warn("systemd cannot be told how the service does", "error", err)
+		log.Warn("cannot notify systemd of the service's state", "error", err)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// hostSettings tells in a block of lines how a host is set up for virtual machines. What the host does not tell is left
-// out.
+// hostSettings prints in a block of lines how a host is set up for virtual machines. What the host does not report is
+// left out.
 func hostSettings(h farm.HostFacts) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -107,7 +107,7 @@ func paging(k farm.KVM, told bool) string {
 	value, name := k.Paging()
 	switch {
 	case len(k.Params) == 0 && !k.Loaded && !told:
-		return "not told"
+		return "not reported"
 	case value.On():
 		return "hardware page tables on (" + name + ")"
 	case value.Off():

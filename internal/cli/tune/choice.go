@@ -57,7 +57,7 @@ func (c choice) judge(h farm.HostFacts) (r tuning.Report, notes []string, err er
 		}
 	}
 	if r.Applied == 0 {
-		return r, nil, app.Usage("`grange tune explain RULE` tells for which roles a rule holds",
+		return r, nil, app.Usage("`grange tune explain RULE` shows for which roles a rule holds",
 			"no rule is left to ask; %s", strings.Join(notes, "; "))
 	}
 	return r, notes, nil

@@ -49,7 +49,7 @@ created for the VM, it is used automatically.`,
 			if v.State != "running" {
 				return &farm.Error{Kind: farm.Conflict, Code: farm.CodeVMState,
 					Message: fullName(v) + " is " + v.State + reasonText(v),
-					Hint:    "`grange vm start` it, or wait: `grange vm show` tells how it is"}
+					Hint:    "`grange vm start` it, or wait: `grange vm show` shows its state"}
 			}
 			own, err := app.OwnPath()
 			if err != nil {

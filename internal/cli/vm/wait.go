@@ -150,7 +150,7 @@ func (w *waiting) gone(id string) error {
 	delete(w.left, id)
 	if v.Power != "deleted" {
 		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: fullName(v) + " was deleted meanwhile",
-			Hint: "`grange audit list` tells by whom"}
+			Hint: "`grange audit list` shows by whom"}
 	}
 	return nil
 }
@@ -187,7 +187,7 @@ func reasonText(v fleet.VM) string {
 	return ""
 }
 
-// say tells each state once.
+// say prints each state once.
 func (w *waiting) say(v fleet.VM) {
 	text := stateOf(v) + reasonText(v)
 	if v.State == "running" && v.Host != "" {

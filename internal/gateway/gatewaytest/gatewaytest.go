@@ -123,7 +123,7 @@ func (g Gateway) run(t *testing.T) {
 	}
 	for name := range g.Lacks {
 		if !known[name] {
-			t.Errorf("%s is declared as lacking %q, which is no feature", g.Name, name)
+			t.Errorf("%s is declared as lacking %q, which is not a feature", g.Name, name)
 		}
 	}
 }

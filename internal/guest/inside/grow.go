@@ -74,7 +74,7 @@ func growPartitionOf(dir string) error {
 	return resizePartition(disk, number, start, size)
 }
 
-// resizePartition tells the kernel, which reads no table anew of a disk that is in use.
+// resizePartition sets the size in the kernel, which reads no table anew of a disk that is in use.
 func resizePartition(disk *os.File, number, start, size uint64) error {
 	const resize = 3
 	p := struct {

@@ -120,7 +120,7 @@ func (g *Guest) write(s guest.State) {
 	}
 }
 
-// tellAll tells of every job, and then that these are all.
+// tellAll reports every job, and then that these are all.
 func (g *Guest) tellAll() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

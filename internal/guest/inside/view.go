@@ -11,8 +11,8 @@ import (
 	"github.com/grange-project/grange/internal/guest"
 )
 
-// look tells the host what this kernel sees of the machine, for the host to compare with what it planned. Nothing waits
-// for that: it is done while the host hands the first job over.
+// look reports to the host what this kernel sees of the machine, for the host to compare with what it planned. Nothing
+// waits for that: it is done while the host hands the first job over.
 func (g *Guest) look(fsys fs.FS) {
 	view := readView(fsys)
 	close(g.looked)

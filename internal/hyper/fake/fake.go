@@ -24,7 +24,7 @@ type Host struct {
 	Guest func(ctx context.Context, m hyper.Machine)
 	// Refuse, when set, may refuse to start a machine.
 	Refuse func(m hyper.Machine) error
-	// Deaf, when set, tells which machines do not heed their power button.
+	// Deaf, when set, says which machines ignore their power button.
 	Deaf func(m hyper.Machine) bool
 	// Observe, when set, says something else than the plan.
 	Observe func(m hyper.Machine) numa.Observed

@@ -32,7 +32,7 @@ type Driver struct {
 	Ending func(t *testing.T) hyper.Machine
 	// Panicking describes one whose kernel panics soon after it is resumed.
 	Panicking func(t *testing.T) hyper.Machine
-	// Polite describes one that ends when its power button is pressed while it runs; Machine's does not heed it.
+	// Polite describes one that ends when its power button is pressed while it runs; Machine's ignores it.
 	Polite func(t *testing.T) hyper.Machine
 	// Refused describes one that passes Check and that the hypervisor cannot start.
 	Refused func(t *testing.T) hyper.Machine

@@ -43,7 +43,7 @@ type session struct {
 	wrong error
 }
 
-// watchedConn tells when the peer is gone. go-libvirt's own signal misses a loss in the middle of connecting.
+// watchedConn reports when the peer is gone. go-libvirt's own signal misses a loss in the middle of connecting.
 type watchedConn struct {
 	net.Conn
 	once  sync.Once

@@ -98,8 +98,8 @@ const (
 	noSpace = "no space is left on the host for what its guest writes to a disk"
 )
 
-// publishStill tells of machines that stand still for want of space: libvirt tells once, perhaps of a time when nobody
-// listened.
+// publishStill reports machines that stand still for want of space: libvirt reports them once, perhaps of a time when
+// nobody listened.
 func (l *Libvirt) publishStill(ctx context.Context) {
 	type reply struct{ state, reason int32 }
 	paused, err := call(ctx, l.daemon, func(s *session) ([]rpc.Domain, error) {

@@ -34,7 +34,7 @@ type ProbeConfig struct {
 	Held func() bool
 }
 
-// Verdict tells what machines run on. Why is empty for KVM, and one line otherwise.
+// Verdict is what machines run on. Why is empty for KVM, and one line otherwise.
 type Verdict struct {
 	Accelerator Accelerator `json:"accelerator"`
 	Why         string      `json:"why,omitempty"`
@@ -152,8 +152,8 @@ func (c ProbeConfig) whileFree(ctx context.Context) (context.Context, context.Ca
 	return ctx, cancel
 }
 
-// loadOfKVM tells one load of the processor's KVM module from the next: sysfs gives the module's directory a new inode
-// each time. It is "" while none is loaded.
+// loadOfKVM distinguishes one load of the processor's KVM module from the next: sysfs gives the module's directory a
+// new inode each time. It is "" while none is loaded.
 func loadOfKVM() string {
 	for _, module := range []string{"kvm_intel", "kvm_amd"} {
 		var s unix.Stat_t

@@ -67,7 +67,7 @@ func fence(ctx context.Context, pid int, vms farm.UIDs, allow []netip.AddrPort, 
 		return err
 	}
 	if place.UID == 0 {
-		return errors.New("QEMU runs as root, whose connections cannot be told from the host's own")
+		return errors.New("QEMU runs as root, whose connections cannot be distinguished from the host's own")
 	}
 	resolvers, err := os.ReadFile("/etc/resolv.conf")
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

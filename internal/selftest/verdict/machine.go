@@ -310,7 +310,7 @@ func JudgeMemory(all []Machine) Finding {
 	}
 	u := m.Memory
 	if !u.Known {
-		return Finding{Verdict: Warning, Reason: "the guest's memory is not to be told from QEMU's own",
+		return Finding{Verdict: Warning, Reason: "the guest's memory cannot be distinguished from QEMU's own",
 			Remedy: "report it with QEMU's version"}
 	}
 	f := Finding{Figures: map[string]float64{"overhead_bytes": float64(u.Overhead), "planned_bytes": float64(u.Need)}}

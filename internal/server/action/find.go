@@ -13,7 +13,7 @@ const (
 	CodeNoToken   farm.Code = "no-token"   // no token, or join token, of the caller's
 )
 
-// Missing tells the error of a lookup that found nothing.
+// Missing reports whether an error is of a lookup that found nothing.
 func Missing(err error) bool { return farm.IsKind(err, farm.NotFound) }
 
 // OrNone is a list that was read, never nil.

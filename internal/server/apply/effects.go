@@ -165,7 +165,7 @@ func plainCells(cells []farm.FarmCell) []farm.Cell {
 	return out
 }
 
-// sayMoves tells them, those alike in one line.
+// sayMoves reports them, those alike in one line.
 func sayMoves(moves []move) (said []string) {
 	of := map[string][]string{} // projects by what happens to them
 	var order []string
@@ -207,7 +207,7 @@ func (m move) what() string {
 	return ": new VMs go to " + list(m.was) + " today, would go to " + list(m.is)
 }
 
-// staying tells of VMs in cells that take no more of their project's.
+// staying reports VMs in cells that take no more of their project's.
 func staying(c *action.Call, moves []move) (said []string, err error) {
 	for _, m := range moves {
 		for _, cell := range m.was {
@@ -228,7 +228,7 @@ func staying(c *action.Call, moves []move) (said []string, err error) {
 	return said, nil
 }
 
-// overQuota tells of projects that have more than they would be allowed.
+// overQuota reports projects that have more than they would be allowed.
 func overQuota(c *action.Call, t transition) (said []string, err error) {
 	for _, p := range t.after.Projects {
 		if old, ok := t.have.ProjectOf[p.Name]; !ok || old.Quota == p.Quota {
@@ -263,7 +263,7 @@ func overQuota(c *action.Call, t transition) (said []string, err error) {
 	return said, nil
 }
 
-// outside tells of leased addresses that would be in no pool any more.
+// outside reports leased addresses that would be in no pool any more.
 func outside(c *action.Call, t transition) (said []string, err error) {
 	for _, n := range t.after.Networks {
 		old, ok := t.have.NetworkOf[n.Name]

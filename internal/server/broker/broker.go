@@ -1,4 +1,4 @@
-// Package broker keeps cells of batch systems as wanted: their hosts open or closed there, capacity booked for each
+// Package broker keeps cells of batch systems as wanted: their hosts open or closed there, capacity reserved for each
 // VM, and images that jobs wait for on their hosts.
 package broker
 
@@ -44,14 +44,14 @@ type Options struct {
 type Brokers struct {
 	Options
 	actions    action.Actions
-	booked     map[string]*bookings // by cell; of the loop
-	explaining chan struct{}        // has a token while a batch system is asked for somebody's explanation
+	reserved   map[string]*reservations // by cell; of the loop
+	explaining chan struct{}            // has a token while a batch system is asked for somebody's explanation
 }
 
 // New makes brokers that have seen nothing yet.
 func New(o Options) *Brokers {
 	return &Brokers{Options: o, actions: action.Actions{Store: o.Store, Log: o.Log, Now: o.Now},
-		booked: map[string]*bookings{}, explaining: make(chan struct{}, 1)}
+		reserved: map[string]*reservations{}, explaining: make(chan struct{}, 1)}
 }
 
 // Note is what the loop saw last of a cell's batch system.
@@ -67,7 +67,7 @@ type hostAnswer struct {
 	Error  string // why it is not as wanted; it is tried again
 }
 
-// Pass keeps hosts of batch systems open and closed as people want, and VMs of their cells booked. A batch system
+// Pass keeps hosts of batch systems open and closed as people want, and VMs of their cells reserved. A batch system
 // that is away holds up nobody but itself.
 func (s *Brokers) Pass(ctx context.Context, epoch int64) error {
 	var cells []farm.Cell
@@ -82,10 +82,10 @@ func (s *Brokers) Pass(ctx context.Context, epoch int64) error {
 	failed := make([]error, len(cells))
 	for i, cell := range cells {
 		if cell.Broker != farm.BrokerGrange && cell.Broker != "" {
-			memory := s.booked[cell.Name]
+			memory := s.reserved[cell.Name]
 			if memory == nil {
-				memory = newBookings()
-				s.booked[cell.Name] = memory
+				memory = newReservations()
+				s.reserved[cell.Name] = memory
 			}
 			all.Go(func() { failed[i] = s.runBroker(ctx, epoch, cell, memory) })
 		}
@@ -96,7 +96,7 @@ func (s *Brokers) Pass(ctx context.Context, epoch int64) error {
 
 // runBroker does one cell. What its batch system refuses is noted in the store; only the store's own errors are
 // returned.
-func (s *Brokers) runBroker(ctx context.Context, epoch int64, cell farm.Cell, memory *bookings) error {
+func (s *Brokers) runBroker(ctx context.Context, epoch int64, cell farm.Cell, memory *reservations) error {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	was, err := s.brokerNote(ctx, cell.Name)
@@ -114,7 +114,7 @@ func (s *Brokers) runBroker(ctx context.Context, epoch int64, cell farm.Cell, me
 	return s.noteBroker(ctx, epoch, cell, was, note)
 }
 
-func (s *Brokers) brokePass(ctx context.Context, epoch int64, cell farm.Cell, memory *bookings, was Note,
+func (s *Brokers) brokePass(ctx context.Context, epoch int64, cell farm.Cell, memory *reservations, was Note,
 	note *Note) error {
 	here, err := s.startPass(ctx, epoch, cell)
 	if err != nil {
@@ -122,7 +122,7 @@ func (s *Brokers) brokePass(ctx context.Context, epoch int64, cell farm.Cell, me
 	}
 	here.memory = memory
 	here.close(ctx, was, note)
-	return errors.Join(here.bookAll(ctx), here.stage(ctx))
+	return errors.Join(here.reserveAll(ctx), here.stage(ctx))
 }
 
 // startPass asks a cell's batch system for its nodes, and the store for the cell's hosts.
@@ -155,7 +155,7 @@ type brokerPass struct {
 	system batch.System
 	hosts  []farm.Host           // without their facts
 	nodes  map[string]batch.Node // by the host's ID
-	memory *bookings
+	memory *reservations
 }
 
 func newBrokerPass(s *Brokers, epoch int64, cell farm.Cell, system batch.System, hosts []farm.Host,

@@ -15,8 +15,8 @@ import (
 // asked about those that it has to do something for, and then about those that have jobs, as far as the time goes. The
 // others have their turn at the next passes.
 
-// closeTimeout is for how long a pass asks about hosts, and what one answer may take: bookings come after it, whatever
-// is left to close.
+// closeTimeout is for how long a pass asks about hosts, and what one answer may take: reservations come after it,
+// whatever is left to close.
 const closeTimeout = Timeout / 3
 
 // CountAgain is when a host that was closed and empty is asked about again. It takes no new jobs; but somebody may have
@@ -99,7 +99,7 @@ func (b *brokerPass) take(ctx context.Context, t turn, note *Note) {
 		jobs, err = b.system.Drain(ctx, t.node.Name, t.why)
 		a.Closed = t.node.Closed || err == nil
 		for _, j := range jobs {
-			if j.Booking == "" {
+			if j.Reservation == "" {
 				a.Jobs++
 			}
 		}

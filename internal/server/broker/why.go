@@ -58,25 +58,25 @@ func (s *Brokers) askBatch(ctx context.Context, vm farm.VM, name string) (e plac
 	if err != nil {
 		return e, err
 	}
-	here.memory = newBookings() // what the loop remembers is its own
-	p, err := here.bookPass(ctx)
+	here.memory = newReservations() // what the loop remembers is its own
+	p, err := here.reservePass(ctx)
 	if err == nil {
 		err = p.fill(ctx)
 	}
 	if err != nil {
 		return e, err
 	}
-	if e, err = p.explain(p.request(vm)); err != nil || vm.Booking == "" {
+	if e, err = p.explain(p.request(vm)); err != nil || vm.Reservation == "" {
 		return e, err
 	}
-	booked, err := p.system.Booked(ctx, vm.ID)
-	if farm.IsKind(err, farm.NotFound) || err == nil && booked.Held {
+	reserved, err := p.system.Reserved(ctx, vm.ID)
+	if farm.IsKind(err, farm.NotFound) || err == nil && reserved.Held {
 		return e, nil
 	}
-	h, _ := p.hostOf(booked.Host)
+	h, _ := p.hostOf(reserved.Host)
 	for i, a := range e.Each {
 		if a.Host == h.ID {
-			e.Each[i].Fits, e.Each[i].Constraint, e.Each[i].Message = false, placement.OfABatch, p.pending(booked)
+			e.Each[i].Fits, e.Each[i].Constraint, e.Each[i].Message = false, placement.OfABatch, p.pending(reserved)
 		}
 	}
 	return e, err
@@ -92,8 +92,8 @@ func (s *Brokers) cellNow(ctx context.Context, name string) (cell farm.Cell, err
 	return cell, err
 }
 
-// explain tells of each host of the cell why it is not booked for a request, or that it may be.
-func (p *bookPass) explain(r placement.Request) (placement.Explanation, error) {
+// explain returns for each host of the cell why it is not reserved for a request, or that it may be.
+func (p *reservePass) explain(r placement.Request) (placement.Explanation, error) {
 	e, err := p.fleet.Why(r)
 	if err != nil {
 		return e, err
@@ -110,8 +110,8 @@ func (p *bookPass) explain(r placement.Request) (placement.Explanation, error) {
 	return e.With(nil), nil
 }
 
-// noRoom returns why no host is booked for a request, in a sentence.
-func (p *bookPass) noRoom(r placement.Request) string {
+// noRoom returns why no host is reserved for a request, in a sentence.
+func (p *reservePass) noRoom(r placement.Request) string {
 	e, err := p.explain(r)
 	if err != nil {
 		return err.Error()
@@ -137,6 +137,6 @@ func (p *bookPass) noRoom(r placement.Request) string {
 	if len(said) > most {
 		why = append(why, "others have other reasons, see `grange why`")
 	}
-	return fmt.Sprintf("no host of cell %s has room that %s can book: %s", p.cell.Name, p.cell.Broker,
+	return fmt.Sprintf("no host of cell %s has room that %s can reserve: %s", p.cell.Name, p.cell.Broker,
 		strings.Join(why, "; "))
 }

@@ -128,7 +128,7 @@ func anotherAgent(l *link, why string) error {
 
 func reportFirst() error {
 	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeReportFirst,
-		Message: "this server has not heard of this agent yet", Hint: "agents report first; this one will"}
+		Message: "this server has no report of this agent yet", Hint: "agents report first; this one will"}
 }
 
 // takeFacts writes what a host says of itself, where that is new. The link is locked.

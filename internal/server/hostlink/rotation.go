@@ -98,5 +98,5 @@ func mayRetire(waited []Waited, without []string) error {
 	}
 	return &farm.Error{Kind: farm.Conflict, Code: CodeCANeeded,
 		Message: "the present authority is still needed by " + farm.Enumerate(unnamed),
-		Hint:    "`grange server ca` says what for; `grange server ca retire --now` shows whom it cuts off, and asks"}
+		Hint:    "`grange server ca` shows what for; `grange server ca retire --now` shows whom it cuts off, and asks"}
 }

@@ -64,7 +64,7 @@ func (s *hosts) WriteSeen(ctx context.Context) {
 			return nil
 		})
 		if err != nil {
-			s.Log.Warn("not written when hosts were heard of", "hosts", len(batch), "error", err)
+			s.Log.Warn("cannot write when hosts were last seen", "hosts", len(batch), "error", err)
 			return
 		}
 	}

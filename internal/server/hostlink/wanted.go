@@ -27,7 +27,7 @@ func (s *Links) Wanted(ctx context.Context, who farm.Identity, instance string, 
 	if err != nil {
 		return fleet.WantedList{}, false, err
 	}
-	defer s.hears(p.link, instance)
+	defer s.saw(p.link, instance)
 	ctx, cancel := context.WithTimeout(ctx, p.Lasts())
 	defer cancel()
 	for !changed {
@@ -124,8 +124,8 @@ func (s *Links) polls(l *link, instance string, after int64) (from int64, err er
 	return max(l.checked, after), nil
 }
 
-// hears enters that the host was there until now.
-func (s *Links) hears(l *link, instance string) {
+// saw enters that the host was there until now.
+func (s *Links) saw(l *link, instance string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.instance == instance {

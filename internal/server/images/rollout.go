@@ -338,7 +338,7 @@ func judge(t farm.ImageTask, h hostAt, order string, late bool) farm.ImageTask {
 	case t.State.Over():
 		return t
 	case !h.known:
-		return fail("it is no host of the fleet any more")
+		return fail("it is no longer a host of the fleet")
 	case late:
 		return fail("it was not done within a day")
 	case t.State == farm.TaskWaiting:

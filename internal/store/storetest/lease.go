@@ -42,7 +42,7 @@ func lease(s *suite) {
 		a.leads(true, 1)
 		b.leads(false, 1)
 		a.pass(ttl / 2)
-		b.pass(ttl) // its clock runs fast: it still sees another beat each time
+		b.pass(ttl) // its clock runs fast: it still sees another heartbeat each time
 	}
 	b.pass(1000 * time.Hour) // and jumps
 	a.leads(true, 1)
@@ -62,7 +62,7 @@ func deadLeader(s *suite) {
 	b.pass(1)
 	b.leads(true, 2)
 	c.pass(ttl)
-	c.leads(false, 2) // it saw another beat
+	c.leads(false, 2) // it saw another heartbeat
 	a.leads(false, 2)
 	a.pass(ttl)
 	b.leads(true, 2)

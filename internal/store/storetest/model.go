@@ -123,12 +123,13 @@ func (w *world) step(tx *store.Tx, random *rand.Rand) error {
 		delete(w.vms, v.ID)
 	case 3:
 		old.Host, old.Revision = fmt.Sprint("h", random.IntN(3)), tx.Revision()
-		err = tx.SetVMPlace(farm.VM{ID: v.ID, Host: old.Host, Cell: old.Cell, Plan: old.Plan, Booking: old.Booking,
-			Waiting: old.Waiting})
+		err = tx.SetVMPlace(farm.VM{ID: v.ID, Host: old.Host, Cell: old.Cell, Plan: old.Plan,
+			Reservation: old.Reservation,
+			Waiting:     old.Waiting})
 		w.keep(old, there)
 	case 4:
-		v.Owner, v.Cell, v.Host, v.Plan, v.Booking, v.Waiting, v.Observed = fmt.Sprint("u",
-			random.IntN(3)), old.Cell, old.Host, old.Plan, old.Booking, old.Waiting, old.Observed
+		v.Owner, v.Cell, v.Host, v.Plan, v.Reservation, v.Waiting, v.Observed = fmt.Sprint("u",
+			random.IntN(3)), old.Cell, old.Host, old.Plan, old.Reservation, old.Waiting, old.Observed
 		v.Shape.Scratch *= farm.Bytes(random.IntN(3))
 		if random.IntN(4) == 0 {
 			v.Wanted.Power = farm.PowerDeleted

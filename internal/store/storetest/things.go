@@ -26,7 +26,7 @@ func aVM(n int) farm.VM {
 		UserData: []byte("#cloud-config\n\x00\xff"),
 		Created:  noon, Expires: noon.Add(time.Hour),
 		Wanted: farm.Wanted{Power: farm.PowerOn, Boots: 1, Builds: 2, Fresh: 2},
-		Host:   "h" + fmt.Sprint(n%4), Plan: aPlan(n), Booking: "4711", Waiting: "no room", Resize: &big,
+		Host:   "h" + fmt.Sprint(n%4), Plan: aPlan(n), Reservation: "4711", Waiting: "no room", Resize: &big,
 		Observed: farm.Observed{State: farm.VMRunning, Reason: "r", Since: noon, Boots: 1, Builds: 2, Ready: true,
 			Plan: aPlan(n), CPUTime: time.Minute, Digest: "sha256:0"},
 	}

@@ -32,7 +32,7 @@ func vms(s *suite) {
 	other.Owner, other.Group, other.Shape.CPUs, other.Tags, other.Expires, other.Resize =
 		"ben", "far", 16, nil, time.Time{}, nil
 	other.Wanted = farm.Wanted{Power: farm.PowerDeleted, Boots: 7, Builds: 8, Fresh: 9}
-	other.Cell, other.Host, other.Plan, other.Booking, other.Waiting, other.Observed =
+	other.Cell, other.Host, other.Plan, other.Reservation, other.Waiting, other.Observed =
 		"x", "x", farm.Plan{}, "x", "x", farm.Observed{}
 	revision = s.update(db, func(tx *store.Tx) error { return tx.SetVM(other) })
 	v.Owner, v.Group, v.Shape, v.Tags, v.Expires, v.Resize, v.Wanted =
@@ -40,7 +40,7 @@ func vms(s *suite) {
 	v.Revision, v.Changed = revision, revision
 	check("wanted")
 
-	v.Cell, v.Host, v.Plan, v.Booking, v.Waiting = "b9", "h9", aPlan(9), "b", ""
+	v.Cell, v.Host, v.Plan, v.Reservation, v.Waiting = "b9", "h9", aPlan(9), "b", ""
 	other = v
 	other.Owner, other.Observed = "nobody", farm.Observed{}
 	v.Revision = s.update(db, func(tx *store.Tx) error { return tx.SetVMPlace(other) })
@@ -71,7 +71,7 @@ func filters(s *suite) {
 			v := aVM(n)
 			switch n {
 			case 3:
-				v.Host, v.Booking = "", ""
+				v.Host, v.Reservation = "", ""
 			case 4:
 				v.Host, v.Wanted.Power = "", farm.PowerDeleted
 			case 5:
@@ -106,7 +106,7 @@ func filters(s *suite) {
 		{"owner", store.VMFilter{Owner: "ben"}, func(v farm.VM) bool { return v.Owner == "ben" }},
 		{"group", store.VMFilter{Group: "far"}, func(v farm.VM) bool { return v.Group == "far" }},
 		{"unplaced", store.VMFilter{Unplaced: true}, func(v farm.VM) bool { return v.Name == "vm-003" }},
-		{"booked", store.VMFilter{Booked: true}, func(v farm.VM) bool { return v.Name != "vm-003" }},
+		{"reserved", store.VMFilter{Reserved: true}, func(v farm.VM) bool { return v.Name != "vm-003" }},
 		{"deleting", store.VMFilter{Deleting: true}, func(v farm.VM) bool {
 			return v.Name == "vm-004" ||
 				v.Name == "vm-007"
@@ -311,7 +311,7 @@ func sums(s *suite) {
 // placed: the placer's claim counts for a VM as it was read, and for no other.
 func placed(s *suite) {
 	db, v := s.new(), aVM(1)
-	v.Host, v.Booking, v.Waiting = "", "", "no room"
+	v.Host, v.Reservation, v.Waiting = "", "", "no room"
 	read := s.update(db, func(tx *store.Tx) error { return tx.InsertVM(v) })
 	v.Changed = read
 	place := func(v farm.VM) (ok bool, revision int64) {
@@ -361,7 +361,7 @@ func placed(s *suite) {
 		}
 	}
 	deleted := aVM(2)
-	deleted.Host, deleted.Booking, deleted.Wanted.Power = "", "", farm.PowerDeleted
+	deleted.Host, deleted.Reservation, deleted.Wanted.Power = "", "", farm.PowerDeleted
 	deleted.Changed = s.update(db, func(tx *store.Tx) error { return tx.InsertVM(deleted) })
 	deleted.Host = "h9"
 	if ok, _ := place(deleted); ok {

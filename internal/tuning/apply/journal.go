@@ -288,7 +288,7 @@ func (p Plan) check(id string) error {
 	return nil
 }
 
-// known tells steps that this program makes from what else may be in a file.
+// known reports whether a step is one that this program makes: other things may be in a file.
 func (s Step) known() bool {
 	switch s.Kind {
 	case StepFile:

@@ -215,7 +215,7 @@ func (p *planner) serve(step int, from ...request) {
 	}
 }
 
-// manual tells the findings behind a request what a person has to do.
+// manual writes into the findings behind a request what a person has to do.
 func (p *planner) manual(r request, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	for _, w := range r.wants {

@@ -206,7 +206,7 @@ func edit(text string, change func(line string) []string) string {
 	return b.String()
 }
 
-// masked tells a file that links to /dev/null, which is how a file of that name in /usr/lib is put out of force.
+// masked reports whether a file links to /dev/null, which is how a file of that name in /usr/lib is put out of force.
 func (p *planner) masked(file string) bool {
 	link, err := p.system.Root().Readlink(file)
 	return err == nil && path.Join("/", path.Dir(file), link) == "/dev/null" || link == "/dev/null"

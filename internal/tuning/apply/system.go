@@ -27,7 +27,7 @@ type System interface {
 	// Unmerge takes KSM's pages apart until that is done or ctx ends. Either way nothing is merged any more when it
 	// returns.
 	Unmerge(ctx context.Context) error
-	// Service tells the state of a unit; one that nobody knows is stopped and not managed.
+	// Service returns the state of a unit; one that nobody knows is stopped and not managed.
 	Service(ctx context.Context, unit string) (Service, error)
 	SetService(ctx context.Context, unit string, want Service) error
 	// Load loads kernel modules, in the order given, so that their parameters are those given; loaded ones are taken

@@ -174,7 +174,7 @@ func Rules(w io.Writer, rules []tuning.Rule, style Style) error {
 		}
 	}
 	p.line("")
-	p.text("Each severity is the worst that the rule can find; `grange tune explain RULE` tells more.")
+	p.text("Each severity is the worst that the rule can find; `grange tune explain RULE` shows more.")
 	return p.err
 }
 

@@ -190,8 +190,8 @@ func ioNumber(name string) (int, bool) {
 	return n, ok && err == nil
 }
 
-// passing tells threads that say nothing of how QEMU is pinned: workers that inherit the CPUs of whoever made them,
-// thread contexts that touch memory before the guest runs, and what the kernel adds to the process.
+// passing reports whether a thread says nothing of how QEMU is pinned: workers that inherit the CPUs of whoever made
+// them, thread contexts that touch memory before the guest runs, and what the kernel adds to the process.
 func passing(name string) bool {
 	return slices.ContainsFunc([]string{"worker", "TC ", "vhost-", "kvm-", "iou-", "io_worker", "migration", "multifd"},
 		func(prefix string) bool { return strings.HasPrefix(name, prefix) })

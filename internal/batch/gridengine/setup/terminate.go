@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Suspend tells the wrapper of a job, and it alone, to pause its VM.
+// Suspend has the wrapper of a job, and it alone, pause its VM.
 func Suspend(pid int) error { return tell(pid, unix.SIGTSTP) }
 
 // Resume lets a suspended job go on.

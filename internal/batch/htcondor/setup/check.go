@@ -163,7 +163,7 @@ func (c Config) checkExecute(look Look, all *findings) {
 func (c Config) checkBesides(look Look, wrapper string, all *findings) {
 	if users := c["VALID_COD_USERS"]; users != "" {
 		all.add("VALID_COD_USERS", "take VALID_COD_USERS out", "VALID_COD_USERS = "+users,
-			"they start programs on the host that are no jobs")
+			"they start programs on the host that are not jobs")
 	}
 	for _, name := range []string{"SINGULARITY_JOB", "USE_DEFAULT_CONTAINER"} {
 		if v := c[name]; v != "" && !strings.EqualFold(v, "false") && v != "0" {

@@ -226,7 +226,7 @@ func (s *Site) checkElim(add func(string, batch.Finding)) {
 	switch {
 	case !defines(s.shared, "Resource"):
 		add("resource", batch.Finding{Level: batch.Warning, Found: "no grange_slots", Where: "lsf.shared",
-			Why: "LSF throws away what elim.grange tells", Do: reinstall})
+			Why: "LSF discards what elim.grange reports", Do: reinstall})
 	case !defines(s.cluster, "ResourceMap"):
 		add("resource", batch.Finding{Level: batch.Warning, Found: "no grange_slots in the ResourceMap",
 			Where: "lsf.cluster", Why: "LSF starts an elim only for resources that are mapped to hosts", Do: reinstall})

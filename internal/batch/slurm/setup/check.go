@@ -92,7 +92,7 @@ var checks = []check{
 		if s.Slurm.Get("ProctrackType") != "proctrack/cgroup" {
 			return s.slurm("ProctrackType", batch.Warning,
 				"without its freezer Slurm stops and kills the wrapper alone; QEMU is ended only when the wrapper is "+
-					"gone, and a suspended job's VM is paused a moment later, by its missing beats",
+					"gone, and a suspended job's VM is paused a moment later, by its missing heartbeats",
 				"ProctrackType=proctrack/cgroup")
 		}
 		return s.slurm("ProctrackType", batch.Good, "", "")
@@ -100,7 +100,7 @@ var checks = []check{
 	{"task-plugin", func(s Site) batch.Finding {
 		if !slices.Contains(s.Slurm.List("TaskPlugin"), "task/cgroup") {
 			return s.slurm("TaskPlugin", batch.Warning,
-				"nothing on the host tells a job's CPUs and memory: the agent asks slurmctld for each job, also "+
+				"nothing on the host shows a job's CPUs and memory: the agent asks slurmctld for each job, also "+
 					"where a script calls grange exec itself, and starts no VM while it does not answer; Slurm's "+
 					"limits "+
 					"do not hold QEMU", "TaskPlugin=task/cgroup,task/affinity")
@@ -140,7 +140,7 @@ var checks = []check{
 				"JobAcctGatherType=jobacct_gather/cgroup")
 		}
 		return s.slurm("JobAcctGatherType", batch.Warning,
-			"MaxRSS and CPU time would be the wrapper's: QEMU is no child of the job, only a member of its control "+
+			"MaxRSS and CPU time would be the wrapper's: QEMU is not a child of the job, only a member of its control "+
 				"groups", "JobAcctGatherType=jobacct_gather/cgroup")
 	}},
 	{"over-memory-kill", func(s Site) batch.Finding {

@@ -23,7 +23,7 @@ func (p Prolog) CheckOCI(ctx context.Context) error {
 	return errors.Join(refused, p.close(ctx, OCIName+" does not hand jobs to grange, see grange slurm check"))
 }
 
-// byBundle tells a host whose way into VMs is oci.conf: that is there, or the prolog wants it to be.
+// byBundle reports whether a host's way into VMs is oci.conf: that is there, or the prolog wants it to be.
 func (s Site) byBundle() bool {
 	return strings.Contains(s.OCI.Get("RunTimeRun"), "slurm oci run") || hookedOCI(s.Slurm.Get("Prolog"))
 }

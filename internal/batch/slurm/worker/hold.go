@@ -73,8 +73,8 @@ func (w *watch) release(ctx context.Context, h Host, nodes []Node) error {
 	return errors.Join(errs...)
 }
 
-// cameAtLast tells the agents of nodes that a job waited for. The job waits for this too, so an agent that is slow is
-// not waited for: the watch tells it again.
+// cameAtLast reports nodes that a job waited for to their agents. The job waits for this too, so an agent that is slow
+// is not waited for: the watch tells it again.
 func (p *Pool) cameAtLast(ctx context.Context, nodes []Node) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -90,11 +90,11 @@ func (p *Pool) cameAtLast(ctx context.Context, nodes []Node) {
 		return err
 	})
 	if err != nil {
-		p.Log.Warn("an agent was not told that its worker came", "error", err)
+		p.Log.Warn("cannot report to an agent that its worker has registered", "error", err)
 	}
 }
 
-// tellCame tells an agent of workers whose nodes Slurm has: those have started.
+// tellCame reports to an agent which workers are nodes of Slurm now: those have started.
 func (w *watch) tellCame(ctx context.Context, h Host, nodes []Node, workers []api.Worker) error {
 	var errs []error
 	for _, v := range workers {

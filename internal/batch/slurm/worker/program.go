@@ -139,7 +139,7 @@ func (p *Pool) Resume(ctx context.Context, list, path string) error {
 			jobs, err = readResumeFile(text)
 		}
 		if err != nil {
-			p.Log.Warn("the resume file tells nothing", "path", path, "error", err)
+			p.Log.Warn("the resume file cannot be read", "path", path, "error", err)
 		}
 	}
 	return p.each(nodes, func(node string) error {

@@ -16,21 +16,21 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// A VM of a batch cell is booked: a placeholder job holds its capacity, and the VM runs beside it. Its row says so
-// before the batch system is asked, and until the capacity is given back; the booking is called as the VM's ID, and the
-// row names the job. So a server that dies at any point leaves nothing that the next one does not find, and nothing is
-// booked twice.
+// A VM of a batch cell has a reservation: a placeholder job that holds its capacity, beside which the VM runs. The VM's
+// row says so from before the batch system is called until the capacity is released. The reservation has the VM's ID as
+// its name, and the row names the job. So whenever a server dies, the next one finds what it left, and reserves nothing
+// twice.
 
-// How long a booking that is not held yet waits for one host, and how long a VM keeps off a host that would not have
-// it.
+// How long a reservation that is not held yet waits for one host, and how long a VM keeps off a host that would not
+// have it.
 const (
-	bookedWait = 5 * time.Minute
-	Avoided    = 5 * time.Minute
+	reservedWait = 5 * time.Minute
+	Avoided      = 5 * time.Minute
 )
 
-// bookings is what the loop remembers between passes; a server that begins to lead learns it anew.
-type bookings struct {
-	waiting map[string]time.Time            // by VM: since when its booking is not held
+// reservations is what the loop remembers between passes; a server that begins to lead learns it anew.
+type reservations struct {
+	waiting map[string]time.Time            // by VM: since when its reservation is not held
 	avoid   map[string]map[string]time.Time // by VM and host's ID: until when
 	refusal map[string]string               // by VM: why it keeps off a host, the last one
 	closed  map[string]closing              // by host's ID: those that were closed there, or are to be, or opened
@@ -39,34 +39,34 @@ type bookings struct {
 	staged   map[string]staged // by image: those that jobs wait for
 }
 
-func newBookings() *bookings {
-	return &bookings{waiting: map[string]time.Time{}, avoid: map[string]map[string]time.Time{},
+func newReservations() *reservations {
+	return &reservations{waiting: map[string]time.Time{}, avoid: map[string]map[string]time.Time{},
 		refusal: map[string]string{}, closed: map[string]closing{}, staged: map[string]staged{}}
 }
 
-// Book is how the placer hands a VM over to a cell of a batch system: its row says that it is to be booked there, and
-// the loop does the rest. It may be told again.
-func (s *Brokers) Book(ctx context.Context, epoch int64, vm farm.VM, cell string) error {
+// Reserve hands a VM of the placer over to a cell of a batch system: it writes into the VM's row that it needs a
+// reservation there, and the loop makes it. It may be called again.
+func (s *Brokers) Reserve(ctx context.Context, epoch int64, vm farm.VM, cell string) error {
 	return s.actions.ByItself(ctx, epoch, policy.CreateVM, func(c *action.Call) error {
 		now, err := c.Tx.VM(vm.ID)
 		if action.Missing(err) {
 			return nil
 		}
-		if err != nil || now.Host != "" || now.Booking != "" || now.Wanted.Power == farm.PowerDeleted {
+		if err != nil || now.Host != "" || now.Reservation != "" || now.Wanted.Power == farm.PowerDeleted {
 			return err
 		}
-		now.Cell, now.Booking, now.Waiting = cell, farm.ToBook, "a place is being booked in cell "+cell
+		now.Cell, now.Reservation, now.Waiting = cell, farm.ToReserve, "a place is being reserved in cell "+cell
 		return c.SetVMPlace(now)
 	})
 }
 
-// bookAll looks after every VM of the cell that is booked, or to be booked.
-func (b *brokerPass) bookAll(ctx context.Context) error {
-	p, err := b.bookPass(ctx)
+// reserveAll looks after every VM of the cell that has a reservation, or needs one.
+func (b *brokerPass) reserveAll(ctx context.Context) error {
+	p, err := b.reservePass(ctx)
 	if err != nil || len(p.vms) == 0 {
 		return err
 	}
-	there, err := b.system.Bookings(ctx)
+	there, err := b.system.Reservations(ctx)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (b *brokerPass) bookAll(ctx context.Context) error {
 			return err
 		default: // of this VM alone, and for its owner
 			if vm.Waiting != err.Error() {
-				p.Log.Warn("booking of a VM", "vm", vm.ID, "cell", p.cell.Name, "error", err)
+				p.Log.Warn("reservation of a VM failed", "vm", vm.ID, "cell", p.cell.Name, "error", err)
 			}
 			if err := p.tell(ctx, vm, err.Error()); err != nil {
 				return err
@@ -90,14 +90,14 @@ func (b *brokerPass) bookAll(ctx context.Context) error {
 	return nil
 }
 
-// bookPass reads what a pass needs of the store. Which bookings there are is not asked yet.
-func (b *brokerPass) bookPass(ctx context.Context) (*bookPass, error) {
-	p := &bookPass{brokerPass: b, there: map[string]batch.Booked{}, free: map[string]int{}}
+// reservePass reads what a pass needs of the store. Which reservations there are is not asked yet.
+func (b *brokerPass) reservePass(ctx context.Context) (*reservePass, error) {
+	p := &reservePass{brokerPass: b, there: map[string]batch.Reserved{}, free: map[string]int{}}
 	for id, n := range b.nodes {
 		p.free[id] = n.Free
 	}
 	return p, b.Store.View(ctx, func(t *store.Tx) (err error) {
-		p.vms, err = t.VMs(store.VMFilter{Cell: b.cell.Name, Booked: true})
+		p.vms, err = t.VMs(store.VMFilter{Cell: b.cell.Name, Reserved: true})
 		if err == nil {
 			p.projects, err = t.Projects()
 		}
@@ -105,25 +105,25 @@ func (b *brokerPass) bookPass(ctx context.Context) (*bookPass, error) {
 	})
 }
 
-// ofOne tells an error that is about one booking or one image from one of the store, which ends the pass.
+// ofOne reports whether an error is about one reservation or one image, and not of the store, which ends the pass.
 func ofOne(err error) bool {
 	e, ok := errors.AsType[*farm.Error](err)
 	return ok && e.Code != store.CodeNotLeader && e.Kind != farm.Internal
 }
 
-// bookPass is what a pass knows of bookings.
-type bookPass struct {
+// reservePass is what a pass knows of reservations.
+type reservePass struct {
 	*brokerPass
 	vms      []farm.VM
 	projects []farm.Project
-	there    map[string]batch.Booked // by name
-	free     map[string]int          // CPUs by the host's ID
-	fleet    *placement.Fleet        // of the cell's hosts; made when it is needed
+	there    map[string]batch.Reserved // by name
+	free     map[string]int            // CPUs by the host's ID
+	fleet    *placement.Fleet          // of the cell's hosts; made when it is needed
 	groups   map[string]farm.Affinity
 }
 
-func (p *bookPass) one(ctx context.Context, vm farm.VM) error {
-	booked, is := p.there[vm.ID]
+func (p *reservePass) one(ctx context.Context, vm farm.VM) error {
+	reserved, is := p.there[vm.ID]
 	deleted := vm.Wanted.Power == farm.PowerDeleted
 	switch {
 	case deleted && (vm.Host == "" || vm.Observed.State == farm.VMGone):
@@ -133,17 +133,17 @@ func (p *bookPass) one(ctx context.Context, vm farm.VM) error {
 	case vm.Host != "" && placement.Rejected(vm) && len(p.memory.avoid[vm.ID]) < placement.MaxRejections:
 		return p.sentAway(ctx, vm)
 	case vm.Host != "":
-		return p.keepPlace(ctx, vm, booked, is)
-	case is && booked.Held:
-		return p.give(ctx, vm, booked)
+		return p.keepPlace(ctx, vm, reserved, is)
+	case is && reserved.Held:
+		return p.give(ctx, vm, reserved)
 	case is:
-		return p.waits(ctx, vm, booked)
+		return p.waits(ctx, vm, reserved)
 	}
 	return p.choose(ctx, vm)
 }
 
-// giveBack ends a VM of which nothing is left: first its booking, then its row.
-func (p *bookPass) giveBack(ctx context.Context, vm farm.VM) error {
+// giveBack ends a VM of which nothing is left: first its reservation, then its row.
+func (p *reservePass) giveBack(ctx context.Context, vm farm.VM) error {
 	if err := p.system.Release(ctx, vm.ID); err != nil {
 		return err
 	}
@@ -156,21 +156,21 @@ func (p *bookPass) giveBack(ctx context.Context, vm farm.VM) error {
 		if err != nil {
 			return err
 		}
-		now.Booking = ""
-		return p.EndVM(c.Tx, now, fmt.Sprintf("its booking in %s is given back", p.cell.Broker))
+		now.Reservation = ""
+		return p.EndVM(c.Tx, now, fmt.Sprintf("its reservation in %s is given back", p.cell.Broker))
 	})
 }
 
-func (b *bookings) forget(vm string) {
+func (b *reservations) forget(vm string) {
 	delete(b.waiting, vm)
 	delete(b.avoid, vm)
 	delete(b.refusal, vm)
 }
 
-// sentAway is for a VM that its host would not have, before it ever ran: it is booked on another one. After some hosts
-// it is left to its owner.
-func (p *bookPass) sentAway(ctx context.Context, vm farm.VM) error {
-	p.Log.Info("host refused a booked VM", "vm", vm.ID, "host", vm.Host, "reason", vm.Observed.Reason)
+// sentAway is for a VM that its host refused before it ever ran: another host is reserved for it. After some hosts it
+// is left to its owner.
+func (p *reservePass) sentAway(ctx context.Context, vm farm.VM) error {
+	p.Log.Info("host refused a VM that has a reservation", "vm", vm.ID, "host", vm.Host, "reason", vm.Observed.Reason)
 	p.avoidHost(vm.ID, vm.Host, vm.Observed.Brief())
 	if err := p.letGo(ctx, vm); err != nil {
 		return err
@@ -183,7 +183,7 @@ func (p *bookPass) sentAway(ctx context.Context, vm farm.VM) error {
 		if err != nil || now.Host != vm.Host || !placement.Rejected(now) {
 			return err
 		}
-		now.Host, now.Booking, now.Waiting = "", farm.ToBook, "a host would not have it: "+now.Observed.Brief()
+		now.Host, now.Reservation, now.Waiting = "", farm.ToReserve, "a host would not have it: "+now.Observed.Brief()
 		if err := c.SetVMPlace(now); err != nil {
 			return err
 		}
@@ -192,21 +192,21 @@ func (p *bookPass) sentAway(ctx context.Context, vm farm.VM) error {
 }
 
 // tell changes what a VM waits for.
-func (p *bookPass) tell(ctx context.Context, vm farm.VM, waiting string) error {
+func (p *reservePass) tell(ctx context.Context, vm farm.VM, waiting string) error {
 	if vm.Waiting == waiting || vm.Host != "" && waiting == "" && vm.Resize != nil {
 		return nil
 	}
 	return p.set(ctx, vm, func(now *farm.VM) { now.Waiting = waiting })
 }
 
-// set changes where a booked VM is, as long as it is as it was.
-func (p *bookPass) set(ctx context.Context, vm farm.VM, do func(*farm.VM)) error {
+// set changes the place of a VM, unless somebody else has changed it meanwhile.
+func (p *reservePass) set(ctx context.Context, vm farm.VM, do func(*farm.VM)) error {
 	return p.actions.ByItself(ctx, p.epoch, policy.CreateVM, func(c *action.Call) error {
 		now, err := c.Tx.VM(vm.ID)
 		if action.Missing(err) {
 			return nil
 		}
-		if err != nil || now.Host != vm.Host || now.Booking != vm.Booking || now.Wanted.Power == farm.PowerDeleted {
+		if err != nil || elsewhere(now, vm) || now.Wanted.Power == farm.PowerDeleted {
 			return err
 		}
 		do(&now)
@@ -214,52 +214,57 @@ func (p *bookPass) set(ctx context.Context, vm farm.VM, do func(*farm.VM)) error
 	})
 }
 
+// elsewhere reports whether a VM has another place now than when it was read.
+func elsewhere(now, read farm.VM) bool {
+	return now.Host != read.Host || now.Reservation != read.Reservation
+}
+
 // give gives a VM the host where its capacity is held. The host plans by itself, within what the batch system left it.
-func (p *bookPass) give(ctx context.Context, vm farm.VM, booked batch.Booked) error {
-	h, ok := p.hostOf(booked.Host)
+func (p *reservePass) give(ctx context.Context, vm farm.VM, reserved batch.Reserved) error {
+	h, ok := p.hostOf(reserved.Host)
 	if !ok || p.avoids(vm.ID, h.ID) || p.Closed(h, p.cell) != "" {
 		return p.letGo(ctx, vm)
 	}
 	return p.set(ctx, vm, func(now *farm.VM) {
-		now.Host, now.Plan, now.Booking, now.Waiting = h.ID, farm.Plan{}, p.held(booked), ""
+		now.Host, now.Plan, now.Reservation, now.Waiting = h.ID, farm.Plan{}, p.held(reserved), ""
 	})
 }
 
-// waits is for a booking that the batch system does not hold yet: it is left in peace for a while, for others may go
-// before it there.
-func (p *bookPass) waits(ctx context.Context, vm farm.VM, booked batch.Booked) error {
+// waits is for a reservation that the batch system does not hold yet: it is left in peace for a while, for others may
+// go before it there.
+func (p *reservePass) waits(ctx context.Context, vm farm.VM, reserved batch.Reserved) error {
 	since, known := p.memory.waiting[vm.ID]
 	if !known {
 		since = p.Now()
 		p.memory.waiting[vm.ID] = since
 	}
-	if h, ok := p.hostOf(booked.Host); !ok || p.Closed(h, p.cell) != "" || p.Now().Sub(since) > bookedWait {
+	if h, ok := p.hostOf(reserved.Host); !ok || p.Closed(h, p.cell) != "" || p.Now().Sub(since) > reservedWait {
 		if ok {
-			p.avoidHost(vm.ID, h.ID, booked.Why)
+			p.avoidHost(vm.ID, h.ID, reserved.Why)
 		}
 		return p.letGo(ctx, vm)
 	}
-	return p.tell(ctx, vm, p.pending(booked))
+	return p.tell(ctx, vm, p.pending(reserved))
 }
 
-// pending returns what a booking waits for.
-func (p *bookPass) pending(booked batch.Booked) string {
-	return fmt.Sprintf("job %s of %s is to hold its place on %s, and waits: %s", booked.Job, p.cell.Broker,
-		booked.Host, booked.Why)
+// pending returns what a reservation waits for.
+func (p *reservePass) pending(reserved batch.Reserved) string {
+	return fmt.Sprintf("job %s of %s is to hold its place on %s, and waits: %s", reserved.Job, p.cell.Broker,
+		reserved.Host, reserved.Why)
 }
 
 // held is what the row of a VM says of the job that holds its place.
-func (p *bookPass) held(booked batch.Booked) string {
-	return string(p.system.Name()) + "/" + booked.Job
+func (p *reservePass) held(reserved batch.Reserved) string {
+	return string(p.system.Name()) + "/" + reserved.Job
 }
 
-// letGo gives a booking back so that another host is chosen at the next pass.
-func (p *bookPass) letGo(ctx context.Context, vm farm.VM) error {
+// letGo gives a reservation back so that another host is chosen at the next pass.
+func (p *reservePass) letGo(ctx context.Context, vm farm.VM) error {
 	delete(p.memory.waiting, vm.ID)
 	return p.system.Release(ctx, vm.ID)
 }
 
-func (p *bookPass) avoidHost(vm, host, why string) {
+func (p *reservePass) avoidHost(vm, host, why string) {
 	if p.memory.avoid[vm] == nil {
 		p.memory.avoid[vm] = map[string]time.Time{}
 	}
@@ -267,10 +272,10 @@ func (p *bookPass) avoidHost(vm, host, why string) {
 	p.memory.refusal[vm] = why
 }
 
-func (p *bookPass) avoids(vm, host string) bool { return p.Now().Before(p.memory.avoid[vm][host]) }
+func (p *reservePass) avoids(vm, host string) bool { return p.Now().Before(p.memory.avoid[vm][host]) }
 
 // hostOf is the host that the batch system calls so.
-func (p *bookPass) hostOf(node string) (farm.Host, bool) {
+func (p *reservePass) hostOf(node string) (farm.Host, bool) {
 	for _, h := range p.hosts {
 		if p.nodes[h.ID].Name == node {
 			return h, true
@@ -279,8 +284,9 @@ func (p *bookPass) hostOf(node string) (farm.Host, bool) {
 	return farm.Host{}, false
 }
 
-// choose books a VM on the host that placement likes best among those where the batch system has CPUs to give.
-func (p *bookPass) choose(ctx context.Context, vm farm.VM) error {
+// choose reserves a place for a VM on the host that placement likes best among those where the batch system has CPUs to
+// give.
+func (p *reservePass) choose(ctx context.Context, vm farm.VM) error {
 	if p.fleet == nil {
 		if err := p.fill(ctx); err != nil {
 			return err
@@ -303,25 +309,25 @@ func (p *bookPass) choose(ctx context.Context, vm farm.VM) error {
 		return p.tell(ctx, vm, text)
 	}
 	p.free[placed.Host] -= vm.Shape.CPUs
-	booked, err := p.system.Book(ctx, p.booking(vm, p.nodes[placed.Host]))
+	reserved, err := p.system.Reserve(ctx, p.reservation(vm, p.nodes[placed.Host]))
 	if err != nil {
 		if !farm.IsKind(err, farm.Unavailable) {
 			p.avoidHost(vm.ID, placed.Host, err.Error())
 		}
 		return err
 	}
-	p.there[vm.ID] = booked
-	p.Log.Info("VM is booked", "vm", vm.ID, "cell", p.cell.Name, "host", booked.Host, "job", booked.Job)
-	if booked.Held {
-		return p.give(ctx, vm, booked)
+	p.there[vm.ID] = reserved
+	p.Log.Info("VM has a reservation", "vm", vm.ID, "cell", p.cell.Name, "host", reserved.Host, "job", reserved.Job)
+	if reserved.Held {
+		return p.give(ctx, vm, reserved)
 	}
-	return p.waits(ctx, vm, booked)
+	return p.waits(ctx, vm, reserved)
 }
 
-// used is what VMs of the cell hold that have a host, or a booking.
-func (p *bookPass) used() (used farm.Quota) {
+// used is what VMs of the cell hold that have a host, or a reservation.
+func (p *reservePass) used() (used farm.Quota) {
 	for _, vm := range p.vms {
-		if _, booked := p.there[vm.ID]; booked || vm.Host != "" {
+		if _, reserved := p.there[vm.ID]; reserved || vm.Host != "" {
 			used.VMs++
 			used.CPUs += vm.Shape.CPUs
 			used.Memory += vm.Shape.Memory
@@ -331,20 +337,20 @@ func (p *bookPass) used() (used farm.Quota) {
 	return used
 }
 
-// booking is what the batch system is asked for: the guest's size, and what QEMU needs beside it.
-func (p *bookPass) booking(vm farm.VM, n batch.Node) batch.Booking {
+// reservation is what the batch system is asked for: the guest's size, and what QEMU needs beside it.
+func (p *reservePass) reservation(vm farm.VM, n batch.Node) batch.Reservation {
 	account := vm.Project
 	for _, project := range p.projects {
 		if project.Name == vm.Project {
 			account = cmp.Or(project.Account, project.Name)
 		}
 	}
-	return batch.Booking{Name: vm.ID, Account: account, Host: n.Name, CPUs: vm.Shape.CPUs,
+	return batch.Reservation{Name: vm.ID, Account: account, Host: n.Name, CPUs: vm.Shape.CPUs,
 		Memory: vm.Shape.Memory + farm.Need(vm.Shape.Memory, vm.Shape.CPUs, false), Queue: p.cell.Batch}
 }
 
 // request is what placement is asked for a VM.
-func (p *bookPass) request(vm farm.VM) placement.Request {
+func (p *reservePass) request(vm farm.VM) placement.Request {
 	r := placement.RequestOf(vm, []string{p.cell.Name}, p.groups)
 	for host := range p.memory.avoid[vm.ID] {
 		if p.avoids(vm.ID, host) {
@@ -356,7 +362,7 @@ func (p *bookPass) request(vm farm.VM) placement.Request {
 }
 
 // fill makes the fleet of this cell's hosts, as far as the batch system has CPUs to give there.
-func (p *bookPass) fill(ctx context.Context) error {
+func (p *reservePass) fill(ctx context.Context) error {
 	p.groups = map[string]farm.Affinity{}
 	var networks []farm.FleetNetwork
 	var hosts []farm.Host
@@ -379,7 +385,7 @@ func (p *bookPass) fill(ctx context.Context) error {
 	}
 	p.fleet = placement.NewFleet()
 	cell := p.cell
-	cell.Broker = farm.BrokerGrange // the host is chosen here; the batch system books it
+	cell.Broker = farm.BrokerGrange // the host is chosen here; the batch system reserves it
 	p.fleet.SetCell(cell)
 	for _, h := range hosts {
 		host := placement.HostOf(h, p.cell, networks)
@@ -396,8 +402,8 @@ func (p *bookPass) fill(ctx context.Context) error {
 	return nil
 }
 
-// refuses is why a host can be booked by nobody now; "": it can.
-func (p *bookPass) refuses(h farm.Host) string {
+// refuses returns why nobody can reserve this host now; "": anybody can.
+func (p *reservePass) refuses(h farm.Host) string {
 	n, known := p.nodes[h.ID]
 	why, _ := placement.Refusal(h)
 	switch closed := p.Closed(h, p.cell); {

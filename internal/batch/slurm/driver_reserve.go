@@ -15,16 +15,16 @@ import (
 	"github.com/grange-project/grange/internal/program"
 )
 
-// Book submits the placeholder, unless there is one of this name. Two processes that do so at the same moment make two;
-// they are singletons of one name, so that Slurm runs one at most, and the later one is taken away here.
-func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error) {
+// Reserve submits the placeholder, unless there is one of this name. Two processes that do so at the same moment make
+// two; they are singletons of one name, so that Slurm runs one at most, and the later one is taken away here.
+func (d *Driver) Reserve(ctx context.Context, b batch.Reservation) (batch.Reserved, error) {
 	if err := b.Validate(); err != nil {
-		return batch.Booked{}, err
+		return batch.Reserved{}, err
 	}
 	if strings.ContainsAny(b.Host, "=, []") {
-		return batch.Booked{}, batch.NoNode(farm.Slurm, b.Host)
+		return batch.Reserved{}, batch.NoNode(farm.Slurm, b.Host)
 	}
-	got, err := d.Booked(ctx, b.Name)
+	got, err := d.Reserved(ctx, b.Name)
 	if !farm.IsKind(err, farm.NotFound) {
 		return got, err
 	}
@@ -44,11 +44,11 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 	if _, err := d.command(ctx, "sbatch", args...); err != nil {
 		failed := new(program.Failed)
 		if errors.As(err, &failed) && !farm.IsKind(err, farm.Unavailable) {
-			return batch.Booked{}, batch.Refused(farm.Slurm, failed.Said)
+			return batch.Reserved{}, batch.Refused(farm.Slurm, failed.Said)
 		}
-		return batch.Booked{}, err
+		return batch.Reserved{}, err
 	}
-	return d.Booked(ctx, b.Name)
+	return d.Reserved(ctx, b.Name)
 }
 
 func limit(d time.Duration) string {
@@ -58,13 +58,13 @@ func limit(d time.Duration) string {
 	return strconv.Itoa(int((d + time.Minute - 1) / time.Minute))
 }
 
-var bookedFields = []string{"%A", "%T", "%r", "%C", "%m", "%a", "%P", "%S", "%l", "%N", "%n", "%j"}
+var reservedFields = []string{"%A", "%T", "%r", "%C", "%m", "%a", "%P", "%S", "%l", "%N", "%n", "%j"}
 
-// bookings are ordered by name, and those of one name with the one that holds the capacity first, then by age.
-func (d *Driver) bookings(ctx context.Context, only string) ([]batch.Booked, error) {
+// reservations are ordered by name, and those of one name with the one that holds the capacity first, then by age.
+func (d *Driver) reservations(ctx context.Context, only string) ([]batch.Reserved, error) {
 	// Of our own user only: anybody may give a job any name.
 	args := []string{"--noheader", "--me", "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED,STOPPED",
-		"--format=" + strings.Join(bookedFields, separator)}
+		"--format=" + strings.Join(reservedFields, separator)}
 	if only != "" {
 		args = append(args, "--name="+batch.JobName(only))
 	}
@@ -72,13 +72,13 @@ func (d *Driver) bookings(ctx context.Context, only string) ([]batch.Booked, err
 	if err != nil {
 		return nil, err
 	}
-	var all []batch.Booked
+	var all []batch.Reserved
 	for line := range strings.Lines(out) {
-		f := fields(line, len(bookedFields))
+		f := fields(line, len(reservedFields))
 		if f == nil {
 			return nil, batch.Garbled(farm.Slurm, "squeue", errors.New(strconv.Quote(line)))
 		}
-		name := batch.BookingOf(f[11])
+		name := batch.ReservationOf(f[11])
 		if name == "" {
 			continue
 		}
@@ -87,8 +87,8 @@ func (d *Driver) bookings(ctx context.Context, only string) ([]batch.Booked, err
 		if err := errors.Join(err, err2); err != nil {
 			return nil, batch.Garbled(farm.Slurm, "squeue", err)
 		}
-		b := batch.Booked{Job: f[0], Held: f[1] == "RUNNING" ||
-			f[1] == "SUSPENDED", Booking: batch.Booking{Name: name, Account: none(f[5]),
+		b := batch.Reserved{Job: f[0], Held: f[1] == "RUNNING" ||
+			f[1] == "SUSPENDED", Reservation: batch.Reservation{Name: name, Account: none(f[5]),
 			Host: cmp.Or(none(f[9]), none(f[10])), CPUs: cpus, Memory: memory, Queue: firstOf(f[6]), Limit: span(f[8])}}
 		if b.Held {
 			b.Since = moment(f[7])
@@ -97,7 +97,7 @@ func (d *Driver) bookings(ctx context.Context, only string) ([]batch.Booked, err
 		}
 		all = append(all, b)
 	}
-	slices.SortFunc(all, func(a, b batch.Booked) int {
+	slices.SortFunc(all, func(a, b batch.Reserved) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(rank(a), rank(b)), cmp.Compare(len(a.Job), len(b.Job)),
 			cmp.Compare(a.Job, b.Job))
 	})
@@ -128,7 +128,7 @@ func waitsFor(reason string) string {
 	return reason
 }
 
-func rank(b batch.Booked) int {
+func rank(b batch.Reserved) int {
 	if b.Held {
 		return 0
 	}
@@ -138,7 +138,7 @@ func rank(b batch.Booked) int {
 // Release cancels all of a name in one command.
 func (d *Driver) Release(ctx context.Context, name string) error {
 	if !batch.ValidName(name) {
-		return nil // no booking was ever called so
+		return nil // no reservation was ever called so
 	}
 	return d.cancel(ctx, "--me", "--name="+batch.JobName(name))
 }

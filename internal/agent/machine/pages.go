@@ -1,4 +1,4 @@
-package agent
+package machine
 
 import (
 	"io/fs"
@@ -8,9 +8,9 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// mounted leaves of several page sizes those that QEMU can have: libvirt finds huge pages by the hugetlbfs that is
+// MountedPages leaves of several page sizes those that QEMU can have: libvirt finds huge pages by the hugetlbfs that is
 // mounted for their size. One size alone is what somebody insists on, and stays.
-func mounted(sizes, mounts []farm.Bytes) []farm.Bytes {
+func MountedPages(sizes, mounts []farm.Bytes) []farm.Bytes {
 	there := slices.DeleteFunc(slices.Clone(sizes),
 		func(s farm.Bytes) bool { return s != 0 && !slices.Contains(mounts, s) })
 	if len(sizes) < 2 || len(there) == 0 {
@@ -19,9 +19,9 @@ func mounted(sizes, mounts []farm.Bytes) []farm.Bytes {
 	return there
 }
 
-// pageMounts are the page sizes that have a hugetlbfs. Kernels before 4.13 do not say the size; it is the default one
+// PageMounts are the page sizes that have a hugetlbfs. Kernels before 4.13 do not say the size; it is the default one
 // then.
-func pageMounts(root fs.FS) []farm.Bytes {
+func PageMounts(root fs.FS) []farm.Bytes {
 	text, err := fs.ReadFile(root, "proc/self/mounts")
 	if err != nil {
 		return nil

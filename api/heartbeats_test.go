@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestBeats counts what comes in a quarter of a minute.
-func TestBeats(t *testing.T) {
+// TestHeartbeats counts what comes in a quarter of a minute.
+func TestHeartbeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
 		c := &Client{&http.Client{Transport: &http.Transport{DialContext: func(context.Context, string,
@@ -39,19 +39,19 @@ func TestBeats(t *testing.T) {
 		one := &single{conns: make(chan net.Conn, 1)}
 		one.conns <- there
 		go server.Serve(one)
-		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second+BeatEvery/2)
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second+HeartbeatInterval/2)
 		defer cancel()
-		if err := c.Beats(ctx, "a b"); err != nil {
+		if err := c.Heartbeats(ctx, "a b"); err != nil {
 			t.Error(err)
 		}
 		for i := range 16 {
 			select {
 			case at := <-came:
-				if want := time.Duration(i) * BeatEvery; at < want || at > want+BeatEvery/2 {
-					t.Errorf("beat %d after %v", i, at)
+				if want := time.Duration(i) * HeartbeatInterval; at < want || at > want+HeartbeatInterval/2 {
+					t.Errorf("heartbeat %d after %v", i, at)
 				}
 			default:
-				t.Fatalf("%d beats", i)
+				t.Fatalf("%d heartbeats", i)
 			}
 		}
 		server.Close()
@@ -71,8 +71,8 @@ func (s *single) Accept() (net.Conn, error) {
 func (s *single) Close() error   { close(s.conns); return nil }
 func (s *single) Addr() net.Addr { return &net.UnixAddr{} }
 
-func TestBeatsWithoutAgent(t *testing.T) {
-	if err := NewClient(filepath.Join(t.TempDir(), "none")).Beats(t.Context(), "x"); !errors.Is(err, ErrNoAgent) {
+func TestHeartbeatsWithoutAgent(t *testing.T) {
+	if err := NewClient(filepath.Join(t.TempDir(), "none")).Heartbeats(t.Context(), "x"); !errors.Is(err, ErrNoAgent) {
 		t.Errorf("%v is not that no agent answers", err)
 	}
 }

@@ -14,22 +14,22 @@ import (
 	"github.com/grange-project/grange/internal/program"
 )
 
-// Book submits the placeholder, unless there is one of this name. Of two that were made at the same moment the later
+// Reserve submits the placeholder, unless there is one of this name. Of two that were made at the same moment the later
 // one is taken away.
-func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error) {
+func (d *Driver) Reserve(ctx context.Context, b batch.Reservation) (batch.Reserved, error) {
 	if err := b.Validate(); err != nil {
-		return batch.Booked{}, err
+		return batch.Reserved{}, err
 	}
-	got, err := d.Booked(ctx, b.Name)
+	got, err := d.Reserved(ctx, b.Name)
 	if !farm.IsKind(err, farm.NotFound) {
 		return got, err
 	}
 	host, err := d.node(ctx, b.Host)
 	if err != nil {
-		return batch.Booked{}, err
+		return batch.Reserved{}, err
 	}
 	if b.CPUs > host.CPUs { // PBS would let it wait for ever
-		return batch.Booked{}, batch.Refused(farm.PBS, fmt.Sprintf("%s has %d CPUs", b.Host, host.CPUs))
+		return batch.Reserved{}, batch.Refused(farm.PBS, fmt.Sprintf("%s has %d CPUs", b.Host, host.CPUs))
 	}
 	chunk := fmt.Sprintf("select=1:ncpus=%d:host=%s", b.CPUs, b.Host)
 	if b.Memory > 0 {
@@ -48,28 +48,29 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 	if _, err := d.command(ctx, "qsub", append(args, "--", "/bin/sleep", "infinity")...); err != nil {
 		failed := new(program.Failed)
 		if e := new(farm.Error); errors.As(err, &failed) && !errors.As(err, &e) {
-			return batch.Booked{}, batch.Refused(farm.PBS, failed.Said)
+			return batch.Reserved{}, batch.Refused(farm.PBS, failed.Said)
 		}
-		return batch.Booked{}, err
+		return batch.Reserved{}, err
 	}
-	return d.Booked(ctx, b.Name)
+	return d.Reserved(ctx, b.Name)
 }
 
-// bookings are ordered by name, and those of one name with the oldest first.
-func (d *Driver) bookings(ctx context.Context, only string) ([]batch.Booked, error) {
+// reservations are ordered by name, and those of one name with the oldest first.
+func (d *Driver) reservations(ctx context.Context, only string) ([]batch.Reserved, error) {
 	jobs, err := d.jobs(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var all []batch.Booked
+	var all []batch.Reserved
 	for _, j := range jobs {
-		name := d.booking(j)
+		name := d.reservation(j)
 		if name == "" || only != "" && name != only || j.State == "F" || j.State == "X" || j.State == "E" {
 			continue
 		}
-		b := batch.Booked{Job: j.id, Held: j.runs(),
-			Booking: batch.Booking{Name: name, Account: j.account(), CPUs: j.cpus(), Memory: size(j.text("mem")),
-				Queue: j.Queue, Limit: j.limit()}}
+		b := batch.Reserved{Job: j.id, Held: j.runs(),
+			Reservation: batch.Reservation{Name: name, Account: j.account(), CPUs: j.cpus(),
+				Memory: size(j.text("mem")),
+				Queue:  j.Queue, Limit: j.limit()}}
 		for part := range strings.SplitSeq(j.text("select"), ":") {
 			if host, ok := strings.CutPrefix(part, "host="); ok {
 				b.Host = host
@@ -82,7 +83,7 @@ func (d *Driver) bookings(ctx context.Context, only string) ([]batch.Booked, err
 		}
 		all = append(all, b)
 	}
-	slices.SortStableFunc(all, func(a, b batch.Booked) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(all, func(a, b batch.Reserved) int { return cmp.Compare(a.Name, b.Name) })
 	return all, nil
 }
 

@@ -17,50 +17,50 @@ import (
 	"github.com/grange-project/grange/internal/program"
 )
 
-// Book submits the placeholder, unless there is one of this name. Two processes that do so at the same moment make two;
-// the later one is taken away here.
-func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error) {
+// Reserve submits the placeholder, unless there is one of this name. Two processes that do so at the same moment make
+// two; the later one is taken away here.
+func (d *Driver) Reserve(ctx context.Context, b batch.Reservation) (batch.Reserved, error) {
 	if err := b.Validate(); err != nil {
-		return batch.Booked{}, err
+		return batch.Reserved{}, err
 	}
 	if b.Queue != "" {
-		return batch.Booked{}, batch.Refused(farm.HTCondor, "it has no queues, and none called "+b.Queue)
+		return batch.Reserved{}, batch.Refused(farm.HTCondor, "it has no queues, and none called "+b.Queue)
 	}
-	got, err := d.Booked(ctx, b.Name)
+	got, err := d.Reserved(ctx, b.Name)
 	if !farm.IsKind(err, farm.NotFound) {
 		return got, err
 	}
 	n, err := d.node(ctx, b.Host)
 	if err != nil {
-		return batch.Booked{}, err
+		return batch.Reserved{}, err
 	}
 	if b.CPUs > n.CPUs || b.Memory > n.Memory { // HTCondor would let it wait for ever
-		return batch.Booked{}, batch.Refused(farm.HTCondor,
+		return batch.Reserved{}, batch.Refused(farm.HTCondor,
 			fmt.Sprintf("%s has %d CPUs and %v", b.Host, n.CPUs, n.Memory))
 	}
 	name, args, err := d.asOwner(ctx, "condor_submit", "-terse")
 	if err != nil {
-		return batch.Booked{}, err
+		return batch.Reserved{}, err
 	}
 	if _, err := d.command(ctx, name, placeholder(b), args...); err != nil {
 		failed := new(program.Failed)
 		if errors.As(err, &failed) && !farm.IsKind(err, farm.Unavailable) {
-			return batch.Booked{}, batch.Refused(farm.HTCondor, failed.Said)
+			return batch.Reserved{}, batch.Refused(farm.HTCondor, failed.Said)
 		}
-		return batch.Booked{}, err
+		return batch.Reserved{}, err
 	}
-	return d.Booked(ctx, b.Name)
+	return d.Reserved(ctx, b.Name)
 }
 
 // asOwner is a command as whoever owns the placeholders.
 func (d *Driver) asOwner(ctx context.Context, name string, args ...string) (string, []string, error) {
-	if os.Getuid() != 0 || d.o.BookAs == "root" {
+	if os.Getuid() != 0 || d.o.ReserveAs == "root" {
 		return name, args, nil
 	}
-	u, err := names.Host().Named(ctx, d.o.BookAs)
+	u, err := names.Host().Named(ctx, d.o.ReserveAs)
 	if err != nil {
-		return "", nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadBooking,
-			Message: "who owns bookings: " + err.Error(),
+		return "", nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadReservation,
+			Message: "who owns reservations: " + err.Error(),
 			Hint:    "name a user of this host; HTCondor takes no jobs of root"}
 	}
 	return "setpriv", append([]string{fmt.Sprintf("--reuid=%d", u.UID), fmt.Sprintf("--regid=%d", u.GID),
@@ -69,7 +69,7 @@ func (d *Driver) asOwner(ctx context.Context, name string, args ...string) (stri
 
 // placeholder is the submit file of a job that does nothing on the host itself. It ends by itself when its time is
 // over, and is never held.
-func placeholder(b batch.Booking) string {
+func placeholder(b batch.Reservation) string {
 	var s strings.Builder
 	say := func(key, value string) { fmt.Fprintf(&s, "%s = %s\n", key, value) }
 	say("universe", "vanilla")
@@ -82,10 +82,10 @@ func placeholder(b batch.Booking) string {
 	say("request_memory", fmt.Sprint(int64(max(b.Memory, farm.MiB)+farm.MiB-1)/int64(farm.MiB)))
 	say("request_disk", "1")
 	// Never in the slot of a job that has ended, which a schedd gives to the next one of the same owner: it would be
-	// larger than what is booked.
+	// larger than what is reserved.
 	say("requirements", "Machine == "+classad.Quote(b.Host)+" && TARGET.DynamicSlot =!= True")
 	say("+WantVM", "False")
-	say("+GrangeBooking", classad.Quote(b.Name))
+	say("+GrangeBooking", classad.Quote(b.Name)) // so called in queues since the first release
 	say("+GrangeHost", classad.Quote(b.Host))
 	ends := "JobStatus == 5"
 	if b.Limit > 0 {
@@ -100,8 +100,8 @@ func placeholder(b batch.Booking) string {
 	return s.String() + "queue\n"
 }
 
-// bookings are ordered by name, and those of one name with the oldest first: all who look agree on it.
-func (d *Driver) bookings(ctx context.Context, only string) ([]batch.Booked, error) {
+// reservations are ordered by name, and those of one name with the oldest first: all who look agree on it.
+func (d *Driver) reservations(ctx context.Context, only string) ([]batch.Reserved, error) {
 	constraint := "GrangeBooking =!= undefined"
 	if only != "" {
 		constraint = "GrangeBooking == " + classad.Quote(only)
@@ -115,16 +115,16 @@ func (d *Driver) bookings(ctx context.Context, only string) ([]batch.Booked, err
 		return cmp.Or(cmp.Compare(a.GrangeBooking, b.GrangeBooking), cmp.Compare(a.ClusterId, b.ClusterId),
 			cmp.Compare(a.ProcId, b.ProcId))
 	})
-	var all []batch.Booked
+	var all []batch.Reserved
 	for _, j := range jobs {
-		name := d.booking(j)
+		name := d.reservation(j)
 		if name == "" {
 			continue
 		}
 		// The queue says for a moment that a job runs before it says since when.
 		since := j.JobCurrentStartDate.time()
-		b := batch.Booked{Job: j.id(), Held: j.runs() &&
-			!since.IsZero(), Booking: batch.Booking{Name: name, Account: string(j.AcctGroup),
+		b := batch.Reserved{Job: j.id(), Held: j.runs() &&
+			!since.IsZero(), Reservation: batch.Reservation{Name: name, Account: string(j.AcctGroup),
 			Host: cmp.Or(j.host(), string(j.GrangeHost)), CPUs: j.RequestCpus.int(),
 			Memory: farm.Bytes(j.RequestMemory.value) * farm.MiB,
 			Limit:  time.Duration(j.GrangeLimit.value) * time.Second}}

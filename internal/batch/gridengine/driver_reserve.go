@@ -15,25 +15,25 @@ import (
 	"github.com/grange-project/grange/internal/program"
 )
 
-// Book submits the placeholder, unless there is one of this name. Two processes that do so at the same moment make two;
-// the later waits for the end of the earlier (-hold_jid), and is taken away here.
-func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error) {
+// Reserve submits the placeholder, unless there is one of this name. Two processes that do so at the same moment make
+// two; the later waits for the end of the earlier (-hold_jid), and is taken away here.
+func (d *Driver) Reserve(ctx context.Context, b batch.Reservation) (batch.Reserved, error) {
 	if err := b.Validate(); err != nil {
-		return batch.Booked{}, err
+		return batch.Reserved{}, err
 	}
-	got, err := d.Booked(ctx, b.Name)
+	got, err := d.Reserved(ctx, b.Name)
 	if !farm.IsKind(err, farm.NotFound) {
 		return got, err
 	}
 	n, err := d.node(ctx, b.Host)
 	switch {
 	case err != nil:
-		return batch.Booked{}, err
+		return batch.Reserved{}, err
 	case b.CPUs > n.CPUs: // qsub takes what never can run
-		return batch.Booked{}, batch.Refused(farm.GridEngine,
+		return batch.Reserved{}, batch.Refused(farm.GridEngine,
 			fmt.Sprintf("host %s has %d slots, not %d", b.Host, n.CPUs, b.CPUs))
 	case b.Queue != "" && !slices.Contains(n.Queues, b.Queue):
-		return batch.Booked{}, batch.Refused(farm.GridEngine, "host "+b.Host+" is in no queue "+b.Queue)
+		return batch.Reserved{}, batch.Refused(farm.GridEngine, "host "+b.Host+" is in no queue "+b.Queue)
 	}
 	name := batch.JobName(b.Name)
 	args := []string{"-terse", "-b", "y", "-N", name, "-hold_jid", name, "-wd", "/", "-o", "/dev/null", "-j", "y", "-r",
@@ -48,7 +48,7 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 	}
 	if b.CPUs > 1 {
 		if d.o.Parallel == "" {
-			return batch.Booked{}, batch.Refused(farm.GridEngine,
+			return batch.Reserved{}, batch.Refused(farm.GridEngine,
 				"several CPUs need a parallel environment of one host, which is not configured")
 		}
 		args = append(args, "-pe", d.o.Parallel, strconv.Itoa(b.CPUs))
@@ -63,22 +63,22 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 	args = append(append(args, d.o.Hold...), "/bin/sleep", "infinity")
 	if _, err := d.command(ctx, "qsub", args...); err != nil {
 		if failed := new(program.Failed); errors.As(err, &failed) && !farm.IsKind(err, farm.Unavailable) {
-			return batch.Booked{}, batch.Refused(farm.GridEngine, failed.Said)
+			return batch.Reserved{}, batch.Refused(farm.GridEngine, failed.Said)
 		}
-		return batch.Booked{}, err
+		return batch.Reserved{}, err
 	}
-	return d.Booked(ctx, b.Name)
+	return d.Reserved(ctx, b.Name)
 }
 
-// bookings are ordered by name, and those of one name with the one that holds the capacity first, then by age. Of our
-// own user only: anybody may give a job any name. One that is being deleted is none any more.
-func (d *Driver) bookings(ctx context.Context, only string) ([]batch.Booked, error) {
+// reservations are ordered by name, and those of one name with the one that holds the capacity first, then by age. Of
+// our own user only: anybody may give a job any name. One that is being deleted is none any more.
+func (d *Driver) reservations(ctx context.Context, only string) ([]batch.Reserved, error) {
 	jobs, err := d.jobs(ctx, "-u", d.o.User, "-s", "prs", "-r")
 	if err != nil {
 		return nil, err
 	}
 	jobs = slices.DeleteFunc(jobs, func(j qstatJob) bool {
-		name := batch.BookingOf(j.name())
+		name := batch.ReservationOf(j.name())
 		return name == "" || only != "" && name != only || strings.Contains(j.State, "d") || j.Owner != d.o.User
 	})
 	slices.SortFunc(jobs, func(a, b qstatJob) int {
@@ -94,15 +94,15 @@ func (d *Driver) bookings(ctx context.Context, only string) ([]batch.Booked, err
 	if err != nil {
 		return nil, err
 	}
-	var all []batch.Booked
+	var all []batch.Reserved
 	for _, j := range jobs {
 		memory, err := j.memory()
 		if err != nil {
 			return nil, batch.Garbled(farm.GridEngine, "qstat", err)
 		}
 		queue, host := j.where()
-		b := batch.Booked{Job: strconv.Itoa(j.Number), Held: j.running(),
-			Booking: batch.Booking{Name: batch.BookingOf(j.name()), Account: accounts[j.Number],
+		b := batch.Reserved{Job: strconv.Itoa(j.Number), Held: j.running(),
+			Reservation: batch.Reservation{Name: batch.ReservationOf(j.name()), Account: accounts[j.Number],
 				Host: cmp.Or(host, j.request("hostname")), CPUs: max(j.Slots, 1), Memory: memory,
 				Queue: cmp.Or(queue, j.wantedQueue()), Limit: seconds(j.request("h_rt"))}}
 		switch {

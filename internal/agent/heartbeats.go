@@ -5,9 +5,10 @@ import (
 	"net/http"
 )
 
-// postBeats reads a byte whenever the caller says that it is not stopped. Without beats the VM is paused, with the next
-// one it goes on: batch systems stop jobs by signals that cannot be caught. The body has no end of its own.
-func (a routes) postBeats(w http.ResponseWriter, r *http.Request, c Caller) error {
+// postHeartbeats reads a byte whenever the caller says that it is not stopped. Without heartbeats the VM is paused,
+// with the next one it goes on: batch systems stop jobs by signals that cannot be caught. The body has no end of its
+// own.
+func (a routes) postHeartbeats(w http.ResponseWriter, r *http.Request, c Caller) error {
 	j := a.byID(r.PathValue("id"))
 	if j == nil {
 		return answer(w, struct{}{}) // it comes again, with a job by then
@@ -19,7 +20,7 @@ func (a routes) postBeats(w http.ResponseWriter, r *http.Request, c Caller) erro
 	for {
 		n, err := r.Body.Read(some[:])
 		if n > 0 {
-			j.vm.power.Beat()
+			j.vm.power.Heartbeat()
 		}
 		if err != nil {
 			return nil // nobody is there to be answered
@@ -27,8 +28,8 @@ func (a routes) postBeats(w http.ResponseWriter, r *http.Request, c Caller) erro
 	}
 }
 
-// followBeats keeps the VM paused while its callers are silent, as long as the VM lasts.
-func (v *vm) followBeats() {
+// followHeartbeats keeps the VM paused while its callers are silent, as long as the VM lasts.
+func (v *vm) followHeartbeats() {
 	ctx, cancel := context.WithCancel(v.agent.ctx)
 	defer cancel()
 	go func() { // ends with ctx
@@ -39,11 +40,11 @@ func (v *vm) followBeats() {
 		}
 	}()
 	v.power.Run(ctx, v.attended, func(err error) {
-		v.log().Warn("vm is not paused or resumed as its callers' beats want it", "error", err)
+		v.log().Warn("vm is not paused or resumed as its callers' heartbeats want it", "error", err)
 	})
 }
 
-// attended reports whether the guest is up and some caller could beat.
+// attended reports whether the guest is up and some caller could send heartbeats.
 func (v *vm) attended() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

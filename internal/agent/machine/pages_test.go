@@ -1,4 +1,4 @@
-package agent
+package machine
 
 import (
 	"slices"
@@ -26,7 +26,7 @@ func TestPagesThatAreMounted(t *testing.T) {
 		"a mount without fields": {"hugetlbfs\n", any, []farm.Bytes{0}},
 	} {
 		fsys := fstest.MapFS{"proc/self/mounts": {Data: []byte(c.mounts)}}
-		if got := mounted(c.sizes, pageMounts(fsys)); !slices.Equal(got, c.want) {
+		if got := MountedPages(c.sizes, PageMounts(fsys)); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

@@ -1,0 +1,58 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/agent/rlimits"
+	"github.com/grange-project/grange/internal/guest"
+)
+
+// guestJob is the job as its guest gets it: who it runs as is the kernel's word, not the caller's. vm is what its VM
+// is.
+func (a requests) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, error) {
+	if vm.Worker != nil {
+		return a.workerDesk.guestWorker(j, vm)
+	}
+	hook, err := a.readHook()
+	if err != nil {
+		return nil, err
+	}
+	known, err := a.namesOf(j.caller)
+	if err != nil {
+		return nil, err
+	}
+	facts := a.facts(vm)
+	network, _ := vm.Shape.Network.Kind()
+	g := &guest.Job{ID: j.id, Argv: r.Argv, Dir: r.Dir, User: known.guestUser(j.caller, r.Home), Hostname: vm.Name,
+		Hook: hook, Network: network.UserMode,
+		Env: featureVariables(append(append([]string{}, r.Env...), facts.environment()...)),
+		Files: append(a.features(vm, a.jobEnds(j.caller.Batch), time.Now()),
+			guest.File{Path: factsPath, Content: facts.file()})}
+	image, err := a.images.Get(vm.Digest)
+	if err != nil {
+		return nil, err
+	}
+	inContainer(g, r, image)
+	for i, p := range r.Prologs {
+		path := fmt.Sprintf("/var/lib/grange/%s-prolog-%d", j.id, i) // where programs may be run, in all images
+		g.Files, g.Prologs = append(g.Files, guest.File{Path: path, Content: p.Content, Own: true}), append(g.Prologs,
+			path)
+	}
+	if r.Script != nil {
+		g.Files = append(g.Files, guest.File{Path: r.Script.Path, Content: r.Script.Content, Own: true})
+	}
+	g.Scratch, g.Disks = machine.GuestDisks(vm.Shape)
+	g.Limits = rlimits.Of(os.DirFS("/"), j.caller.PID, a.config().CoreFiles)
+	for _, b := range r.Binds {
+		g.Binds = append(g.Binds, guest.Bind{Target: filepath.Clean(b.Target), ReadOnly: b.ReadOnly})
+	}
+	if r.Terminal != nil {
+		g.Terminal = &guest.Size{Rows: r.Terminal.Rows, Cols: r.Terminal.Cols}
+	}
+	return g, nil
+}
