@@ -140,14 +140,15 @@ func New(o Options) (*Agent, error) {
 	a.recovery.loadDrain()
 	a.Images = catalogue.NewFleet(catalogue.Options{Images: vmimage.Exchange{Store: images}, Log: a.log,
 		File: filepath.Join(o.Config.StateDir, "catalogue.json"), Users: a.usersOfImage,
-		Cloud: func(digest string) []string { return a.Cloud.UsersOfImage(digest) }})
+		Cloud:  func(digest string) []string { return a.Cloud.UsersOfImage(digest) },
+		Unused: func() time.Duration { return a.config().UnusedImages }})
 	a.Cloud = cloud.New(cloud.Options{Machines: a.machines, Jobs: &a.jobs, GuestFile: a.guestFile,
 		Version: a.version, Accelerator: a.accelerator, Peers: o.Peers, Settings: a.settings.take, Images: a.Images,
 		Admit: a.breakers.admit, Started: a.breakers.started, Failed: a.breakers.failed,
 		Confines: func() bool { return allotment.Confines(allotment.Host(), a.ofThisHost) }, HasJob: a.metal.has,
 		Encode: encodeCloud})
 	if o.Server != nil {
-		a.transfers, err = transfers.New(transfers.Options{Dir: filepath.Join(o.Config.StateDir, "transfers"),
+		a.transfers, err = transfers.New(transfers.Options{Dir: filepath.Join(o.Config.Areas.Images.Path, "transfers"),
 			Files: transfers.FilesOf(images), Peers: o.Peers, Server: o.Server, Log: a.log,
 			Config: func() transfers.Settings { return transfers.Settings(a.config().Transfer) }})
 		a.Images.Transfers = a.transfers

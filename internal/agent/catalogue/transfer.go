@@ -196,6 +196,7 @@ func (f *Fleet) bring(ctx context.Context, server Server, image fleet.CatalogueI
 			Message: "image " + image.Digest + " is not on this host, and there is no link to the server",
 			Hint:    "see `grange host show`; or import the image on this host"}
 	}
+	f.makeRoom(image.Manifest)
 	_, err := f.Images.Install(ctx, vmimage.Install{Name: name, Manifest: image.Manifest,
 		Fetch: inChunks(f.Transfers, fetchFrom(server, image.Servers)), Progress: func(p vmimage.Progress) {
 			f.mu.Lock()
