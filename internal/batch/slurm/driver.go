@@ -94,7 +94,8 @@ func (d *Driver) Demand(ctx context.Context) ([]batch.Demand, error) {
 	}
 	var t batch.Tally
 	for _, f := range all {
-		if batch.BookingOf(f[9]) != "" || slices.ContainsFunc(notForHosts, func(r string) bool { return strings.HasPrefix(f[1], r) }) {
+		if batch.BookingOf(f[9]) != "" ||
+			slices.ContainsFunc(notForHosts, func(r string) bool { return strings.HasPrefix(f[1], r) }) {
 			continue
 		}
 		jobs, err := elements(f[0])
