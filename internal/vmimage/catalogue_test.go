@@ -196,6 +196,33 @@ func TestMakeRoom(t *testing.T) {
 	}
 }
 
+// TestQuotaOfImports: a file of the same file system, which may be cloned, counts too.
+func TestQuotaOfImports(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(filepath.Join(dir, "store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	file := filepath.Join(dir, "disk")
+	content := bytes.Repeat([]byte{1}, 2<<20)
+	copy(content[510:], "\x55\xaa")
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	SetQuota(s, 3*farm.MiB)
+	mustImport(t, s, "first", file)
+	content[0]++
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Import(t.Context(), "second", file, nil)
+	wantCode(t, err, farm.CodeDiskFull)
+	if left := entries(t, s, "tmp"); len(left) > 0 {
+		t.Error(left)
+	}
+}
+
 // TestGrace: an image without a name stays as long as that.
 func TestGrace(t *testing.T) {
 	now := time.Now()

@@ -293,6 +293,6 @@ func (s Exchange) MakeRoom(size farm.Bytes, o PurgeOptions) ([]Purged, error) {
 
 func noRoomFor(dir string, missing farm.Bytes) error {
 	return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeDiskFull,
-		Message: fmt.Sprintf("the file system of %s lacks %v for the image", dir, missing),
+		Message: fmt.Sprintf("the file system or the quota of %s lacks %v for the image", dir, missing),
 		Hint:    "free space there, remove unused images: `grange image purge --free`"}
 }
