@@ -27,6 +27,7 @@ import (
 	"github.com/grange-project/grange/internal/names"
 	"github.com/grange-project/grange/internal/numa"
 	"github.com/grange-project/grange/internal/topology"
+	"github.com/grange-project/grange/internal/transfer"
 	"github.com/grange-project/grange/internal/vmimage"
 )
 
@@ -123,6 +124,7 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	vmimage.SetQuota(images, o.Config.Areas.Images.Quota)
+	receive := transfer.NewRate(0)
 	a := joined(&Agent{hyper: o.Hypervisor, images: images, log: o.Log, version: o.Version, runsOn: o.Accelerator,
 		probeAgain: o.ProbeAgain, ready: o.Ready, guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup},
 		names: cmp.Or(o.Names, names.Host()), breakers: newBreakers(o.Gate), cfg: o.Config,
@@ -138,9 +140,15 @@ func New(o Options) (*Agent, error) {
 	a.machines = machine.NewHost(machine.Options{Hyper: a.hyper, Images: images, Ledger: a.ledger, Names: a.names,
 		Log: a.log, Config: a.config, Topology: a.topology, Areas: areas})
 	a.recovery.loadDrain()
+	pace := func(ctx context.Context, n int) error {
+		receive.Set(int64(a.config().Transfer.ReceiveRate)) // it may have been reloaded
+		return receive.Wait(ctx, n)
+	}
+	vmimage.SetPace(images, pace)
 	a.Images = catalogue.NewFleet(catalogue.Options{Images: vmimage.Exchange{Store: images}, Log: a.log,
 		File: filepath.Join(o.Config.StateDir, "catalogue.json"), Users: a.usersOfImage,
 		Cloud:  func(digest string) []string { return a.Cloud.UsersOfImage(digest) },
+		Pace:   pace,
 		Unused: func() time.Duration { return a.config().UnusedImages }})
 	a.Cloud = cloud.New(cloud.Options{Machines: a.machines, Jobs: &a.jobs, GuestFile: a.guestFile,
 		Version: a.version, Accelerator: a.accelerator, Peers: o.Peers, Settings: a.settings.take, Images: a.Images,
@@ -149,7 +157,7 @@ func New(o Options) (*Agent, error) {
 		Encode: encodeCloud})
 	if o.Server != nil {
 		a.transfers, err = transfers.New(transfers.Options{Dir: filepath.Join(o.Config.Areas.Images.Path, "transfers"),
-			Files: transfers.FilesOf(images), Peers: o.Peers, Server: o.Server, Log: a.log,
+			Files: transfers.FilesOf(images), Peers: o.Peers, Server: o.Server, In: receive, Log: a.log,
 			Config: func() transfers.Settings { return transfers.Settings(a.config().Transfer) }})
 		a.Images.Transfers = a.transfers
 	}

@@ -38,6 +38,7 @@ type Options struct {
 	Transfers *transfers.Transfers // from other hosts, too; nil: files come whole, from servers
 	// Users are the VMs that read from the image with this digest, and Cloud those of them that the server placed.
 	Users, Cloud func(digest string) []string
+	Pace         vmimage.Pace         // of files that come whole; nil: none
 	Unused       func() time.Duration // after which copies are removed; 0: never. nil is never, too
 }
 
