@@ -356,3 +356,33 @@ func TestTidy(t *testing.T) {
 		t.Errorf("old version: %v, administrator's: %v", here(first.Digest), here(mine.Digest))
 	}
 }
+
+// A container image that a job had fetched goes as a copy does, unless somebody gave it a name.
+func TestTidyContainers(t *testing.T) {
+	s, _ := publish(t, "it", false)
+	f := newFleet(t, s)
+	tree := t.TempDir()
+	if err := os.WriteFile(filepath.Join(tree, "file"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.Unused = func() time.Duration { return oldVersion }
+	for _, named := range []bool{true, false} {
+		i, err := f.Images.FetchReference(t.Context(), "dir:"+tree, quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if named {
+			_, err = f.Images.Tag(i.Digest, "ours")
+		} else {
+			err = f.Images.Remove("ours", nil)
+		}
+		then := time.Now().Add(-2 * oldVersion)
+		if err := errors.Join(err, os.Chtimes(i.Dir, then, then)); err != nil {
+			t.Fatal(err)
+		}
+		f.tidy()
+		if _, err := f.Images.Get(i.Digest); (err == nil) != named {
+			t.Errorf("named: %v, %v", named, err)
+		}
+	}
+}
