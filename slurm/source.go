@@ -8,3 +8,8 @@ import _ "embed"
 //
 //go:embed spank/grange_spank.c
 var Source []byte
+
+// CLIFilter is the script by which a job's comment names the image that it asks for, as docs/guide/slurm.md has it.
+//
+//go:embed cli_filter.lua
+var CLIFilter string

@@ -49,6 +49,7 @@ func fetchImage(v *vm) error {
 		return err
 	}
 	began := time.Now()
+	v.agent.Images.MakeRoom()
 	_, err := v.agent.images.FetchReference(v.ctx, v.image, catalogue.InWords(v.image, v.publishWaiting))
 	debug.FreeOSMemory() // of a tree of many files
 	if err != nil {

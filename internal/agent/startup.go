@@ -23,6 +23,7 @@ import (
 	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/names"
 	"github.com/grange-project/grange/internal/topology"
+	"github.com/grange-project/grange/internal/transfer"
 	"github.com/grange-project/grange/internal/vmimage"
 )
 
@@ -61,6 +62,7 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	vmimage.SetQuota(images, o.Config.Areas.Images.Quota)
+	receive := transfer.NewRate(0)
 	a := joined(&Agent{hyper: o.Hypervisor, images: images, log: o.Log, version: o.Version, runsOn: o.Accelerator,
 		probeAgain: o.ProbeAgain, ready: o.Ready, guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup},
 		names: cmp.Or(o.Names, names.Host()), breakers: newBreakers(o.Gate), cfg: o.Config,
@@ -76,17 +78,24 @@ func New(o Options) (*Agent, error) {
 	a.machines = machine.NewHost(machine.Options{Hyper: a.hyper, Images: images, Ledger: a.ledger, Names: a.names,
 		Log: a.log, Config: a.config, Topology: a.topology, Areas: areas})
 	a.recovery.loadDrain()
+	pace := func(ctx context.Context, n int) error {
+		receive.Set(int64(a.config().Transfer.ReceiveRate)) // it may have been reloaded
+		return receive.Wait(ctx, n)
+	}
+	vmimage.SetPace(images, pace)
 	a.Images = catalogue.NewFleet(catalogue.Options{Images: vmimage.Exchange{Store: images}, Log: a.log,
 		File: filepath.Join(o.Config.StateDir, "catalogue.json"), Users: a.usersOfImage,
-		Cloud: func(digest string) []string { return a.Cloud.UsersOfImage(digest) }})
+		Cloud:  func(digest string) []string { return a.Cloud.UsersOfImage(digest) },
+		Pace:   pace,
+		Unused: func() time.Duration { return a.config().UnusedImages }})
 	a.Cloud = cloud.New(cloud.Options{Machines: a.machines, Jobs: &a.jobs, GuestFile: a.guestFile,
 		Version: a.version, Accelerator: a.accelerator, Peers: o.Peers, Settings: a.settings.take, Images: a.Images,
 		Admit: a.breakers.admit, Started: a.breakers.started, Failed: a.breakers.failed,
 		Confines: func() bool { return allotment.Confines(allotment.Host(), a.ofThisHost) }, HasJob: a.metal.has,
 		Encode: encodeCloud})
 	if o.Server != nil {
-		a.transfers, err = transfers.New(transfers.Options{Dir: filepath.Join(o.Config.StateDir, "transfers"),
-			Files: transfers.FilesOf(images), Peers: o.Peers, Server: o.Server, Log: a.log,
+		a.transfers, err = transfers.New(transfers.Options{Dir: filepath.Join(o.Config.Areas.Images.Path, "transfers"),
+			Files: transfers.FilesOf(images), Peers: o.Peers, Server: o.Server, In: receive, Log: a.log,
 			Config: func() transfers.Settings { return transfers.Settings(a.config().Transfer) }})
 		a.Images.Transfers = a.transfers
 	}

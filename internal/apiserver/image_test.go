@@ -114,6 +114,15 @@ func TestUploadRefused(t *testing.T) {
 	if !farm.IsCode(err, images.CodeCatalogueFull) {
 		t.Errorf("more than there is room for: %v", err)
 	}
+	if _, err := l.server.Images.Receive(t.Context(), root, wrong, 0, farm.MiB, []byte("xx")); err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []farm.Bytes{33 * farm.MiB, 1<<64 - 1} {
+		_, err = l.server.Images.Receive(t.Context(), root, wrong, 2, size, []byte("xx"))
+		if !farm.IsCode(err, images.CodeCatalogueFull) {
+			t.Errorf("a size of %d after one that fits: %v", uint64(size), err)
+		}
+	}
 	if err := l.ann().Images.Upload(t.Context(), bytes.NewReader(content), sumOf(content), size,
 		func(int64) {}); problemCode(err) != farm.CodeNotYours && problemCode(err) != "no-role" {
 		t.Errorf("a member: %v", err)

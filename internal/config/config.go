@@ -51,6 +51,7 @@ type Agent struct {
 	Shapes       map[string]farm.Shape
 	PrivateVMs   bool              // accounts see their own VMs only; root sees all
 	PullImages   []string          // references of container images that jobs of all users may have fetched
+	UnusedImages time.Duration     // after which copies of the catalogue's images are removed; 0: never
 	Hook         string            // a script of the site, run in each VM as root before the job
 	Facts        map[string]string // what the site knows of this host, as HS06 = "357": given to guests
 
@@ -91,6 +92,7 @@ type file struct {
 	Default          shapeFile            `toml:"default_shape"`
 	Shapes           map[string]shapeFile `toml:"shapes"`
 	PullImages       []string             `toml:"pull_images"`
+	UnusedImages     string               `toml:"unused_images"`
 	Hook             string               `toml:"hook"`
 	Facts            map[string]string    `toml:"facts"`
 	PrivateVMs       bool                 `toml:"private_vms"`
@@ -140,7 +142,7 @@ func defaults() file {
 		ReservedMemory: "auto", MemoryOvercommit: 1, SlurmNodes: []string{"*"}, DefaultImage: "micro",
 		Default: shapeFile{CPUs: 1, Memory: "1G", PageSize: "any", Network: string(farm.NetworkNone)},
 		Minimum: minimumFile{Disk: "1G", Memory: "256M"}, Limits: limitsFile{CPUs: "75%", Memory: "75%", Disk: "50%"},
-		Overlay: "0", Areas: defaultAreas(), Metadata: metadataFile{Serve: true}, Move: moveFile{Listen: ":8445"},
+		Overlay: "0", UnusedImages: "0", Areas: defaultAreas(), Metadata: metadataFile{Serve: true}, Move: moveFile{Listen: ":8445"},
 		Transfer:  transferFile{Listen: ":8446", ReceiveRate: "0", SendRate: "0"},
 		Heartbeat: heartbeatFile{Timeout: "5m", Watchdog: true, Action: string(HeartbeatReport)},
 		Batch:     batchFile{Requeues: DefaultRequeues, WaitTimeout: defaultWaitTimeout},
@@ -191,7 +193,7 @@ func (f file) agent() (Agent, error) {
 		Facts:      f.Facts, PrivateVMs: f.PrivateVMs, CoreFiles: f.CoreFiles, Disks: f.Disks,
 		Shapes: map[string]farm.Shape{}, Metadata: Metadata(f.Metadata),
 	}
-	var errs [20]error
+	var errs [21]error
 	a.ProbeTimeout, errs[0] = time.ParseDuration(f.ProbeTimeout)
 	a.BootTimeout, errs[1] = time.ParseDuration(f.BootTimeout)
 	a.ReservedCPUs, errs[2] = farm.ParseCPUSet(f.ReservedCPUs)
@@ -218,6 +220,7 @@ func (f file) agent() (Agent, error) {
 	a.Move, errs[17] = f.Move.parse()
 	a.Transfer, errs[18] = f.Transfer.parse()
 	a.Areas, errs[19] = f.Areas.areas(f.StateDir)
+	a.UnusedImages, errs[20] = unusedImages(f.UnusedImages)
 	if a.VMUIDs, errs[16] = farm.ParseUIDs(f.VMUIDs); errs[16] != nil {
 		errs[16] = fmt.Errorf("vm_uids: %w", errs[16])
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // MayPull reports whether jobs of all users may have the container image of a valid reference fetched: it is named, or
@@ -26,3 +27,18 @@ func checkPull(images []string) error {
 	}
 	return nil
 }
+
+// unusedImages reads after which time without a VM a copy of an image is removed.
+func unusedImages(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err == nil && d != 0 && d < minUnusedImages {
+		err = fmt.Errorf("less than %s", minUnusedImages)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("unused_images: %q: %w", text, err)
+	}
+	return d, nil
+}
+
+// minUnusedImages keeps a host from fetching over and over what it removes.
+const minUnusedImages = time.Hour

@@ -1,6 +1,9 @@
 package config
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func TestPullImages(t *testing.T) {
 	for text, ok := range map[string]bool{
@@ -16,6 +19,15 @@ func TestPullImages(t *testing.T) {
 		"oci://r.example/b:1": true, "oci://r.example/b:12": false, "": false} {
 		if a.MayPull(ref) != want {
 			t.Error(ref)
+		}
+	}
+}
+
+func TestUnusedImages(t *testing.T) {
+	for text, want := range map[string]time.Duration{"0": 0, "720h": 720 * time.Hour, "1h": time.Hour, "30d": -1, "": -1,
+		"-24h": -1, "1s": -1} {
+		if got, err := unusedImages(text); (err != nil) != (want < 0) || err == nil && got != want {
+			t.Errorf("%q: %v, %v", text, got, err)
 		}
 	}
 }

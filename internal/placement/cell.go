@@ -169,6 +169,12 @@ func (c *cell) refuses(size farm.Quota) (Constraint, string) {
 	return "", ""
 }
 
+// differ reports whether some hosts have an image, and some do not.
+func (c *cell) differ(image string) bool {
+	s := c.images[image]
+	return s != nil && s.n < c.hosts()
+}
+
 // hosts is how many the cell has.
 func (c *cell) hosts() int { return len(c.slots) - len(c.vacant) }
 

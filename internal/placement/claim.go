@@ -23,8 +23,8 @@ const (
 // The cells are tried in order. In a cell the first of these that has a place: hosts with VMs of a group that is to be
 // together; hosts with VMs of the project, where the cell groups by that; any host that leaves the cell its whole ones,
 // and does not bring VMs of a group together that are to be apart where possible; any. Among those, the least cost
-// (numa.Waste) comes first, or the emptiest host where the cell spreads. A place is a whole plan: threads, memory and
-// pages are claimed at once.
+// (numa.Waste) comes first, or the emptiest host where the cell spreads; of hosts that are equal in that, one that has
+// the image. A place is a whole plan: threads, memory and pages are claimed at once.
 func (f *Fleet) Claim(r Request) (Placed, error) {
 	size := sizeOf(r.Shape)
 	for _, name := range r.Cells {
@@ -175,9 +175,7 @@ func (ch *chooser) inSlots(slots func(yield func(int32) bool)) (*host, farm.Plan
 			found = append(found, slot)
 		}
 	}
-	slices.SortFunc(found, func(a, b int32) int {
-		return cmp.Or(cmp.Compare(k.answers[a].score, k.answers[b].score), cmp.Compare(a, b))
-	})
+	slices.SortFunc(found, k.compare)
 	return ch.best(found)
 }
 

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -20,6 +21,7 @@ type class struct {
 	needs   []string
 	carries *slotSet // hosts that carry its network
 	has     *slotSet // and that have its image
+	quick   *slotSet // hosts that need not fetch the image
 
 	answers []answer // by slot
 	heap    []int32  // slots that may have room, least score first
@@ -39,6 +41,7 @@ type classKey struct {
 	emulator        farm.EmulatorPolicy
 	needs           string
 	network, image  string
+	prefer          string
 }
 
 // maxSizes is the most page sizes that a shape can have.
@@ -47,7 +50,8 @@ const maxSizes = 4
 func keyOf(r Request) classKey {
 	s := r.Shape
 	k := classKey{cpus: s.CPUs, cells: s.Cells, memory: s.Memory, scratch: s.DiskSpace(), sizes: len(s.Pages),
-		guest: s.Guest, threads: s.Threads, emulator: s.Emulator, network: r.Network, image: r.Image}
+		guest: s.Guest, threads: s.Threads, emulator: s.Emulator, network: r.Network, image: r.Image,
+		prefer: r.Prefer}
 	copy(k.pages[:], s.Pages)
 	switch len(r.Needs) {
 	case 0:
@@ -69,6 +73,7 @@ type Class struct {
 
 // ClassOf is the request's class.
 func ClassOf(r Request) Class {
+	r.Prefer = "" // which host it is
 	return Class{key: keyOf(r), cells: strings.Join(r.Cells, "\n"), group: r.Group, affinity: r.Affinity,
 		avoided: strings.Join(slices.Sorted(slices.Values(r.Avoid)), "\n")}
 }
@@ -79,6 +84,7 @@ type answer struct {
 	at      int32 // in the heap; -1: it is not there
 	verdict verdict
 	exact   bool // the score is not a guess: numa.Plan was asked
+	fetches bool // it has yet to fetch the image
 }
 
 // verdict is a Constraint in a byte.
@@ -113,6 +119,9 @@ const maxSlots = 3 << 20
 // class finds the request's class, or makes it: then each host of the cell is looked at once. The error is of
 // farm.CodeBadShape.
 func (f *Fleet) class(c *cell, r Request) (*class, error) {
+	if r.Prefer != "" && !c.differ(r.Prefer) {
+		r.Prefer = "" // one class for all such images
+	}
 	key := keyOf(r)
 	k := c.classes[key]
 	if k == nil {
@@ -171,7 +180,7 @@ func (f *Fleet) forget(c *cell) {
 func (k *class) follow() {
 	c := k.cell
 	// a set that becomes empty is dropped, and made anew
-	k.carries, k.has = c.networks[k.key.network], c.images[k.key.image]
+	k.carries, k.has, k.quick = c.networks[k.key.network], c.images[k.key.image], c.images[k.key.prefer]
 	if k.seen < c.dropped {
 		k.answers, k.heap, k.counts = make([]answer, len(c.slots)), k.heap[:0], [verdicts]int{}
 		k.counts[absent] = len(c.slots)
@@ -198,7 +207,7 @@ func (k *class) look(slot int32, grew bool) {
 	if !grew && v == fits && k.answers[slot].verdict == inPieces {
 		return // there is only less than when it was planned and refused
 	}
-	k.put(slot, answer{score: score, verdict: v})
+	k.put(slot, answer{score: score, verdict: v, fetches: v == fits && !k.quick.has(slot)})
 }
 
 // ask is a host's answer, as far as sums can tell.
@@ -261,9 +270,20 @@ func (k *class) put(slot int32, a answer) {
 	}
 }
 
-func (k *class) less(a, b int32) bool {
-	x, y := k.answers[a].score, k.answers[b].score
-	return x < y || x == y && a < b
+func (k *class) less(a, b int32) bool { return k.compare(a, b) < 0 }
+
+// compare orders slots: the least score first; of the same score, those that have the image.
+func (k *class) compare(a, b int32) int {
+	x, y := &k.answers[a], &k.answers[b]
+	switch {
+	case x.score != y.score:
+		return cmp.Compare(x.score, y.score)
+	case x.fetches != y.fetches && y.fetches:
+		return -1
+	case x.fetches != y.fetches:
+		return 1
+	}
+	return cmp.Compare(a, b)
 }
 
 func (k *class) swap(i, j int32) {

@@ -28,6 +28,7 @@ type Request struct {
 	Shape    farm.Shape
 	Cells    []string // where it may go, best first; never empty
 	Image    string   // that the host must have, for none can fetch it; "": any
+	Prefer   string   // an image that any host can fetch: of hosts that are as good, one that has it; "": none
 	Network  string   // that the host must carry; "": none
 	Needs    []string // selectors, all of which must hold: "gpu", "!gpu", "kind=x", "kind!=x"
 	Group    string   // project/name of a server group; "": none

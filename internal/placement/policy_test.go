@@ -47,6 +47,8 @@ func inGroup(name string, a farm.Affinity) func(*Request) {
 
 func of(image string) func(*Request) { return func(r *Request) { r.Image = image } }
 
+func prefers(image string) func(*Request) { return func(r *Request) { r.Prefer = image } }
+
 func ofProject(p string) func(*Request) { return func(r *Request) { r.Project = p } }
 
 func TestPolicies(t *testing.T) {
@@ -90,6 +92,14 @@ func TestPolicies(t *testing.T) {
 				ask("c", 1, inGroup("g", farm.SoftApart)), ask("d", 1, inGroup("g", farm.SoftApart))}, "h0 h1 h0 h1"},
 		"an image that is there": {town(3, farm.Cell{}, image),
 			[]Request{ask("a", 1, of("debian")), ask("b", 8, of("debian")), ask("c", 1, of("other"))}, "h2 - -"},
+		"an image that one has already": {town(3, farm.Cell{}, image), // first of equal ones, not where it costs room
+			[]Request{ask("a", 2, prefers("debian")), ask("b", 2, prefers("debian")), ask("c", 2, prefers("other")),
+				ask("d", 8), ask("e", 4, prefers("debian"))}, "h2 h2 h2 h0 h1"},
+		"an image that one has already, spread": {town(3, farm.Cell{Packing: farm.Spread}, image),
+			[]Request{ask("a", 2, prefers("debian")), ask("b", 2, prefers("debian")), ask("c", 2, prefers("debian")),
+				ask("d", 2, prefers("debian"))}, "h2 h0 h1 h2"},
+		"an image that one has already, refused": {town(3, farm.Cell{}, image), []Request{
+			ask("a", 2, prefers("debian"), func(r *Request) { r.Avoid = []string{"h2"} })}, "h0"},
 		"any image": {town(3, farm.Cell{}, image), []Request{ask("a", 1), ask("b", 8)}, "h0 h1"},
 		"the image or the network": {town(2, farm.Cell{},
 			func(i int, h *Host) { h.Networks, h.Images = []string{"n"}[i:], []string{"debian"}[:i] }),

@@ -129,7 +129,7 @@ func (g *game) request() Request {
 	}
 	r := Request{VM: fmt.Sprintf("v%d", g.next), Project: one(g.r, "p1", "p2", "p3"), Shape: s,
 		Cells: one(g.r, []string{"c0"}, []string{"c1"}, []string{"c1", "c0"}), Image: one(g.r, "", "i1", "i2"),
-		Network: one(g.r, "", "", "", "n1", "n2")}
+		Network: one(g.r, "", "", "", "n1", "n2"), Prefer: one(g.r, "", "i1", "i2", "i3")}
 	r.Needs = one(g.r, nil, nil, nil, nil, []string{"gpu"}, []string{"kind=a"}, []string{"kind!=a", "!gpu"})
 	if g.r.IntN(3) == 0 {
 		r.Affinity = one(g.r, farm.Together, farm.Apart, farm.SoftTogether, farm.SoftApart)
@@ -300,6 +300,9 @@ func (g *game) compareClass(t *testing.T, what string, k *class) {
 		}
 		if a.verdict == fits && !a.exact && a.score != score {
 			t.Errorf("%s: slot %d has score %v, not %v", what, slot, a.score, score)
+		}
+		if a.verdict == fits && a.fetches == k.quick.has(int32(slot)) {
+			t.Errorf("%s: slot %d fetches image %q: %v", what, slot, k.key.prefer, a.fetches)
 		}
 		if (a.verdict == fits) != (a.at >= 0) || a.at >= 0 && k.heap[a.at] != int32(slot) {
 			t.Errorf("%s: slot %d is at %d of the heap", what, slot, a.at)

@@ -72,12 +72,12 @@ func SameHosts(a, b farm.FleetNetwork) bool {
 // RequestOf returns what placement is asked for a VM, in cells, best first. Affinities of groups are by "project/name".
 func RequestOf(vm farm.VM, cells []string, affinities map[string]farm.Affinity) Request {
 	group := groupOf(vm)
-	image := vm.Image
+	image, prefer := vm.Image, ""
 	if vm.Digest != "" { // any host fetches it
-		image = ""
+		image, prefer = "", vm.Digest
 	}
-	return Request{VM: vm.ID, Project: vm.Project, Shape: vm.Shape, Cells: cells, Image: image, Network: vm.Network,
-		Needs: vm.Needs, Group: group, Affinity: affinities[group]}
+	return Request{VM: vm.ID, Project: vm.Project, Shape: vm.Shape, Cells: cells, Image: image, Prefer: prefer,
+		Network: vm.Network, Needs: vm.Needs, Group: group, Affinity: affinities[group]}
 }
 
 // PlacedOf returns what a VM with a host holds. Where a host planned by itself, what it says counts.

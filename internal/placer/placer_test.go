@@ -93,6 +93,25 @@ func TestPlacerWaitsForTheImage(t *testing.T) {
 	}
 }
 
+// A VM of an image of the catalogue goes where the image is, of hosts that are equal.
+func TestPlacerPrefersHostsWithTheImage(t *testing.T) {
+	l := newLab(t)
+	digest := "sha256:" + strings.Repeat("a", 64)
+	for _, name := range []string{"e1", "e2", "e3"} {
+		h := l.machine(name, "east")
+		if name == "e2" {
+			h.Facts.Images = append(h.Facts.Images, digest)
+			l.update(func(tx *store.Tx) error { return tx.SetHostFacts(h.ID, h.Facts) })
+		}
+	}
+	p := l.placing()
+	v := l.create(farm.VM{Name: "a", Image: "el9", Digest: digest, Shape: small})
+	l.settle(p)
+	if got := l.must(v.ID); got.Host != "id-e2" {
+		t.Errorf("%+v", got)
+	}
+}
+
 // Projects take turns, whatever one of them has in the queue.
 func TestPlacerIsFair(t *testing.T) {
 	l := newQueue()

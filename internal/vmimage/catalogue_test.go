@@ -1,6 +1,9 @@
 package vmimage
 
 import (
+	"bytes"
+	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -154,6 +157,96 @@ func TestPurge(t *testing.T) {
 	}
 	if left := entries(t, s, "blobs"); len(left) != 4 {
 		t.Error(left)
+	}
+}
+
+// TestMakeRoom: as many go as it takes, of those that may; none where all of them would not do.
+func TestMakeRoom(t *testing.T) {
+	s := testStore(t)
+	var all []Image
+	for n := range 4 {
+		file := filepath.Join(t.TempDir(), "disk")
+		content := bytes.Repeat([]byte{byte(n + 1)}, 1<<20)
+		copy(content[510:], "\x55\xaa")
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		i := mustImport(t, s, fmt.Sprint("i", n), file)
+		then := time.Now().AddDate(0, 0, n-10)
+		if err := os.Chtimes(i.Dir, then, then); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, i)
+	}
+	SetQuota(s, spare+5*farm.MiB) // 1 MiB of it is left
+	if left, err := free(s); err != nil || left < spare+farm.MiB/2 {
+		t.Skip("less than 1 GiB is free here")
+	}
+	o := PurgeOptions{Only: func(digest string) bool { return digest != all[0].Digest },
+		InUse: func(digest string) bool { return digest == all[1].Digest }}
+	for _, c := range []struct {
+		size farm.Bytes
+		want []Image
+	}{{farm.MiB / 2, nil}, {4 * farm.MiB, nil}, {1 << 63, nil}, {math.MaxUint64, nil}, {farm.MiB * 3 / 2, all[2:3]},
+		{farm.MiB * 3 / 2, nil}, {farm.MiB * 5 / 2, all[3:]}} {
+		gone, err := Exchange{s}.MakeRoom(c.size, o)
+		if err != nil || !slices.EqualFunc(gone, c.want, func(p Purged, i Image) bool { return p.Digest == i.Digest }) {
+			t.Errorf("%d bytes: %+v, %v", uint64(c.size), gone, err)
+		}
+	}
+}
+
+// TestQuotaOfImports: a file of the same file system, which may be cloned, counts too.
+func TestQuotaOfImports(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(filepath.Join(dir, "store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	file := filepath.Join(dir, "disk")
+	content := bytes.Repeat([]byte{1}, 2<<20)
+	copy(content[510:], "\x55\xaa")
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	SetQuota(s, 3*farm.MiB)
+	mustImport(t, s, "first", file)
+	content[0]++
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Import(t.Context(), "second", file, nil)
+	wantCode(t, err, farm.CodeDiskFull)
+	if left := entries(t, s, "tmp"); len(left) > 0 {
+		t.Error(left)
+	}
+}
+
+// TestGrace: an image without a name stays as long as that.
+func TestGrace(t *testing.T) {
+	now := time.Now()
+	all := []Purged{{Digest: "a", LastUsed: now.Add(-time.Hour)}, {Digest: "b", LastUsed: now.Add(-3 * time.Hour)}}
+	if gone := choose(all, PurgeOptions{Grace: 2 * time.Hour}, 0, now); len(gone) != 1 || gone[0].Digest != "b" {
+		t.Errorf("%+v", gone)
+	}
+}
+
+// TestManifestSizes: sizes that would wrap around are no image's.
+func TestManifestSizes(t *testing.T) {
+	s := testStore(t)
+	i := mustImport(t, s, "it", rawDisk(t, "content"))
+	for _, size := range []farm.Bytes{1 << 47, 1 << 63, math.MaxUint64} {
+		bad := i
+		bad.Files = slices.Clone(i.Files)
+		bad.Files[0].Size = size
+		text, err := bad.marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ParseManifest(text); !farm.IsCode(err, farm.CodeBadImage) {
+			t.Errorf("%s is taken: %v", text, err)
+		}
 	}
 }
 

@@ -82,8 +82,12 @@ func (f *fetch) buildRoot(ctx context.Context, r container.Reference, dir *os.Ro
 	if err != nil {
 		return Image{}, err
 	}
+	came := f.store.pace.Follow(ctx)
 	built, err := container.Build(ctx, r, file, container.Options{Dir: dir, Limit: int64(limit),
 		Report: func(step string, done, total int64) {
+			if step == "download" {
+				came(done)
+			}
 			f.Progress(Progress{Step: step, Done: farm.Bytes(done), Total: farm.Bytes(total)})
 		}})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"syscall"
 
@@ -116,18 +117,37 @@ func (d *draft) copyFile(ctx context.Context, name string, from *os.File, size i
 		return writeError(d.store.dir, err)
 	}
 	defer to.Close()
-	left, err := free(d.store)
-	if info, statErr := from.Stat(); err == nil && statErr == nil {
-		// A clone needs no space, so only a copy that surely cannot fit is refused early.
-		if s, ok := info.Sys().(*syscall.Stat_t); ok && !sameDevice(to, s) && farm.Bytes(s.Blocks)*512 > left {
-			return writeError(d.store.dir, syscall.ENOSPC)
-		}
+	if err := d.fits(to, from); err != nil {
+		return err
 	}
 	sum, err := copySparse(ctx, to, from, size, progress)
 	if err != nil {
 		return writeError(d.store.dir, err)
 	}
 	return d.finish(to, name, size, sum)
+}
+
+// fits refuses a copy for which there is no space. A clone needs none of the file system, and counts in the quota.
+func (d *draft) fits(to, from *os.File) error {
+	info, err := from.Stat()
+	if err != nil {
+		return storeError(d.store.dir, err)
+	}
+	s, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil
+	}
+	left, err := quotaLeft(d.store)
+	if err == nil && !sameDevice(to, s) {
+		left, err = free(d.store)
+	}
+	if err != nil {
+		return storeError(d.store.dir, err)
+	}
+	if size := farm.Bytes(s.Blocks) * 512; size > left {
+		return noRoomFor(d.store.dir, size-left)
+	}
+	return nil
 }
 
 func sameDevice(f *os.File, s *syscall.Stat_t) bool {
@@ -153,11 +173,20 @@ func SetQuota(s *Store, q farm.Bytes) { s.quota = q }
 // free is what files of a store may still take.
 func free(s *Store) (farm.Bytes, error) {
 	free, err := freeSpace(s.dir)
-	if err != nil || s.quota == 0 {
-		return free, err
+	if err != nil {
+		return 0, err
+	}
+	left, err := quotaLeft(s)
+	return min(free, left), err
+}
+
+// quotaLeft is what is left of a store's quota.
+func quotaLeft(s *Store) (farm.Bytes, error) {
+	if s.quota == 0 {
+		return math.MaxInt64, nil
 	}
 	var used farm.Bytes
-	err = fs.WalkDir(s.root.FS(), ".", func(_ string, e fs.DirEntry, err error) error {
+	err := fs.WalkDir(s.root.FS(), ".", func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {
 			return ignoreMissing(err)
 		}
@@ -167,7 +196,7 @@ func free(s *Store) (farm.Bytes, error) {
 		}
 		return ignoreMissing(err)
 	})
-	return min(free, s.quota-min(s.quota, used)), err
+	return s.quota - min(s.quota, used), err
 }
 
 // ignoreMissing is for files that go while somebody looks.

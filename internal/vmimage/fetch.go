@@ -132,8 +132,10 @@ func (f *fetch) download(ctx context.Context, dir *os.Root) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
+	came := s.pace.Follow(ctx)
 	load := imagesource.Download{Source: f.source, Dir: dir, Limit: int64(limit),
 		Report: func(done, total int64, note string) {
+			came(done)
 			f.Progress(Progress{"download", farm.Bytes(done), farm.Bytes(max(total, 0)), note})
 		}}
 	file, info, err := load.Run(ctx)

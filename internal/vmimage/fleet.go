@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -28,11 +29,15 @@ func (s Exchange) Manifest(digest string) ([]byte, error) {
 	return i.marshal()
 }
 
-// ParseManifest reads image.json, and refuses one that is of another digest than it says.
+// ParseManifest reads image.json, and refuses one that is of another digest than it says, or of an absurd size.
 func ParseManifest(text []byte) (Image, error) {
 	i, err := unmarshal(text)
-	if err == nil && i.digest() != i.Digest {
+	switch {
+	case err != nil:
+	case i.digest() != i.Digest:
 		err = fmt.Errorf("it is of %s, and says %s", i.digest(), i.Digest)
+	case slices.ContainsFunc(i.Files, func(f File) bool { return f.Size > maxVirtual }):
+		err = errors.New("a file of it is larger than a disk may be")
 	}
 	if err != nil {
 		return Image{}, badImage("the description of an image makes no sense", "add it to the catalogue again", err)
@@ -179,10 +184,10 @@ func fleetName(digest string) string { return "fleet-" + strings.TrimPrefix(dige
 
 func (f *fetch) install(ctx context.Context, dir *os.Root, want Image, o Install) (Image, error) {
 	s := f.store
-	if free, err := freeSpace(s.dir); err != nil {
+	if left, err := free(s); err != nil {
 		return Image{}, storeError(s.dir, err)
-	} else if free < want.Size+spare {
-		return Image{}, noRoomFor(s.dir, want.Size+spare-free)
+	} else if left < want.Size+spare {
+		return Image{}, noRoomFor(s.dir, want.Size+spare-left)
 	}
 	d, err := s.newDraft()
 	if err != nil {
@@ -264,8 +269,30 @@ func SumOf(ctx context.Context, f io.Reader) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
+// MakeRoom removes images of o, those longest unused first, for one of this size: as many as it takes, and none where
+// all of them would not do.
+func (s Exchange) MakeRoom(size farm.Bytes, o PurgeOptions) ([]Purged, error) {
+	left, err := free(s.Store)
+	if err != nil {
+		return nil, storeError(s.dir, err)
+	}
+	if o.Free = size + spare; o.Free < size || left >= o.Free {
+		return nil, nil
+	}
+	o.DryRun = true
+	would, err := s.Purge(o)
+	for _, p := range would {
+		left += p.Size
+	}
+	if err != nil || left < o.Free {
+		return nil, err
+	}
+	o.DryRun = false
+	return s.Purge(o)
+}
+
 func noRoomFor(dir string, missing farm.Bytes) error {
 	return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeDiskFull,
-		Message: fmt.Sprintf("the file system of %s lacks %v for the image", dir, missing),
+		Message: fmt.Sprintf("the file system or the quota of %s lacks %v for the image", dir, missing),
 		Hint:    "free space there, remove unused images: `grange image purge --free`"}
 }

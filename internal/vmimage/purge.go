@@ -16,6 +16,10 @@ import (
 type PurgeOptions struct {
 	// InUse reports whether a VM uses the image with this digest ("sha256:…"); nil means none does.
 	InUse func(digest string) bool
+	// Only limits it to some images, by digest; nil: to none.
+	Only func(digest string) bool
+	// Grace leaves images without a name that a VM was started from, or that were stored, since so long.
+	Grace time.Duration
 	// Unused removes named images, too, that no VM was started from for so long; 0: only those that lost their name.
 	Unused time.Duration
 	// Free removes named images, those longest unused first, until the file system has so much free.
@@ -41,7 +45,7 @@ func (s *Store) Purge(o PurgeOptions) ([]Purged, error) {
 		return nil, err
 	}
 	defer unlock()
-	candidates, err := s.candidates(o.InUse)
+	candidates, err := s.candidates(o)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +78,7 @@ func choose(candidates []Purged, o PurgeOptions, free farm.Bytes, now time.Time)
 	var gone []Purged
 	for _, c := range candidates {
 		switch {
-		case len(c.Names) == 0:
+		case len(c.Names) == 0 && now.Sub(c.LastUsed) >= o.Grace:
 			c.Reason = "no name"
 		case o.Unused > 0 && now.Sub(c.LastUsed) >= o.Unused:
 			c.Reason = "unused since " + c.LastUsed.Format(time.DateOnly)
@@ -90,7 +94,7 @@ func choose(candidates []Purged, o PurgeOptions, free farm.Bytes, now time.Time)
 }
 
 // candidates are the images that may be removed.
-func (s *Store) candidates(inUse func(digest string) bool) ([]Purged, error) {
+func (s *Store) candidates(o PurgeOptions) ([]Purged, error) {
 	names, err := s.names()
 	if err != nil {
 		return nil, err
@@ -102,7 +106,7 @@ func (s *Store) candidates(inUse func(digest string) bool) ([]Purged, error) {
 	var all []Purged
 	for _, b := range blobs {
 		digest := strings.Replace(b.Name(), "-", ":", 1)
-		if !validDigest.MatchString(digest) || s.used(digest, inUse) {
+		if !validDigest.MatchString(digest) || s.used(digest, o.InUse) || o.Only != nil && !o.Only(digest) {
 			continue
 		}
 		// A mark that cannot be read may say that the image is pinned.

@@ -40,6 +40,7 @@ type Store struct {
 	dir   string
 	root  *os.Root
 	quota farm.Bytes // of all files; 0: as much as their file system has
+	pace  Pace
 
 	mu    sync.Mutex
 	using map[string]int // digest → number of Acquire calls not yet released

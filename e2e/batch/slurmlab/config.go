@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/batch/slurm/setup"
+	"github.com/grange-project/grange/slurm"
 )
 
 // KillWait is how long Slurm waits between TERM and KILL.
@@ -117,6 +118,8 @@ PartitionName=main Nodes=$NODES Default=YES MaxTime=INFINITE State=UP OverSubscr
 		} else {
 			files["submit/plugstack.conf"] = fmt.Sprintf("optional %s catalogue=%s\n", l.path("submit/grange_spank.so"),
 				l.path("etc/catalogue"))
+			files["submit/slurm.conf"] += "CliFilterPlugins=lua\n"
+			files["submit/cli_filter.lua"] = slurm.CLIFilter
 		}
 	}
 	for name, text := range files {

@@ -32,6 +32,28 @@ func (l *Lab) options(ctx context.Context, t *testing.T, host string) {
 		}
 	})
 
+	t.Run("the image in the comment", func(t *testing.T) {
+		script := l.Home() + "/commented"
+		if err := os.WriteFile(script, []byte("#!/bin/sh\n#SBATCH --vm=micro\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for want, args := range map[string][]string{"grange:vm=micro": {script}, "mine": {"--comment=mine", "--wrap=true"},
+			"mine too grange:vm=micro": {"--comment=mine too", script}} {
+			id, err := l.Slurm(ctx, User, "sbatch", append([]string{"--parsable", "--hold"}, args...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			id = strings.TrimSpace(id)
+			got, err := l.Slurm(ctx, User, "squeue", "--noheader", "--jobs="+id, "--Format=Comment:100")
+			if strings.TrimSpace(got) != want {
+				t.Errorf("%q: %q, not %q; %v", args, got, want, err)
+			}
+			if err := l.Cancel(ctx, id); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+
 	share := l.path("share")
 	for _, dir := range []string{share, share + "/a", share + "/b"} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {

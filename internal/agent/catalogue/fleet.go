@@ -38,6 +38,8 @@ type Options struct {
 	Transfers *transfers.Transfers // from other hosts, too; nil: files come whole, from servers
 	// Users are the VMs that read from the image with this digest, and Cloud those of them that the server placed.
 	Users, Cloud func(digest string) []string
+	Pace         vmimage.Pace         // of files that come whole; nil: none
+	Unused       func() time.Duration // after which copies are removed; 0: never. nil is never, too
 }
 
 // Fleet is a host's copy of the fleet's catalogue of images: its names go before the host's own, and what it has
@@ -118,6 +120,8 @@ func (f *Fleet) Run(ctx context.Context) {
 	defer all.Wait()
 	retry := time.NewTimer(again)
 	defer retry.Stop()
+	tidy := time.NewTicker(tidyEvery)
+	defer tidy.Stop()
 	said := ""
 	for {
 		err := f.learn(ctx)
@@ -144,6 +148,8 @@ func (f *Fleet) Run(ctx context.Context) {
 		select {
 		case <-f.poke:
 		case <-retry.C:
+		case <-tidy.C:
+			f.tidy()
 		case <-ctx.Done():
 			return
 		}

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -287,5 +288,101 @@ func TestNoCatalogue(t *testing.T) {
 	}
 	if err := f.MayRun("it", 1<<20, true); !farm.IsCode(err, farm.CodeBadShape) {
 		t.Error(err)
+	}
+}
+
+// Copies that lost their name go after a day, unused ones as the site says; what administrators brought stays, and what
+// a VM uses.
+func TestTidy(t *testing.T) {
+	s, first := publish(t, "it", false)
+	f := newFleet(t, s)
+	if err := f.Ensure(t.Context(), "it", quiet); err != nil {
+		t.Fatal(err)
+	}
+	own := filepath.Join(t.TempDir(), "own")
+	content := bytes.Repeat([]byte{9}, 4096)
+	copy(content[510:], "\x55\xaa")
+	if err := os.WriteFile(own, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mine, err := f.Images.Import(t.Context(), "own", own, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	age := func(digest string, age time.Duration) {
+		t.Helper()
+		i, err := f.Images.Get(digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		then := time.Now().Add(-age)
+		if err := os.Chtimes(i.Dir, then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	here := func(digest string) bool { _, err := f.Images.Get(digest); return err == nil }
+	age(mine.Digest, 10*oldVersion)
+	age(first.Digest, 10*oldVersion)
+	var used []string
+	f.Users = func(digest string) []string {
+		if slices.Contains(used, digest) {
+			return []string{"vm"}
+		}
+		return nil
+	}
+	f.tidy()
+	f.Unused = func() time.Duration { return 20 * oldVersion }
+	f.tidy()
+	if !here(first.Digest) {
+		t.Fatal("a copy with a name is gone")
+	}
+	f.Unused, used = func() time.Duration { return oldVersion }, []string{first.Digest}
+	f.tidy()
+	if !here(first.Digest) {
+		t.Fatal("a copy that a VM uses is gone")
+	}
+	f.Unused, used = nil, nil
+	if _, err := f.Images.Tag(mine.Digest, "it"); err != nil { // the first has no name now
+		t.Fatal(err)
+	}
+	age(first.Digest, oldVersion/2)
+	f.tidy()
+	if !here(first.Digest) {
+		t.Error("an old version is gone at once")
+	}
+	age(first.Digest, 2*oldVersion)
+	f.tidy()
+	if here(first.Digest) || !here(mine.Digest) {
+		t.Errorf("old version: %v, administrator's: %v", here(first.Digest), here(mine.Digest))
+	}
+}
+
+// A container image that a job had fetched goes as a copy does, unless somebody gave it a name.
+func TestTidyContainers(t *testing.T) {
+	s, _ := publish(t, "it", false)
+	f := newFleet(t, s)
+	tree := t.TempDir()
+	if err := os.WriteFile(filepath.Join(tree, "file"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.Unused = func() time.Duration { return oldVersion }
+	for _, named := range []bool{true, false} {
+		i, err := f.Images.FetchReference(t.Context(), "dir:"+tree, quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if named {
+			_, err = f.Images.Tag(i.Digest, "ours")
+		} else {
+			err = f.Images.Remove("ours", nil)
+		}
+		then := time.Now().Add(-2 * oldVersion)
+		if err := errors.Join(err, os.Chtimes(i.Dir, then, then)); err != nil {
+			t.Fatal(err)
+		}
+		f.tidy()
+		if _, err := f.Images.Get(i.Digest); (err == nil) != named {
+			t.Errorf("named: %v, %v", named, err)
+		}
 	}
 }

@@ -196,8 +196,9 @@ func (f *Fleet) bring(ctx context.Context, server Server, image fleet.CatalogueI
 			Message: "image " + image.Digest + " is not on this host, and there is no link to the server",
 			Hint:    "see `grange host show`; or import the image on this host"}
 	}
+	f.makeRoom(image.Manifest)
 	_, err := f.Images.Install(ctx, vmimage.Install{Name: name, Manifest: image.Manifest,
-		Fetch: inChunks(f.Transfers, fetchFrom(server, image.Servers)), Progress: func(p vmimage.Progress) {
+		Fetch: inChunks(f.Transfers, fetchFrom(server, image.Servers, f.Pace)), Progress: func(p vmimage.Progress) {
 			f.mu.Lock()
 			t.progress = p
 			f.mu.Unlock()
@@ -238,10 +239,14 @@ func inChunks(t *transfers.Transfers, whole vmimage.Fetch) vmimage.Fetch {
 
 // fetchFrom brings files from servers of the fleet, whole, each into a directory of its own that outlives a transfer
 // that breaks off. All that is known of a way of transfer is here.
-func fetchFrom(server Server, servers []string) vmimage.Fetch {
+func fetchFrom(server Server, servers []string, pace vmimage.Pace) vmimage.Fetch {
 	return func(ctx context.Context, dir *os.Root, sum string, size int64, report vmimage.Reporter) (*os.File, error) {
+		came := pace.Follow(ctx)
 		load := imagesource.Download{Source: server.Blob(sum, servers), Dir: dir, Limit: size,
-			Report: func(done, _ int64, note string) { report(done, note) }}
+			Report: func(done, _ int64, note string) {
+				came(done)
+				report(done, note)
+			}}
 		file, _, err := load.Run(ctx)
 		return file, err
 	}

@@ -3,6 +3,7 @@
 package transfers
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -43,6 +44,7 @@ type Options struct {
 	Peers  Peers
 	Server Server
 	Config func() Settings // as it is now
+	In     *transfer.Rate  // of all that this host receives, for others to share it; nil: one of its own
 	Log    *slog.Logger
 }
 
@@ -58,7 +60,7 @@ type Transfers struct {
 	Options
 	fetcher *transfer.Fetcher
 	giver   *transfer.Server
-	in, out *transfer.Rate
+	out     *transfer.Rate
 	news    chan struct{} // there is another image here
 
 	mu      sync.Mutex
@@ -75,11 +77,12 @@ const (
 
 // New returns the transfers of a host. Run lets other hosts in.
 func New(o Options) (*Transfers, error) {
-	t := &Transfers{Options: o, in: transfer.NewRate(0), out: transfer.NewRate(0), news: make(chan struct{}, 1)}
+	o.In = cmp.Or(o.In, transfer.NewRate(0))
+	t := &Transfers{Options: o, out: transfer.NewRate(0), news: make(chan struct{}, 1)}
 	t.rates()
 	var err error
 	t.fetcher, err = transfer.NewFetcher(transfer.Options{Dir: o.Dir, Source: o.Server, Dial: t.dial, Files: t.here,
-		Rate: t.in, Log: o.Log, Locate: transfer.LocateBy(t.report)})
+		Rate: t.In, Log: o.Log, Locate: transfer.LocateBy(t.report)})
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +181,7 @@ func (t *Transfers) report(ctx context.Context) (fleet.TransferAnswer, error) {
 
 func (t *Transfers) rates() {
 	c := t.Config()
-	t.in.Set(int64(c.ReceiveRate))
+	t.In.Set(int64(c.ReceiveRate))
 	t.out.Set(int64(c.SendRate))
 }
 

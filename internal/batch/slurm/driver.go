@@ -45,7 +45,7 @@ func NewDriver(o DriverOptions, run program.Run) *Driver {
 // Name is slurm.
 func (d *Driver) Name() farm.BatchSystem { return farm.Slurm }
 
-// separator stands between fields: no name has it.
+// separator stands between fields where none has a text of other users: names can have it.
 const separator = "\x1f"
 
 // command runs one of Slurm's commands. Times are in UTC and without relative words; the lists of arrays are not cut.
@@ -79,24 +79,22 @@ var notForHosts = []string{"JobHeld", "Dependency", "BeginTime", "JobArrayTaskLi
 
 // waitingFields are asked for by name: only so squeue tells what a job asks for in all. Its %m is of a node or, with
 // --mem-per-cpu, of a CPU, and does not say which. A field whose width is none is as wide as it is; the text behind the
-// colon ends each.
+// colon ends each. What users asked for by --vm only their comment tells.
 var waitingFields = []string{"JobArrayID", "Reason", "NumCPUs", "MinMemory", "tres-alloc", "Account", "Partition",
-	"SubmitTime", "Feature", "Name"}
+	"SubmitTime", "Feature", "Name", "Comment"}
 
 // Demand is what waits for hosts.
 func (d *Driver) Demand(ctx context.Context) ([]batch.Demand, error) {
-	out, err := d.command(ctx, "squeue", "--noheader", "--states=PENDING",
-		"--Format="+strings.Join(waitingFields, ":"+separator+",")+":"+separator)
+	all, err := d.records(ctx, "squeue", len(waitingFields), func(end string) []string {
+		return []string{"--noheader", "--states=PENDING",
+			"--Format=" + strings.Join(waitingFields, ":"+end+",") + ":" + end}
+	})
 	if err != nil {
 		return nil, err
 	}
 	var t batch.Tally
-	for line := range strings.Lines(out) {
-		f := fields(line, len(waitingFields))
-		if f == nil {
-			return nil, batch.Garbled(farm.Slurm, "squeue", errors.New(strconv.Quote(line)))
-		}
-		if batch.ReservationOf(strings.TrimSuffix(f[9], separator)) != "" ||
+	for _, f := range all {
+		if batch.ReservationOf(f[9]) != "" ||
 			slices.ContainsFunc(notForHosts, func(r string) bool { return strings.HasPrefix(f[1], r) }) {
 			continue
 		}
@@ -113,6 +111,9 @@ func (d *Driver) Demand(ctx context.Context) ([]batch.Demand, error) {
 			if w, ok := d.o.Wishes[feature]; ok {
 				wish.Image, wish.Shape = w.Image, w.Shape
 			}
+		}
+		if image, shape := wished(f[10]); image != "" {
+			wish.Image, wish.Shape = image, shape
 		}
 		t.Add(wish)
 	}
@@ -271,17 +272,15 @@ func (d *Driver) Drain(ctx context.Context, host, reason string) ([]batch.Runnin
 	if err := d.Close(ctx, host, reason); err != nil {
 		return nil, err
 	}
-	out, err := d.command(ctx, "squeue", "--noheader", "--states=RUNNING,SUSPENDED,CONFIGURING,STOPPED",
-		"--nodelist="+host, "--format="+strings.Join([]string{"%A", "%u", "%a", "%e", "%j"}, separator))
+	all, err := d.records(ctx, "squeue", 5, func(end string) []string {
+		return []string{"--noheader", "--states=RUNNING,SUSPENDED,CONFIGURING,STOPPED", "--nodelist=" + host,
+			"--format=" + strings.Join([]string{"%A", "%u", "%a", "%e", "%j"}, end) + end}
+	})
 	if err != nil {
 		return nil, err
 	}
 	var jobs []batch.Running
-	for line := range strings.Lines(out) {
-		f := fields(line, 5)
-		if f == nil {
-			return nil, batch.Garbled(farm.Slurm, "squeue", errors.New(strconv.Quote(line)))
-		}
+	for _, f := range all {
 		jobs = append(jobs, batch.Running{Job: f[0], User: f[1], Account: none(f[2]), Ends: moment(f[3]),
 			Reservation: batch.ReservationOf(f[4])})
 	}

@@ -77,13 +77,18 @@ func (d *Driver) Ended(ctx context.Context, after batch.Cursor, limit int) ([]ba
 	// Not from 0: sacct takes that for no time at all, and lists what ends at this moment only.
 	const first = 24 * time.Hour
 	from := time.Unix(max(at.Until, int64((first+lateness)/time.Second)), 0).Add(-lateness).UTC()
-	out, err := d.command(ctx, "sacct", "--noheader", "--allusers", "--duplicates", "--parsable2",
-		"--delimiter="+separator, "--starttime="+from.Format("2006-01-02T15:04:05"), "--endtime=now",
-		"--state="+endedStates, "--format="+strings.Join(sacctFields, ","))
-	if err != nil {
+	lines, err := d.records(ctx, "sacct", len(sacctFields), func(end string) []string {
+		return []string{"--noheader", "--allusers", "--duplicates", "--parsable", "--delimiter=" + end,
+			"--starttime=" + from.Format("2006-01-02T15:04:05"), "--endtime=now", "--state=" + endedStates,
+			"--format=" + strings.Join(sacctFields, ",")}
+	})
+	switch {
+	case farm.IsCode(err, batch.CodeBatchGarbled):
+		return nil, after, err
+	case err != nil:
 		return nil, after, batch.Away(farm.Slurm, err)
 	}
-	all, err := parseEnded(out)
+	all, err := parseEnded(lines)
 	if err != nil {
 		return nil, after, err
 	}
@@ -168,13 +173,9 @@ func fate(job, state, end string) batch.Ended {
 func runOf(j batch.Ended) string { return fmt.Sprintf("%s@%d", j.Job, j.Finished.Unix()) }
 
 // parseEnded reads sacct: a line of the job, then lines of its steps, which alone know the memory.
-func parseEnded(text string) ([]batch.Ended, error) {
+func parseEnded(lines [][]string) ([]batch.Ended, error) {
 	var jobs []batch.Ended
-	for line := range strings.Lines(text) {
-		f := fields(line, len(sacctFields))
-		if f == nil {
-			return nil, batch.Garbled(farm.Slurm, "sacct", errors.New(strconv.Quote(line)))
-		}
+	for _, f := range lines {
 		job, _, step := strings.Cut(f[0], ".")
 		if step {
 			if n := len(jobs); n > 0 && jobs[n-1].Job == job {
@@ -192,7 +193,7 @@ func parseEnded(text string) ([]batch.Ended, error) {
 		j.Code, err2 = strconv.Atoi(code)
 		j.Signal, err3 = strconv.Atoi(signal)
 		if err := errors.Join(err, err2, err3); err != nil || !ok {
-			return nil, batch.Garbled(farm.Slurm, "sacct", errors.Join(err, errors.New(strconv.Quote(line))))
+			return nil, batch.Garbled(farm.Slurm, "sacct", errors.Join(err, fmt.Errorf("%q", f)))
 		}
 		if j.Finished.IsZero() {
 			continue // it runs again

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -26,8 +27,16 @@ func (a answers) driver(o DriverOptions) *Driver {
 		if said, failed := strings.CutPrefix(text, "FAIL "); failed || !ok {
 			return nil, &program.Failed{Program: c.Path, Status: 1, Said: said}
 		}
-		return []byte(strings.ReplaceAll(text, "|", separator)), nil
+		return []byte(strings.ReplaceAll(text, "|", endOf(c))), nil
 	})
+}
+
+// endOf returns what the command was told to print behind each field.
+func endOf(c program.Call) string {
+	if end := regexp.MustCompile("\x1f[A-Z2-7]{26}\x1f").FindString(strings.Join(c.Args, " ")); end != "" {
+		return end
+	}
+	return separator
 }
 
 func TestNodes(t *testing.T) {
@@ -75,25 +84,28 @@ func TestNodes(t *testing.T) {
 }
 
 func TestDemand(t *testing.T) {
-	const pending = `17_[1-5,8%2]|Priority|2|1000M|cpu=2,mem=1000M,node=1,billing=2|atlas|main,long|2026-11-21T08:00:00|sl9-big&avx|job|
-18|Resources|2|500M|cpu=2,mem=1000M,node=1,billing=2|atlas|main|2026-11-21T07:00:00|sl9-big|odd name|
-19|JobHeldUser|2|1G|cpu=2,mem=1G,node=1|atlas|main|2026-11-21T07:00:00|(null)|held|
-20|Dependency|2|1G|cpu=2,mem=1G,node=1|atlas|main|2026-11-21T07:00:00|(null)|later|
-21|Resources|1|1G|cpu=1,mem=1G,node=1|(null)|main|2026-11-21T07:00:00|(null)|grange-hold-vm1|
-22|QOSMaxJobsPerUserLimit|1|1G|cpu=1,mem=1G,node=1|(null)|main|2026-11-21T07:00:00|(null)|limited|
-23_[0-100:10]|None|4|0|cpu=4,mem=8000M,node=2|(null)|long|N/A|(null)|a|b|
+	const pending = `17_[1-5,8%2]|Priority|2|1000M|cpu=2,mem=1000M,node=1,billing=2|atlas|main,long|2026-11-21T08:00:00|sl9-big&avx|job|(null)|
+18|Resources|2|500M|cpu=2,mem=1000M,node=1,billing=2|atlas|main|2026-11-21T07:00:00|sl9-big|odd name||
+19|JobHeldUser|2|1G|cpu=2,mem=1G,node=1|atlas|main|2026-11-21T07:00:00|(null)|held||
+20|Dependency|2|1G|cpu=2,mem=1G,node=1|atlas|main|2026-11-21T07:00:00|(null)|later||
+21|Resources|1|1G|cpu=1,mem=1G,node=1|(null)|main|2026-11-21T07:00:00|(null)|grange-hold-vm1||
+22|QOSMaxJobsPerUserLimit|1|1G|cpu=1,mem=1G,node=1|(null)|main|2026-11-21T07:00:00|(null)|limited||
+23_[0-100:10]|None|4|0|cpu=4,mem=8000M,node=2|(null)|long|N/A|(null)|a
+24 Priority|no|
+26|Priority|1|1G|cpu=1,mem=1G,node=1|(null)|long|N/A|(null)|b|night run grange:vm=el9:8c|
 `
 	got, err := answers{"squeue": pending}.driver(
 		DriverOptions{Wishes: map[string]batch.Demand{"sl9-big": {Image: "sl9", Shape: "big"}}}).Demand(t.Context())
 	want := []batch.Demand{{Jobs: 11, CPUs: 4, Queue: "long"},
 		{Jobs: 7, Image: "sl9", Shape: "big", CPUs: 2, Memory: 1000 * farm.MiB, Account: "atlas", Queue: "main",
-			Oldest: time.Date(2026, 11, 21, 7, 0, 0, 0, time.UTC)}}
+			Oldest: time.Date(2026, 11, 21, 7, 0, 0, 0, time.UTC)},
+		{Jobs: 1, Image: "el9", Shape: "8c", CPUs: 1, Memory: farm.GiB, Queue: "long"}}
 	if d := cmp.Diff(want, got); err != nil || d != "" {
 		t.Errorf("%v\n%s", err, d)
 	}
 	for _, garbage := range []string{"17|Priority",
-		"17_[a-b]|Priority|2|1000M|mem=1000M|atlas|main|2026-11-21T08:00:00|x|job|", "17|P|2|much|cpu=2|a|m|t|x|j|",
-		"17|P|2|1G|mem=much|a|m|t|x|j|"} {
+		"17_[a-b]|Priority|2|1000M|mem=1000M|atlas|main|2026-11-21T08:00:00|x|job|c|\n",
+		"17|P|2|much|cpu=2|a|m|t|x|j||\n", "17|P|2|1G|mem=much|a|m|t|x|j||\n"} {
 		if _, err := (answers{"squeue": garbage}).driver(DriverOptions{}).Demand(t.Context()); !isKindOf(err,
 			farm.Unavailable) {
 			t.Errorf("%q: %v", garbage, err)
@@ -162,14 +174,14 @@ func TestEndedLate(t *testing.T) {
 	line := func(id string, end time.Time) string {
 		at := end.Format("2006-01-02T15:04:05")
 		return strings.Join([]string{id, id, "eva", "atlas", "main", "2", at, at, at, "COMPLETED", "0:0", "01:02.500",
-			"", "n[08-10],m1", "job|with|bars"}, separator) + "\n" +
+			"", "n[08-10],m1", "job|with|bars\n17\x1f", ""}, "|END") + "\n" +
 			strings.Join([]string{id + ".batch", id + ".batch", "", "atlas", "", "2", at, at, at, "COMPLETED", "0:0",
-				"01:02.500", "2048K", "n08", "batch"}, separator) + "\n"
+				"01:02.500", "2048K", "n08", "batch", ""}, "|END") + "\n"
 	}
 	var text string
 	d := NewDriver(DriverOptions{}, func(_ context.Context, c program.Call) ([]byte,
 		error) {
-		return []byte(text), nil
+		return []byte(strings.ReplaceAll(text, "|END", endOf(c))), nil
 	})
 	var cursor batch.Cursor
 	var got []string
@@ -183,7 +195,7 @@ func TestEndedLate(t *testing.T) {
 			for _, j := range jobs {
 				got = append(got, j.Job)
 				if j.MaxRSS != 2048*farm.MiB/1024 || j.CPUTime != 62500*time.Millisecond ||
-					!slices.Equal(j.Hosts, []string{"n08", "n09", "n10", "m1"}) || j.Name != "job|with|bars" {
+					!slices.Equal(j.Hosts, []string{"n08", "n09", "n10", "m1"}) || j.Name != "job|with|bars\n17\x1f" {
 					t.Errorf("%+v", j)
 				}
 			}
@@ -291,6 +303,19 @@ func TestWaitsFor(t *testing.T) {
 	} {
 		if got := waitsFor(reason); got != want {
 			t.Errorf("%s: %q", reason, got)
+		}
+	}
+}
+
+// TestWished: what `grange:vm=` in a comment names.
+func TestWished(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("0", 64)
+	for comment, want := range map[string][2]string{"(null)": {}, "": {}, "grange:vm=": {}, "vm=el9": {},
+		"xgrange:vm=el9": {}, "grange:vm=el9": {"el9"}, "a b\tgrange:vm=el9:8c\nd": {"el9", "8c"},
+		"grange:vm=" + digest + ":8c": {digest, "8c"}, "grange:vm=" + digest: {digest},
+		"grange:vm=oci://r:5000/n:1,8c": {"oci://r:5000/n:1", "8c"}} {
+		if image, shape := wished(comment); image != want[0] || shape != want[1] {
+			t.Errorf("%q: %q, %q", comment, image, shape)
 		}
 	}
 }

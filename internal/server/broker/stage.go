@@ -1,11 +1,13 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/server/action"
 )
 
@@ -15,6 +17,22 @@ const (
 	stageEvery = time.Minute
 	stageAgain = time.Hour
 )
+
+// stagedAtMost is how many images are looked up: users write their names, any number of them.
+const stagedAtMost = 100
+
+// mostWanted returns the images that most jobs wait for, those first.
+func mostWanted(waiting []batch.Demand) []string {
+	jobs := map[string]int{}
+	for _, d := range waiting {
+		if d.Image != "" {
+			jobs[d.Image] += d.Jobs
+		}
+	}
+	images := slices.SortedFunc(maps.Keys(jobs),
+		func(a, b string) int { return cmp.Or(cmp.Compare(jobs[b], jobs[a]), cmp.Compare(a, b)) })
+	return images[:min(len(images), stagedAtMost)]
+}
 
 // staged is an image that hosts of a cell were told to have, or could not be.
 type staged struct {
@@ -34,14 +52,9 @@ func (b *brokerPass) stage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	wanted := map[string]bool{}
-	for _, d := range waiting {
-		if d.Image != "" {
-			wanted[d.Image] = true
-		}
-	}
-	maps.DeleteFunc(b.memory.staged, func(image string, _ staged) bool { return !wanted[image] })
-	for _, image := range slices.Sorted(maps.Keys(wanted)) {
+	wanted := mostWanted(waiting)
+	maps.DeleteFunc(b.memory.staged, func(image string, _ staged) bool { return !slices.Contains(wanted, image) })
+	for _, image := range wanted {
 		was := b.memory.staged[image]
 		if now.Sub(was.at) >= stageAgain {
 			was = staged{at: now}

@@ -86,8 +86,11 @@ func (c *Catalogue) Receive(ctx context.Context, who farm.Identity, sum string, 
 	case end <= there:
 		return there, nil
 	}
+	if err := c.fits(size - there); err != nil {
+		return there, err
+	}
 	if there == 0 {
-		if err := c.beginUpload(sum, size); err != nil {
+		if err := c.beginUpload(sum); err != nil {
 			return 0, err
 		}
 	}
@@ -100,15 +103,18 @@ func (c *Catalogue) Receive(ctx context.Context, who farm.Identity, sum string, 
 	return end, c.whole(ctx, sum)
 }
 
-// beginUpload makes room for a file, where there is some.
-func (c *Catalogue) beginUpload(sum string, size farm.Bytes) error {
+// fits refuses an upload of which more is to come than there is room. Each piece names the size of the whole, and may
+// name another than the one before.
+func (c *Catalogue) fits(more farm.Bytes) error {
 	room, err := c.room()
-	if err != nil {
-		return err
+	if err == nil && c.Limit > 0 && more > room {
+		err = c.full(max(c.Limit-room+more, c.Limit)) // a size may wrap around
 	}
-	if c.Limit > 0 && size > room {
-		return c.full(c.Limit - room + size)
-	}
+	return err
+}
+
+// beginUpload makes the directory of a file.
+func (c *Catalogue) beginUpload(sum string) error {
 	all, err := os.ReadDir(filepath.Join(c.Dir, uploadsDir))
 	if err == nil && len(all) >= mostUploads {
 		err = badUpload("%d uploads are begun", len(all))
