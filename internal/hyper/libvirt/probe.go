@@ -129,8 +129,8 @@ func (c ProbeConfig) awaitFree(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// loadOfKVM distinguishes one load of the processor's KVM module from the next: sysfs gives the module's directory a
-// new inode each time. It is "" while none is loaded.
+// loadOfKVM tells one load of the processor's KVM module from the next: sysfs gives the module's directory a new inode
+// each time. It is "" while none is loaded.
 func loadOfKVM() string {
 	for _, module := range []string{"kvm_intel", "kvm_amd"} {
 		var s unix.Stat_t
