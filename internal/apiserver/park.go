@@ -19,7 +19,7 @@ const answersAtOnce = 32
 // lot is where polls wait that have nothing to be told yet. Each is a connection taken from net/http, whose goroutines,
 // stacks and buffers are given back: they are most of what a waiting host takes. When there is an answer it is written
 // here, and net/http gets the connection back as if it were a new one; to it the lot is a listener. That a host has
-// gone is seen when it is answered, and a poll is short.
+// gone is seen when it is answered, and a poll is short. ADR 37 says what that saves.
 type lot struct {
 	api  *API
 	back chan net.Conn
