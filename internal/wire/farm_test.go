@@ -34,7 +34,7 @@ func TestFarmThereAndBack(t *testing.T) {
 			Shapes: []farm.Shape{{Name: "s", CPUs: 4, Memory: farm.GiB, Network: farm.NetworkNone,
 				MaxGuest: farm.GuestTopology{Sockets: 1, Cores: 2, Threads: 3}}},
 			Networks: []farm.FleetNetwork{{Name: "n", Bridge: "br0", VLAN: 7, Addresses: []farm.AddressPool{pool},
-				Gateway: "10.0.0.1", DNS: []string{"10.0.0.2"}, Domain: "d", Names: []string{"x"}, Closed: true,
+				Gateway: "10.0.0.1", DNS: []string{"10.0.0.2"}, Domain: "d", Names: []string{"x"}, Isolate: true, Closed: true,
 				Hosts: []string{"*"}}},
 			Groups: []farm.ServerGroup{{Project: "p", Name: "g", Affinity: farm.Apart}},
 			Users:  []farm.User{{Name: "u", Subjects: []string{"CN=U"}, Disabled: true}},
