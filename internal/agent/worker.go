@@ -29,6 +29,8 @@ type workerRecord struct {
 	Gateway string
 	Conf    string
 	Warm    bool
+	// from other workers of this host
+	Isolated bool
 }
 
 // workers is the agent's part that belongs to workers alone.
@@ -237,7 +239,8 @@ func (a workerDesk) begin(r *api.WorkerRequest, image string, c Caller) (*job, e
 	j.record = record{Version: recordVersion, Job: j.id, Created: time.Now(), Shape: s,
 		User: known.guestUser(owner, "").Name, Name: vmName(j.id), Command: "worker " + r.Name, Caller: owner,
 		Keep: true, Image: r.Image, Worker: &workerRecord{Name: r.Name, Image: image, Address: address,
-			MAC: farm.MAC(address.Addr()), Gateway: conf.Gateway, Conf: r.Conf, Warm: r.Warm}}
+			MAC: farm.MAC(address.Addr()), Gateway: conf.Gateway, Conf: r.Conf, Warm: r.Warm,
+			Isolated: conf.Isolate}}
 	j.request = workerJobRequest(j.record)
 	_, err = a.enter(newVM(j), j)
 	return j, err
