@@ -98,8 +98,17 @@ func closed(l *lab, f *figures) error {
 			f.leak("another port of a name server", a, past(server, server6, 80), b, l.uplink),
 			arrive("name servers", a, past(server, server6, 53), l.uplink),
 			arrive("outside", a, past(outside, outside6, 443), l.uplink),
-			arrive("what a network needs", a, needed, l.uplink))
+			arrive("what a network needs", a, needed, l.uplink), l.closedToUnknown(f, a, b))
 	})
+}
+
+// closedToUnknown: where a network leases IPv4 alone, nobody knows which addresses of IPv6 are local.
+func (l *lab) closedToUnknown(f *figures, a, b *guest) error {
+	a.vm.Addresses = a.vm.Addresses[:1]
+	formed := a.station
+	id := a.linkLocal.As16()
+	formed.ip6 = netip.AddrFrom16([16]byte(append(netip.MustParseAddr("fd00:77::").AsSlice()[:8], id[8:]...)))
+	return errors.Join(l.fence(a), f.leak("IPv6 formed from the MAC", a, to(formed, b.station), b))
 }
 
 // metadataApart: nobody but the host is asked for metadata, or can answer.

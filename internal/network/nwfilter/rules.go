@@ -241,8 +241,13 @@ func (r *ruleset) closed(f Filter, index int) {
 	for _, one := range byFamily(f.DNS) {
 		rule("%s daddr %s meta l4proto { tcp, udp } th dport { 53, 853 } accept", one.family, one.set())
 	}
+	ip6 := false
 	for _, p := range f.Local {
 		rule("%s daddr %v counter name closed drop", familyOf(p.Addr()), p.Masked())
+		ip6 = ip6 || familyOf(p.Addr()) == "ip6"
+	}
+	if !ip6 { // what a router announces as local is not known
+		rule("ether type ip6 counter name closed drop")
 	}
 	rule("goto closed_after")
 	r.line("add element bridge %s closed_senders { %d : goto %s }", Table, index,
