@@ -17,8 +17,8 @@ import (
 // cycleTests make and end guests, one after the other, and look for what is left.
 func cycleTests() []test { return []test{{"cycles", cycles}} }
 
-// cycles takes guests through what the agent does for each. In every second cycle another process does it, and is killed
-// somewhere; the next agent's restore and release are what is left of it then.
+// cycles takes guests through what the agent does for each. In every second cycle another process does it, and is
+// killed somewhere; the next agent's restore and release do the rest.
 func cycles(l *lab, f *figures) error {
 	for n := range f.Cycles {
 		if l.ctx.Err() != nil {

@@ -2,8 +2,8 @@ package main
 
 import "fmt"
 
-// forgedTests send each kind of forged frame twice: without a filter it must arrive, or the case would show nothing; with
-// one it must arrive at neither the neighbour nor the uplink.
+// forgedTests send each kind of forged frame twice: without a filter it must arrive, or the case would show nothing;
+// with one it must arrive at neither the neighbour nor the uplink.
 func forgedTests() (all []test) {
 	for _, c := range forgeries {
 		all = append(all, test{"forged " + c.name, func(l *lab, f *figures) error {

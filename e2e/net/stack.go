@@ -180,10 +180,11 @@ func stackPing(l *lab, _ *figures) error {
 }
 
 // ask is how a guest asks for its metadata, with what a guest has.
-const ask = `exec 3<>/dev/tcp/169.254.169.254/80 && printf 'GET /latest/meta-data/instance-id HTTP/1.0\r\n\r\n' >&3 && ` +
-	`tail -n 1 <&3`
+const ask = `exec 3<>/dev/tcp/169.254.169.254/80
+printf 'GET /latest/meta-data/instance-id HTTP/1.0\r\n\r\n' >&3
+tail -n 1 <&3`
 
-// stackMetadata: a guest gets its own metadata; with all addresses of another, that one's MAC included, it gets nothing.
+// stackMetadata: a guest gets its own metadata; with all addresses of another, its MAC included, it gets nothing.
 func stackMetadata(l *lab, _ *figures) error {
 	return l.with(func(a, b *guest) error {
 		ctx, cancel := context.WithCancel(l.ctx)

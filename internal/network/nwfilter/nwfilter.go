@@ -21,8 +21,8 @@ type VM struct {
 	Filter
 }
 
-// mu is held while rules change: nothing is loaded for a VM that is released meanwhile. Another agent may change them at
-// the same time; nft tries again then.
+// mu is held while rules change: nothing is loaded for a VM that is released meanwhile. Another agent may change them
+// at the same time.
 var mu sync.Mutex
 
 // Fence has the filter of a VM where its tap is, and proves that it is there. Errors: farm.CodeNoFilter.

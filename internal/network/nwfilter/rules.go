@@ -1,10 +1,10 @@
-// Package nwfilter keeps VMs whose card is a tap on a bridge from what is not theirs, as libvirt's network filters do: a
-// VM sends with its own MAC and addresses only, answers for them only, and plays neither router nor DHCP server.
+// Package nwfilter keeps VMs whose card is a tap on a bridge from what is not theirs, as libvirt's network filters do:
+// a VM sends with its own MAC and addresses only, answers for them only, and plays neither router nor DHCP server.
 //
-// The filters are nftables rules in a table of our own, of the family bridge, before any other rule of the host. A VM has
-// a chain of its own, which frames reach by the index of its tap: the kernel gives an index to no second device, while
-// the next VM's tap may have the name of one that has gone. Chain and index go together, so that a filter can be removed
-// exactly by whoever finds it, and an agent keeps nothing of it in memory.
+// The filters are nftables rules in a table of our own, of the family bridge, before any other rule of the host. A VM
+// has a chain of its own, which frames reach by the index of its tap: the kernel gives an index to no second device,
+// while the next VM's tap may have the name of one that has gone. Chain and index go together, so that a filter can be
+// removed exactly by whoever finds it, and an agent keeps nothing of it in memory.
 //
 // A rule lets pass what it recognises, and what no rule lets pass is dropped: a header that is cut off, or that is in
 // another fragment, is nothing that could be recognised.
@@ -30,8 +30,8 @@ var metadata = netip.AddrFrom4([4]byte{169, 254, 169, 254})
 type Filter struct {
 	Machine string // its name: no other machine of this host has it
 	MAC     net.HardwareAddr
-	// that it was given. Without one of IPv6 it may form its own from its MAC (SLAAC, EUI-64); with none at all DHCP of the
-	// network gives it one of IPv4, which nobody here knows
+	// that it was given. Without one of IPv6 it may form its own from its MAC (SLAAC, EUI-64); with none at all DHCP of
+	// the network gives it one of IPv4, which nobody here knows
 	Addresses []netip.Addr
 	Isolated  bool           // it reaches no other isolated VM of this host on the same bridge
 	Closed    bool           // it reaches the outside, but nobody of Local beside its gateway and name servers
@@ -135,7 +135,7 @@ add rule bridge grange send_other ether type ip counter name spoofed_ip drop
 add rule bridge grange send_other ether type ip6 counter name spoofed_ip6 drop
 add rule bridge grange send_other counter name ethertype drop
 add rule bridge grange closed_before icmpv6 type { nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert } accept
-add rule bridge grange closed_before icmpv6 type { mld-listener-report, mld-listener-reduction, mld2-listener-report } accept
+add rule bridge grange closed_before icmpv6 type { mld-listener-report, mld-listener-done, mld2-listener-report } accept
 add rule bridge grange closed_before ip daddr 255.255.255.255 udp dport 67 accept
 add rule bridge grange closed_before ip6 daddr ff02::1:2 udp dport 547 accept
 add rule bridge grange closed_before ip daddr 169.254.169.254 accept
@@ -299,7 +299,8 @@ func setOf(all []netip.Addr, text func(netip.Addr) string) string {
 	return "{ " + strings.Join(texts, ", ") + " }"
 }
 
-// interfaceID is the lower half of the addresses that a guest forms from its MAC: modified EUI-64 (RFC 4291, appendix A).
+// interfaceID is the lower half of the addresses that a guest forms from its MAC: modified EUI-64 (RFC 4291,
+// appendix A).
 func interfaceID(mac net.HardwareAddr) []byte {
 	return []byte{mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]}
 }

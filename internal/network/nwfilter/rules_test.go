@@ -15,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "write the rules into testdata")
 
-// TestRules compares the rules of each testdata/NAME.filter with testdata/NAME.nft. A new case is a file: lines of a key
-// and its values, and what -update writes for it.
+// TestRules compares the rules of each testdata/NAME.filter with testdata/NAME.nft. A new case is a file: lines of a
+// key and its values, and what -update writes for it.
 func TestRules(t *testing.T) {
 	golden(t, "shared", shared)
 	paths, err := filepath.Glob("testdata/*.filter")
