@@ -62,7 +62,8 @@ func isolated(l *lab, f *figures) error {
 			return err
 		}
 		a.vm.Isolated, b.vm.Isolated = true, true
-		err = errors.Join(arrive("not isolated yet", a, to(a.station, b.station), b), l.fence(a), l.fence(b), l.fence(c),
+		err = errors.Join(arrive("not isolated yet", a, to(a.station, b.station), b), l.fence(a), l.fence(b),
+			l.fence(c),
 			f.leak("isolated", a, append(to(a.station, b.station), toAll(a.station)...), b),
 			f.leak("isolated, back", b, append(to(b.station, a.station), toAll(b.station)...), a),
 			arrive("to the uplink", a, append(to(a.station, l.uplink.station), toAll(a.station)...), l.uplink),
@@ -87,7 +88,8 @@ func closed(l *lab, f *figures) error {
 		}
 		needed := [][]byte{eth(nil, a.mac, typeARP, arp(1, a.mac, a.ip4, nil, gateway)),
 			eth(nil, a.mac, typeIP4, ip4(zero4, all4, protoUDP, 0, udp(68, 67, "discover"))),
-			eth(nil, a.mac, typeIP6, ip6(a.linkLocal, netip.MustParseAddr("ff02::1:2"), protoUDP, udp(546, 547, "solicit"))),
+			eth(nil, a.mac, typeIP6, ip6(a.linkLocal, netip.MustParseAddr("ff02::1:2"), protoUDP,
+				udp(546, 547, "solicit"))),
 			eth(nil, a.mac, typeIP6, ip6(a.linkLocal, all6, proto6, icmp(routerSolicit, 0, 0, 0, 0))),
 			eth(nil, a.mac, typeIP6, ip6(a.ip6, all6, proto6, nd(solicit, 0, b.ip6))),
 			eth(up, a.mac, typeIP6, ip6(a.ip6, l.uplink.ip6, proto6, nd(advert, 0x60, a.ip6))),
@@ -120,7 +122,8 @@ func metadataApart(l *lab, f *figures) error {
 		answer := [][]byte{eth(a.mac, up.mac, typeARP, arp(2, up.mac, metadata4, a.mac, a.ip4)),
 			eth(nil, up.mac, typeARP, arp(1, up.mac, metadata4, nil, metadata4)),
 			eth(a.mac, up.mac, typeIP4, ip4(metadata4, a.ip4, protoTCP, 0, tcp(80, 40000, 18)))}
-		return errors.Join(arrive("no filter", a, question, l.uplink), arrive("no filter", l.uplink, answer, a), l.fence(a),
+		return errors.Join(arrive("no filter", a, question, l.uplink), arrive("no filter", l.uplink, answer, a),
+			l.fence(a),
 			f.leak("asked of others", a, question, b, l.uplink), f.leak("answered by others", l.uplink, answer, a))
 	})
 }

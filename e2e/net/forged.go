@@ -55,8 +55,8 @@ var forgedLinks = []forgery{
 		snap := append([]byte{0xaa, 0xaa, 3, 0, 0, 0, 8, 0}, ip4(v.ip4, all4, protoUDP, 0, udp(9, 9, "snap"))...)
 		frames := [][]byte{eth(nil, me.mac, typeLLC, snap),
 			eth(nil, me.mac, typeLLC, append([]byte{0x42, 0x42, 3}, make([]byte, 35)...))} // a spanning tree's
-		for _, kind := range []int{0x0842, 0x8137, 0x8847, 0x8863, 0x8864, 0x886f, 0x888e, 0x88cc, 0x88e5, 0x88f7, 0x8906,
-			0xffff} {
+		for _, kind := range []int{0x0842, 0x8137, 0x8847, 0x8863, 0x8864, 0x886f, 0x888e, 0x88cc, 0x88e5, 0x88f7,
+			0x8906, 0xffff} {
 			frames = append(frames, eth(nil, me.mac, kind, make([]byte, 46)))
 		}
 		return frames
@@ -101,8 +101,8 @@ var forgedARP = []forgery{
 
 var forgedIP4 = []forgery{
 	{"ipv4", func(me, v station) (frames [][]byte) {
-		for _, src := range []netip.Addr{v.ip4, gateway, outside, metadata4, zero4, all4, netip.MustParseAddr("127.0.0.1"),
-			netip.MustParseAddr("224.0.0.1")} {
+		for _, src := range []netip.Addr{v.ip4, gateway, outside, metadata4, zero4, all4,
+			netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("224.0.0.1")} {
 			frames = append(frames, eth(nil, me.mac, typeIP4, ip4(src, v.ip4, protoUDP, 0, udp(9, 9, "ip"))),
 				eth(nil, me.mac, typeIP4, ip4(src, v.ip4, protoTCP, 0, tcp(9, 80, 2))))
 		}
@@ -186,7 +186,8 @@ var forgedServers = []forgery{
 			eth(nil, me.mac, typeIP6, ip6(me.ip6, v.linkLocal, protoUDP, udp(547, 9, "relay"))),
 			eth(nil, me.mac, typeIP6, ip6(me.linkLocal, v.linkLocal, extDest, ext(protoUDP, offer))),
 			eth(nil, me.mac, typeIP6, ip6(me.linkLocal, v.linkLocal, extFrag, frag(protoUDP, 0, true, offer[:8]))),
-			eth(nil, me.mac, typeIP6, ip6(me.linkLocal, v.linkLocal, extFrag, frag(extDest, 0, true, ext(protoUDP, nil)))),
+			eth(nil, me.mac, typeIP6, ip6(me.linkLocal, v.linkLocal, extFrag,
+				frag(extDest, 0, true, ext(protoUDP, nil)))),
 			eth(nil, me.mac, typeIP6, ip6(me.linkLocal, v.linkLocal, extFrag, frag(extDest, 1, false, offer)))}
 	}},
 }

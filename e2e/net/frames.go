@@ -61,8 +61,8 @@ func arp(op int, senderMAC net.HardwareAddr, sender netip.Addr, targetMAC net.Ha
 
 // ip4 is a packet; offset is what its field of flags and fragment offset has.
 func ip4(src, dst netip.Addr, proto, offset int, payload []byte) []byte {
-	h := slices.Concat([]byte{0x45, 0}, be16(20+len(payload)), []byte{0, 7}, be16(offset), []byte{64, byte(proto), 0, 0},
-		src.AsSlice(), dst.AsSlice())
+	h := slices.Concat([]byte{0x45, 0}, be16(20+len(payload)), []byte{0, 7}, be16(offset),
+		[]byte{64, byte(proto), 0, 0}, src.AsSlice(), dst.AsSlice())
 	sum := 0
 	for i := 0; i < len(h); i += 2 {
 		sum += int(binary.BigEndian.Uint16(h[i:]))
@@ -75,8 +75,8 @@ func ip4(src, dst netip.Addr, proto, offset int, payload []byte) []byte {
 }
 
 func ip6(src, dst netip.Addr, next int, payload []byte) []byte {
-	return slices.Concat([]byte{0x60, 0, 0, 0}, be16(len(payload)), []byte{byte(next), 255}, src.AsSlice(), dst.AsSlice(),
-		payload)
+	return slices.Concat([]byte{0x60, 0, 0, 0}, be16(len(payload)), []byte{byte(next), 255}, src.AsSlice(),
+		dst.AsSlice(), payload)
 }
 
 // ext is an extension header of eight bytes with nothing but padding.

@@ -117,8 +117,8 @@ func (l *lab) guest(begin func(*os.File, station) *exec.Cmd, raw bool) (*guest, 
 			err = unix.SetNonblock(g.fd, true)
 		}
 	}
-	g.vm = network.VM{Name: fmt.Sprintf("grange-%08d", l.made), Network: farm.NetworkBridge(bridge), MAC: s.mac.String(),
-		PID: g.cmd.Process.Pid, Addresses: []netip.Prefix{netip.PrefixFrom(s.ip4, 16), netip.PrefixFrom(s.ip6, 64)},
+	g.vm = network.VM{Name: fmt.Sprintf("grange-%08d", l.made), Network: farm.NetworkBridge(bridge),
+		MAC: s.mac.String(), PID: g.cmd.Process.Pid, Addresses: []netip.Prefix{netip.PrefixFrom(s.ip4, 16), netip.PrefixFrom(s.ip6, 64)},
 		Gateway: gateway}
 	return g, err
 }

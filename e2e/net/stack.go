@@ -36,7 +36,11 @@ func (l *lab) stacked() (*guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := wait(func() bool { _, err := l.in(g, "ip", "link", "show", "eth0", "up"); return err == nil }); err != nil {
+	up := func() bool {
+		_, err := l.in(g, "ip", "link", "show", "eth0", "up")
+		return err == nil
+	}
+	if err := wait(up); err != nil {
 		return g, fmt.Errorf("a guest's card: %w", err)
 	}
 	return g, l.configure(g, g.station)

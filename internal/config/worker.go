@@ -41,8 +41,8 @@ type workerFile struct {
 
 // worker checks the table [worker]; an empty one is right, and means that the host has no workers.
 func (f workerFile) worker(shapes map[string]farm.Shape) (Worker, error) {
-	w := Worker{Controller: f.Controller, MungeKey: f.MungeKey, Bridge: f.Bridge, Isolate: f.Isolate, Gateway: f.Gateway, DNS: f.DNS,
-		Users: f.Users, Image: f.Image, Shape: f.Shape, Files: f.Files}
+	w := Worker{Controller: f.Controller, MungeKey: f.MungeKey, Bridge: f.Bridge, Isolate: f.Isolate,
+		Gateway: f.Gateway, DNS: f.DNS, Users: f.Users, Image: f.Image, Shape: f.Shape, Files: f.Files}
 	if f.Controller == "" {
 		if f.MungeKey+f.Bridge+f.Addresses != "" {
 			return w, fmt.Errorf("worker.controller: HOST:PORT of slurmctld is missing")

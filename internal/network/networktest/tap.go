@@ -33,7 +33,7 @@ func setUp(fd int, name, bridge string, mac net.HardwareAddr) error {
 		return err
 	}
 	for _, args := range [][]string{
-		{"link", "set", name, "address", fmt.Sprintf("fe:%02x:%02x:%02x:%02x:%02x", mac[1], mac[2], mac[3], mac[4], mac[5])},
+		{"link", "set", name, "address", "fe" + mac.String()[2:]},
 		{"link", "set", name, "master", bridge, "up"},
 	} {
 		if err := ip(args...); err != nil {

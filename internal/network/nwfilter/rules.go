@@ -186,7 +186,7 @@ func (r *ruleset) chain(kind string, index int, machine string) (rule func(forma
 func (r *ruleset) send(f Filter, index int) {
 	rule := r.chain(sendKind, index, f.Machine)
 	var v6 []netip.Addr
-	// Before all others: in a frame that the card's driver took the tag from, the kernel would find what lies behind it.
+	// Before all others: in a frame whose tag the kernel has put aside, it would find what lies behind the tag.
 	rule("ether type { 8021q, 8021ad, 0x9100, 0x9200 } counter name tagged drop")
 	rule("ether type != { arp, ip, ip6, 0x8035 } counter name ethertype drop")
 	rule("ether saddr != %v counter name spoofed_mac drop", f.MAC)

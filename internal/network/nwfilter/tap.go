@@ -74,7 +74,8 @@ func setPort(index int, isolated bool) error {
 	if err := unix.SetsockoptTimeval(s, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
 		return err
 	}
-	if err := unix.Sendto(s, portMessage(index, isolated), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	kernel := &unix.SockaddrNetlink{Family: unix.AF_NETLINK}
+	if err := unix.Sendto(s, portMessage(index, isolated), 0, kernel); err != nil {
 		return err
 	}
 	answer := make([]byte, 4096)

@@ -118,7 +118,7 @@ func (s *Farm) knowBrokers(cells []farm.FarmCell) error {
 	return farm.JoinErrors(errs)
 }
 
-// noIsolation refuses networks that are to keep VMs apart in a way that no host does yet: who wrote it would rely on it.
+// noIsolation refuses networks that are to keep VMs apart in a way that no host does: who wrote it would rely on it.
 // What is stored from earlier releases stays, so that an exported file can be applied.
 func noIsolation(have farmfile.Index, want []farm.FleetNetwork) error {
 	var errs []error
