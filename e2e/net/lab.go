@@ -118,8 +118,8 @@ func (l *lab) guest(begin func(*os.File, station) *exec.Cmd, raw bool) (*guest, 
 		}
 	}
 	g.vm = network.VM{Name: fmt.Sprintf("grange-%08d", l.made), Network: farm.NetworkBridge(bridge),
-		MAC: s.mac.String(), PID: g.cmd.Process.Pid, Addresses: []netip.Prefix{netip.PrefixFrom(s.ip4, 16), netip.PrefixFrom(s.ip6, 64)},
-		Gateway: gateway}
+		MAC: s.mac.String(), PID: g.cmd.Process.Pid, Gateway: gateway,
+		Addresses: []netip.Prefix{netip.PrefixFrom(s.ip4, 16), netip.PrefixFrom(s.ip6, 64)}}
 	return g, err
 }
 

@@ -36,7 +36,7 @@ func TestFarmThereAndBack(t *testing.T) {
 			Networks: []farm.FleetNetwork{{Name: "n", Bridge: "br0", VLAN: 7, Addresses: []farm.AddressPool{pool},
 				Gateway: "10.0.0.1", DNS: []string{"10.0.0.2"}, Domain: "d", Names: []string{"x"}, Isolate: true,
 				Closed: true,
-				Hosts: []string{"*"}}},
+				Hosts:  []string{"*"}}},
 			Groups: []farm.ServerGroup{{Project: "p", Name: "g", Affinity: farm.Apart}},
 			Users:  []farm.User{{Name: "u", Subjects: []string{"CN=U"}, Disabled: true}},
 			Grants: []farm.Grant{{User: "u", Role: farm.RoleAdmin}},
