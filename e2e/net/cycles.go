@@ -40,11 +40,16 @@ func cycles(l *lab, f *figures) error {
 			return fmt.Errorf("cycle %d, whose agent is killed: %w", n, err)
 		}
 	}
-	if err := l.restore(); err != nil { // an nft that outlived its agent may have had the last word
-		return err
-	}
-	n, err := l.left()
-	f.Left += n
+	// An nft that outlived its agent may have the last word, and the restore after it removes what it made.
+	var left int
+	var err error
+	wait(func() bool {
+		if err = l.restore(); err == nil {
+			left, err = l.left()
+		}
+		return err != nil || left == 0
+	})
+	f.Left += left
 	return err
 }
 

@@ -113,7 +113,8 @@ func (l *lab) guest(begin func(*os.File, station) *exec.Cmd, raw bool) (*guest, 
 		return nil, err
 	}
 	if raw {
-		if g.fd, err = unix.Dup(int(tap.Fd())); err == nil {
+		// not for other children: who holds the tap keeps it
+		if g.fd, err = unix.FcntlInt(tap.Fd(), unix.F_DUPFD_CLOEXEC, 0); err == nil {
 			err = unix.SetNonblock(g.fd, true)
 		}
 	}
