@@ -13,9 +13,10 @@ type Network struct {
 	Gateway   string   `json:"gateway,omitempty"`
 	DNS       []string `json:"dns,omitempty"`
 	Domain    string   `json:"domain,omitempty"`
-	Names     []string `json:"names,omitempty"` // host names to lease, in order
-	Closed    bool     `json:"closed,omitempty"`
-	Hosts     []string `json:"hosts,omitempty"` // patterns
+	Names     []string `json:"names,omitempty"`   // host names to lease, in order
+	Isolate   bool     `json:"isolate,omitempty"` // its VMs of one host do not reach each other
+	Closed    bool     `json:"closed,omitempty"`  // only the outside can be reached, not the local network
+	Hosts     []string `json:"hosts,omitempty"`   // patterns
 	Revision  int64    `json:"revision,omitempty"`
 }
 

@@ -12,7 +12,8 @@ import (
 //	1  2026-11-21  enrolment, wanted list, reports, streams
 //	2  2026-11-22  VMs move from host to host
 //	3  2026-11-23  hosts have a copy of the catalogue of images, and fetch from it
-const Capability = 3
+//	4  2026-11-25  hosts filter what VMs send on bridges, and keep networks that isolate or are closed
+const Capability = 4
 
 // CapabilityHeader carries the sender's Capability on every request and answer between host and server.
 const CapabilityHeader = "Grange-Capability"
@@ -186,6 +187,8 @@ type WantedVM struct {
 	MAC      string            `json:"mac,omitempty"`
 	Gateway  string            `json:"gateway,omitempty"`
 	DNS      []string          `json:"dns,omitempty"`
+	Isolated bool              `json:"isolated,omitempty"` // from other isolated VMs on the host's bridge
+	Closed   bool              `json:"closed,omitempty"`   // off from the local network
 	Hostname string            `json:"hostname"`
 	Keys     []string          `json:"keys,omitempty"`
 	UserData []byte            `json:"user_data,omitempty"`

@@ -101,10 +101,7 @@ func (v *making) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Ma
 	if err := v.agent.machines.Areas.Jobs.Give(m.Name, m.User.UID, m.User.GID); err != nil {
 		return spec, err
 	}
-	vm := network.VM{Name: m.Name, Network: shape.Network}
-	if w := v.record.Worker; w != nil {
-		vm.MAC = w.MAC
-	}
+	vm := v.record.networkVM(m.Name)
 	if spec.Card, err = network.Of(vm.Network).Prepare(v.ctx, vm); err != nil {
 		return spec, err
 	}
@@ -131,7 +128,7 @@ func (v *making) define(m *machine.Machine, spec hyper.Machine) error {
 		spec.Enter = jobs[0].enters(v.agent.log)
 		spec.Held = func() bool { return machine.Frozen(jobs[0].caller.PID) }
 	}
-	err := v.agent.machines.Define(v.ctx, m, spec, v.record.Shape.Network, v.id, func(applied hyper.Applied) error {
+	err := v.agent.machines.Define(v.ctx, m, spec, v.record.networkVM(m.Name), v.id, func(applied hyper.Applied) error {
 		v.update(func() { m.Applied = applied })
 		return v.adoptFirst(applied)
 	})

@@ -70,4 +70,6 @@ type workerRecord struct {
 	Gateway string
 	Conf    string
 	Warm    bool
+	// from other workers of this host
+	Isolated bool
 }

@@ -207,7 +207,8 @@ func (a workerDesk) begin(r *api.WorkerRequest, image string, c Caller) (*job, e
 	j.record = record{Version: recordVersion, Job: j.id, Created: time.Now(), Shape: s,
 		User: known.guestUser(owner, "").Name, Name: vmName(j.id), Command: "worker " + r.Name, Caller: owner,
 		Keep: true, Image: r.Image, Worker: &workerRecord{Name: r.Name, Image: image, Address: address,
-			MAC: farm.MAC(address.Addr()), Gateway: conf.Gateway, Conf: r.Conf, Warm: r.Warm}}
+			MAC: farm.MAC(address.Addr()), Gateway: conf.Gateway, Conf: r.Conf, Warm: r.Warm,
+			Isolated: conf.Isolate}}
 	j.request = workerJobRequest(j.record)
 	_, err = a.enter(newVM(j), j)
 	return j, err

@@ -64,8 +64,8 @@ func joined(l *lab, n int) *caller {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	c.send(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: s\r\nContent-Length: %d\r\n\r\n%s", fleet.RouteReport,
-		len(text), text))
+	c.send(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: s\r\n%s: %d\r\nContent-Length: %d\r\n\r\n%s", fleet.RouteReport,
+		fleet.CapabilityHeader, fleet.Capability, len(text), text))
 	if status, body := c.answer(); status != http.StatusOK {
 		l.t.Fatalf("report: %d %s", status, body)
 	}
@@ -82,8 +82,8 @@ func (c *caller) send(text string) {
 // poll asks for another list than that of a revision.
 func (c *caller) poll(after int64) string {
 	facts, _ := c.fake.Facts(c.lab.t.Context())
-	return fmt.Sprintf("GET %s?after=%d&instance=%s HTTP/1.1\r\nHost: s\r\n\r\n", fleet.RouteWanted, after,
-		facts.Instance)
+	return fmt.Sprintf("GET %s?after=%d&instance=%s HTTP/1.1\r\nHost: s\r\n%s: %d\r\n\r\n", fleet.RouteWanted, after,
+		facts.Instance, fleet.CapabilityHeader, fleet.Capability)
 }
 
 func (c *caller) answer() (int, string) {

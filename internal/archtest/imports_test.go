@@ -51,6 +51,7 @@ var rules = []struct {
 	{"internal/network", nil, []string{"internal/agent", "internal/config", "internal/hyper/libvirt", "internal/guest",
 		"api"}, "a network is made for a machine, whoever's it is, and answers with a card"},
 	{"internal/network/usernet", pure, nil, "rules follow from users and addresses"},
+	{"internal/network/nwfilter", filtering, nil, "rules follow from a VM's card and addresses, whatever made it"},
 	{"internal/gateway", nil, []string{"internal/agent", "internal/guest", "internal/hyper"}, "it serves any stream"},
 	{"internal/vmimage", nil, []string{"internal/agent", "internal/hyper", "internal/guest"},
 		"images are built without a hypervisor"},
@@ -65,6 +66,11 @@ var rules = []struct {
 
 // pure lets the standard library and the words of the farm through.
 func pure(path string) bool { return standard(path) || path == "internal/farm" }
+
+// filtering lets running nft through as well, and what the kernel says of devices.
+func filtering(path string) bool {
+	return pure(path) || path == "internal/program" || path == "golang.org/x/sys/unix"
+}
 
 // public lets the standard library through, and the wire types themselves.
 func public(path string) bool { return standard(path) || path == "api" }
@@ -122,8 +128,9 @@ var importers = []struct {
 	{"internal/hyper/fake", []string{"internal/cli/daemon"}, "only the list of drivers, and tests, name a driver"},
 	{"internal/agent", []string{"internal/cli/daemon", "e2e"}, "others talk to an agent through api"},
 	{"internal/ledger", []string{"internal/agent"}, "a host has one ledger, its agent's"},
-	{"internal/network", []string{"internal/agent"}, "what acts on a host's network is its agent"},
+	{"internal/network", []string{"internal/agent", "e2e/net"}, "what acts on a host's network is its agent"},
 	{"internal/network/usernet", []string{"internal/network"}, "only the list of kinds names a kind"},
+	{"internal/network/nwfilter", []string{"internal/network", "e2e/net"}, "only kinds of networks filter"},
 	{"internal/placer", []string{"internal/server"}, "a server runs one placer, and all places come from it"},
 	{"internal/config", []string{"internal/cli", "internal/agent"}, "a package takes what it needs as arguments"},
 	{"internal/batch/*/setup", []string{"internal/cli", "e2e"},

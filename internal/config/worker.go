@@ -15,6 +15,7 @@ type Worker struct {
 	Controller string // HOST:PORT of slurmctld
 	MungeKey   string // path of the cluster's key: read by the agent alone, and given to guests of site images only
 	Bridge     string
+	Isolate    bool // workers of this host do not reach each other
 	Addresses  farm.AddressPool
 	Gateway    string // "": none
 	DNS        []string
@@ -28,6 +29,7 @@ type workerFile struct {
 	Controller string            `toml:"controller"`
 	MungeKey   string            `toml:"munge_key"`
 	Bridge     string            `toml:"bridge"`
+	Isolate    bool              `toml:"isolate"`
 	Addresses  string            `toml:"addresses"`
 	Gateway    string            `toml:"gateway"`
 	DNS        []string          `toml:"dns"`
@@ -39,8 +41,8 @@ type workerFile struct {
 
 // worker checks the table [worker]; an empty one is right, and means that the host has no workers.
 func (f workerFile) worker(shapes map[string]farm.Shape) (Worker, error) {
-	w := Worker{Controller: f.Controller, MungeKey: f.MungeKey, Bridge: f.Bridge, Gateway: f.Gateway, DNS: f.DNS,
-		Users: f.Users, Image: f.Image, Shape: f.Shape, Files: f.Files}
+	w := Worker{Controller: f.Controller, MungeKey: f.MungeKey, Bridge: f.Bridge, Isolate: f.Isolate,
+		Gateway: f.Gateway, DNS: f.DNS, Users: f.Users, Image: f.Image, Shape: f.Shape, Files: f.Files}
 	if f.Controller == "" {
 		if f.MungeKey+f.Bridge+f.Addresses != "" {
 			return w, fmt.Errorf("worker.controller: HOST:PORT of slurmctld is missing")

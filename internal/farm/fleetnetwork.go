@@ -16,6 +16,7 @@ type FleetNetwork struct {
 	DNS       []string
 	Domain    string   // of host names: "vm-12.example.org"
 	Names     []string // host names to lease, in order; none: the VM's own name
+	Isolate   bool     // its VMs of one host do not reach each other
 	Closed    bool     // only the outside can be reached, not the local network
 	Hosts     []string // patterns of hosts that carry it; none: all that have the bridge
 	Revision  int64

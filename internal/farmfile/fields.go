@@ -112,6 +112,7 @@ func networkFields(n farm.FleetNetwork) []field {
 	f.add("dns", n.DNS)
 	f.add("domain", n.Domain)
 	f.add("names", n.Names)
+	f.add("isolate", n.Isolate)
 	f.add("closed", n.Closed)
 	f.add("hosts", n.Hosts)
 	return f

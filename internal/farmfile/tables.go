@@ -95,6 +95,7 @@ type networkTable struct {
 	DNS       []string `toml:"dns,omitempty"`
 	Domain    string   `toml:"domain,omitempty"`
 	Names     []string `toml:"names,omitempty"`
+	Isolate   bool     `toml:"isolate,omitempty"`
 	Closed    bool     `toml:"closed,omitempty"`
 	Hosts     []string `toml:"hosts,omitempty"`
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/grange-project/grange/internal/hyper"
 )
 
-// bridge is a bridge that the host's administrator has made: VMs are plugged into it, and nothing is made for them.
-type bridge struct{ plain }
+// bridge is a bridge that the host's administrator has made: VMs are plugged into it, and filtered there.
+type bridge struct{ filtered }
 
 func (bridge) Check(n farm.Network) error {
 	there, err := Bridges()

@@ -42,6 +42,13 @@ type VM struct {
 	Network farm.Network
 	MAC     string // "": the hypervisor chooses
 	PID     int    // of its process, for Fence and Restore
+
+	// On a network that it shares with others:
+	Addresses []netip.Prefix // that it was given, with the length of their prefix: it has no others
+	Isolated  bool           // it reaches no other isolated VM of this host
+	Closed    bool           // it reaches the outside, and of the network its gateway and name servers alone
+	Gateway   netip.Addr     // zero: none
+	DNS       []netip.Addr
 }
 
 // Settings are what a site configures of networks.
@@ -76,14 +83,14 @@ func Release(ctx context.Context, name string) error {
 	return errors.Join(errs...)
 }
 
-// Restore restores the networks of VMs of all kinds.
+// Restore restores the networks of VMs of all kinds. A kind without VMs removes what it has of those that have gone.
 func Restore(ctx context.Context, vms []VM, s Settings, failed func(VM, error)) {
 	kinds := map[string][]VM{}
 	for _, vm := range vms {
 		k, _ := vm.Network.Kind()
 		kinds[k.Name] = append(kinds[k.Name], vm)
 	}
-	for _, vms := range kinds {
-		Of(vms[0].Network).Restore(ctx, vms, s, failed)
+	for name, k := range Kinds {
+		k.Restore(ctx, kinds[name], s, failed)
 	}
 }

@@ -21,7 +21,7 @@ func TestUser(t *testing.T) {
 
 func TestBridge(t *testing.T) {
 	networktest.Run(t, networktest.Lab{Network: farm.NetworkBridge("br0"),
-		Setup:   []string{"ip link add br0 type bridge"},
+		Setup:   []string{"ip link add br0 address 02:00:00:00:00:01 type bridge"},
 		Invalid: []farm.Network{"bridge", "bridge:", "bridge:a/b", "bridge:0123456789abcdef"},
 		Absent:  []farm.Network{farm.NetworkBridge("br1"), farm.NetworkBridge("lo")},
 		Card:    hyper.Card{Type: hyper.BridgeCard, Bridge: "br0", MAC: networktest.MAC}})

@@ -49,7 +49,7 @@ func LabelsOf(h farm.Host, cell farm.Cell) map[string]string {
 }
 
 // NetworksOf returns the networks that a host can carry: those whose patterns it matches, as far as it has their
-// bridge.
+// bridge, and an agent that keeps VMs apart where the network says so.
 func NetworksOf(h farm.Host, networks []farm.FleetNetwork) []string {
 	var names []string
 	for _, n := range networks {
@@ -57,16 +57,21 @@ func NetworksOf(h farm.Host, networks []farm.FleetNetwork) []string {
 			ok, err := path.Match(pattern, h.Name)
 			return ok && err == nil
 		})
-		if mine && (n.Bridge == "" || slices.Contains(h.Facts.Networks, n.Bridge)) {
+		keeps := !n.Isolate && !n.Closed || h.Facts.Capability >= filterCapability
+		if mine && keeps && (n.Bridge == "" || slices.Contains(h.Facts.Networks, n.Bridge)) {
 			names = append(names, n.Name)
 		}
 	}
 	return names
 }
 
+// filterCapability is that of the first agents that keep VMs of a network apart.
+const filterCapability = 4
+
 // SameHosts reports whether the same hosts carry two networks, as far as NetworksOf looks.
 func SameHosts(a, b farm.FleetNetwork) bool {
-	return a.Name == b.Name && a.Bridge == b.Bridge && slices.Equal(a.Hosts, b.Hosts)
+	return a.Name == b.Name && a.Bridge == b.Bridge && a.Isolate == b.Isolate && a.Closed == b.Closed &&
+		slices.Equal(a.Hosts, b.Hosts)
 }
 
 // RequestOf returns what placement is asked for a VM, in cells, best first. Affinities of groups are by "project/name".

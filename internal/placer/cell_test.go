@@ -43,6 +43,7 @@ func somethingElse(tx *store.Tx, r *rand.Rand) error {
 		if r.IntN(2) == 0 {
 			n.Hosts = []string{fmt.Sprintf("h[0-%d]", r.IntN(6))}
 		}
+		n.Isolate = r.IntN(4) == 0
 		return tx.PutNetwork(n)
 	case 3:
 		if err := tx.DeleteNetwork("inner"); !missing(err) {
@@ -62,6 +63,7 @@ func somethingElse(tx *store.Tx, r *rand.Rand) error {
 	if err != nil {
 		return err
 	}
+	h.Facts.Capability = 3 + r.IntN(2)
 	h.Facts.Networks, h.Facts.Kind = []string{fmt.Sprint("br", r.IntN(2))}, []string{"cern", "grid"}[r.IntN(2)]
 	return tx.SetHostFacts(h.ID, h.Facts)
 }

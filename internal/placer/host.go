@@ -22,12 +22,14 @@ type hostNote struct {
 	labels            map[string]string // of people
 	kind, accelerator string
 	bridges           []string
+	capability        int
 }
 
 // host returns as much of the host as placement.LabelsOf and placement.NetworksOf look at.
 func (n hostNote) host() farm.Host {
 	return farm.Host{Name: n.name, Cell: n.cell, Labels: n.labels,
-		Facts: farm.Facts{Kind: n.kind, Accelerator: n.accelerator, Networks: n.bridges}}
+		Facts: farm.Facts{Kind: n.kind, Accelerator: n.accelerator, Networks: n.bridges,
+			Capability: n.capability}}
 }
 
 // why returns why the host takes no new VM; "": it does.
@@ -41,7 +43,7 @@ func (n hostNote) why() string {
 // setHost enters a host as the store has it.
 func (m *Mirror) setHost(h farm.Host) {
 	n := hostNote{name: h.Name, cell: h.Cell, backsOff: m.hosts[h.ID].backsOff, labels: h.Labels, kind: h.Facts.Kind,
-		accelerator: h.Facts.Accelerator, bridges: h.Facts.Networks}
+		accelerator: h.Facts.Accelerator, bridges: h.Facts.Networks, capability: h.Facts.Capability}
 	cell, _ := cellNamed(m.cells, h.Cell)
 	host := placement.HostOf(h, cell, m.networks)
 	n.refuses, n.closed = host.Refuses, host.Closed

@@ -196,9 +196,9 @@ func TestApplyRefuses(t *testing.T) {
 			Bridge: "br0", VLAN: 7}}}, code: apply.CodeNoIsolation, says: "network front: no host carries out `vlan`"},
 		"another VLAN of a network": {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "inner",
 			Bridge: "br1", VLAN: 7, Closed: true}}}, code: apply.CodeNoIsolation, says: "`vlan`"},
-		"a network that is closed to nobody": {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "front",
+		"closed, and nobody knows to what": {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "front",
 			Bridge: "br0", Closed: true}}}, code: apply.CodeNoIsolation,
-			says: "network front: no host carries out `closed`"},
+			says: "network front: no host carries out `closed` without `addresses`"},
 		"maxima below nothing": {f: farm.Farm{Maxima: &farm.Maxima{CPUs: -1}}, code: farm.CodeBadFarm,
 			says: "maxima"},
 	} {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -95,7 +96,7 @@ func (o *oldAgent) report() error {
 	if err != nil {
 		return err
 	}
-	r.Header.Set(fleet.CapabilityHeader, "1")
+	r.Header.Set(fleet.CapabilityHeader, strconv.Itoa(fleet.Capability))
 	answer, err := o.http.Do(r)
 	if err != nil {
 		return err

@@ -121,14 +121,15 @@ func seconds(s float64) time.Duration {
 func Network(n farm.FleetNetwork) fleet.Network {
 	return fleet.Network{Name: n.Name, Bridge: n.Bridge, VLAN: n.VLAN,
 		Addresses: each(n.Addresses, farm.AddressPool.String), Gateway: n.Gateway, DNS: n.DNS, Domain: n.Domain,
-		Names: n.Names, Closed: n.Closed, Hosts: n.Hosts, Revision: n.Revision}
+		Names: n.Names, Isolate: n.Isolate, Closed: n.Closed, Hosts: n.Hosts, Revision: n.Revision}
 }
 
 // ParseNetwork reads one. The error is a *farm.Error of kind Invalid.
 func ParseNetwork(v fleet.Network) (farm.FleetNetwork, error) {
 	pools, err := tryEach(v.Addresses, farm.ParseAddressPool)
 	return farm.FleetNetwork{Name: v.Name, Bridge: v.Bridge, VLAN: v.VLAN, Addresses: pools, Gateway: v.Gateway,
-		DNS: v.DNS, Domain: v.Domain, Names: v.Names, Closed: v.Closed, Hosts: v.Hosts, Revision: v.Revision}, err
+		DNS: v.DNS, Domain: v.Domain, Names: v.Names, Isolate: v.Isolate, Closed: v.Closed, Hosts: v.Hosts,
+		Revision: v.Revision}, err
 }
 
 // Group is a server group on the wire.

@@ -114,11 +114,13 @@ func TestWantedVM(t *testing.T) {
 	v := farm.VM{ID: "1", Name: "web", Project: "atlas", Wanted: farm.Wanted{Power: farm.PowerOn, Boots: 3},
 		Shape: farm.Shape{CPUs: 1, Memory: farm.GiB}, Plan: plan,
 		Lease: farm.Lease{Address: netip.MustParsePrefix("10.0.0.5/24"), MAC: "52:54:00:00:00:05"}}
-	got := WantedVM(v, farm.FleetNetwork{Bridge: "br0", VLAN: 7, Gateway: "10.0.0.1", DNS: []string{"10.0.0.2"}})
+	got := WantedVM(v, farm.FleetNetwork{Bridge: "br0", VLAN: 7, Gateway: "10.0.0.1", DNS: []string{"10.0.0.2"},
+		Isolate: true, Closed: true})
 	p := Plan(plan)
 	want := fleet.WantedVM{ID: "1", Name: "web", Project: "atlas", Power: "on", Boots: 3,
 		Shape: fleet.Shape{CPUs: 1, Memory: 1 << 30}, Plan: &p, Bridge: "br0", VLAN: 7, Address: "10.0.0.5/24",
-		MAC: "52:54:00:00:00:05", Gateway: "10.0.0.1", DNS: []string{"10.0.0.2"}, Hostname: "web"}
+		MAC: "52:54:00:00:00:05", Gateway: "10.0.0.1", DNS: []string{"10.0.0.2"}, Isolated: true, Closed: true,
+		Hostname: "web"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}

@@ -248,7 +248,7 @@ func (v *arrival) goThrough(ctx context.Context, m *machine.Machine, spec hyper.
 		return err
 	}
 	m.Applied = applied
-	if err := h.Machines.Fence(ctx, m, v.recordNow().Shape.Network, applied.PID); err != nil {
+	if err := h.Machines.Fence(ctx, networkVM(m.Name, v.recordNow()), applied.PID); err != nil {
 		return err
 	}
 	if err := h.Machines.Proven(ctx, m, spec, v.ID); err != nil { // before a byte is copied

@@ -207,7 +207,7 @@ func (v *VM) launch(ctx context.Context, m *machine.Machine) (vmimage.Image, err
 		return image, err
 	}
 	m.Control.Know(v.ID)
-	err = h.Machines.Define(ctx, m, spec, r.Shape.Network, v.ID, func(applied hyper.Applied) error {
+	err = h.Machines.Define(ctx, m, spec, networkVM(m.Name, r), v.ID, func(applied hyper.Applied) error {
 		m.Applied = applied
 		return nil
 	})
@@ -252,7 +252,7 @@ func (v *VM) readyMachine(ctx context.Context, m *machine.Machine,
 	if spec, err = v.spec(m, r, image); err != nil {
 		return spec, err
 	}
-	vm := network.VM{Name: m.Name, Network: r.Shape.Network, MAC: r.Wanted.MAC}
+	vm := networkVM(m.Name, r)
 	if spec.Card, err = network.Of(vm.Network).Prepare(ctx, vm); err != nil {
 		return spec, err
 	}

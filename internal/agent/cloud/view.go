@@ -9,6 +9,7 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/network"
 	"github.com/grange-project/grange/internal/wire"
 )
 
@@ -100,8 +101,8 @@ func (h *Host) UsersOfImage(digest string) []string {
 	return names
 }
 
-// Network is that of the VM's machine.
-func (v *VM) Network() farm.Network { return v.recordNow().Shape.Network }
+// NetworkVM is the VM's machine for its network.
+func (v *VM) NetworkVM() network.VM { return networkVM(v.Name, v.recordNow()) }
 
 // Starting is how many VMs are being started.
 func (h *Host) Starting() int { return len(h.starts) }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/network"
 	"github.com/grange-project/grange/internal/numa"
 )
 
@@ -14,7 +15,7 @@ import (
 // Define has the hypervisor make a machine, and brings it to where its first instruction is next. Each step keeps the
 // next ones safe: the process is where its owner is charged before it has a network, and nothing connects to a machine
 // that does not lie as planned. started takes notice of what was made; claim is the machine's in the ledger.
-func (h *Host) Define(ctx context.Context, m *Machine, spec hyper.Machine, n farm.Network, claim string,
+func (h *Host) Define(ctx context.Context, m *Machine, spec hyper.Machine, vm network.VM, claim string,
 	started func(hyper.Applied) error) error {
 	applied, err := h.Hyper.Start(ctx, spec)
 	if err != nil {
@@ -23,7 +24,7 @@ func (h *Host) Define(ctx context.Context, m *Machine, spec hyper.Machine, n far
 	if err := started(applied); err != nil {
 		return err
 	}
-	if err := h.Fence(ctx, m, n, applied.PID); err != nil {
+	if err := h.Fence(ctx, vm, applied.PID); err != nil {
 		return err
 	}
 	if err := h.Proven(ctx, m, spec, claim); err != nil {

@@ -14,12 +14,13 @@ func (h *Host) networkSettings() network.Settings {
 }
 
 // Fence keeps a machine from what its network must not reach, before its first instruction. The fake has no process,
-// and no network. Errors: farm.CodeNoUserNetwork.
-func (h *Host) Fence(ctx context.Context, m *Machine, n farm.Network, pid int) error {
+// and no network. Errors: farm.CodeNoUserNetwork, farm.CodeNoFilter.
+func (h *Host) Fence(ctx context.Context, vm network.VM, pid int) error {
 	if pid == 0 {
 		return nil
 	}
-	return network.Of(n).Fence(ctx, network.VM{Name: m.Name, Network: n, PID: pid}, h.networkSettings())
+	vm.PID = pid
+	return network.Of(vm.Network).Fence(ctx, vm, h.networkSettings())
 }
 
 // RestoreNetworks does so for all machines that run and have a process: of an earlier agent, or of a host whose rules

@@ -4,6 +4,8 @@ package networktest
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"runtime"
@@ -27,7 +29,7 @@ type Lab struct {
 	Setup   []string       // commands that set the host up, as an administrator does; none: any host will do
 	Invalid []farm.Network // that look like the kind's, and that nobody may ask for
 	Absent  []farm.Network // valid ones that this host does not have, even when it has been set up
-	Card    hyper.Card     // of a VM with the MAC address MAC
+	Card    hyper.Card     // of a VM with the MAC address MAC; with a bridge, its process holds a tap there
 }
 
 // MAC is what the suite gives VMs.
@@ -99,6 +101,7 @@ type suite struct {
 	kind   network.Kind
 	before []string // of host
 	made   int
+	taps   map[string]int // and their indexes
 }
 
 // absent: a network that the host does not have is refused, and the error names what is missing.
@@ -225,7 +228,13 @@ func (s *suite) vm() network.VM {
 	id := fmt.Sprint(user)
 	cmd := exec.Command("setpriv", "--reuid", id, "--regid", id, "--clear-groups", "sleep", "600")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if bridge := s.lab.Card.Bridge; bridge != "" {
+		cmd.ExtraFiles = []*os.File{s.tap(bridge)}
+	}
 	s.must(cmd.Start())
+	for _, f := range cmd.ExtraFiles {
+		f.Close()
+	}
 	s.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	status := fmt.Sprintf("/proc/%d/status", cmd.Process.Pid)
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -236,7 +245,32 @@ func (s *suite) vm() network.VM {
 			s.Fatal("its process has not become its user within 20 s")
 		}
 	}
-	return network.VM{Name: fmt.Sprintf("grange-%08d", s.made), Network: s.lab.Network, PID: cmd.Process.Pid}
+	vm := network.VM{Name: fmt.Sprintf("grange-%08d", s.made), Network: s.lab.Network, PID: cmd.Process.Pid}
+	if s.lab.Card.Bridge != "" {
+		vm.MAC, vm.Addresses = MAC, []netip.Prefix{netip.MustParsePrefix("10.0.0.20/24")}
+		vm.Isolated, vm.Closed = true, true
+	}
+	return vm
+}
+
+// tap is a VM's. Its name is that of one that has gone, as those of libvirt may be.
+func (s *suite) tap(bridge string) *os.File {
+	s.Helper()
+	name := "vnet0"
+	if _, err := net.InterfaceByName(name); err == nil {
+		name = "vnet1"
+	}
+	mac, err := net.ParseMAC(MAC)
+	s.must(err)
+	f, err := MakeTap(name, bridge, mac)
+	s.must(err)
+	i, err := net.InterfaceByName(name)
+	s.must(err)
+	if s.taps == nil {
+		s.taps = map[string]int{}
+	}
+	s.taps[name] = i.Index
+	return f
 }
 
 // end ends a VM's process, and releases its network.
@@ -266,11 +300,33 @@ func (s *suite) host() []string {
 			if i+1 < len(lines) && lines[i+1] == "}\n" || line == "}\n" {
 				continue // a table with nothing in it
 			}
-			all = append(all, strings.TrimSpace(line))
+			if argv[0] == "ip" && s.ofTap(line) {
+				continue // it goes with the VM's process
+			}
+			all = append(all, s.anyTap(strings.TrimSpace(line)))
 		}
 	}
 	slices.Sort(all)
 	return all
+}
+
+// ofTap reports whether a line is about a tap.
+func (s *suite) ofTap(line string) bool {
+	for name := range s.taps {
+		if strings.Contains(line, " "+name) {
+			return true
+		}
+	}
+	return false
+}
+
+// anyTap is a line as it would be with any other tap.
+func (s *suite) anyTap(line string) string {
+	for name, index := range s.taps {
+		line = strings.ReplaceAll(line, `"`+name+`"`, "TAP")
+		line = strings.ReplaceAll(line, fmt.Sprintf("_%d_", index), "_TAP_")
+	}
+	return line
 }
 
 // same wants the host to be as it was.
@@ -279,6 +335,14 @@ func (s *suite) same(when string, want []string) {
 	if diff := cmp.Diff(want, s.host()); diff != "" {
 		s.Errorf("%s:\n%s", when, diff)
 	}
+}
+
+func ip(args ...string) error {
+	out, err := exec.Command("ip", args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("ip %v: %w: %s", args, err, out)
+	}
+	return nil
 }
 
 func (s *suite) run(argv ...string) string {

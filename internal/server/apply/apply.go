@@ -118,28 +118,25 @@ func (s *Farm) knowBrokers(cells []farm.FarmCell) error {
 	return farm.JoinErrors(errs)
 }
 
-// noIsolation refuses networks that are to keep VMs apart: no host does that yet, and who wrote it would rely on it.
+// noIsolation refuses networks that are to keep VMs apart in a way that no host does: who wrote it would rely on it.
 // What is stored from earlier releases stays, so that an exported file can be applied.
 func noIsolation(have farmfile.Index, want []farm.FleetNetwork) error {
 	var errs []error
 	for _, n := range want {
 		was := have.NetworkOf[n.Name]
 		if n.VLAN != 0 && n.VLAN != was.VLAN {
-			errs = append(errs, notIsolated(n.Name, "vlan",
-				"put the VLAN's interface into a bridge on each host, and name that bridge"))
+			errs = append(errs, &farm.Error{Kind: farm.Invalid, Code: CodeNoIsolation,
+				Message: fmt.Sprintf("network %s: no host carries out `vlan`", n.Name),
+				Hint:    "put the VLAN's interface into a bridge on each host, and name that bridge"})
 		}
-		if n.Closed && !was.Closed {
-			errs = append(errs, notIsolated(n.Name, "closed",
-				"keep the network from others by its bridge and your routers; `networks` of a project says who may "+
-					"use it"))
+		unknown := func(n farm.FleetNetwork) bool { return n.Closed && len(n.Addresses) == 0 }
+		if unknown(n) && !unknown(was) {
+			errs = append(errs, &farm.Error{Kind: farm.Invalid, Code: CodeNoIsolation,
+				Message: fmt.Sprintf("network %s: no host carries out `closed` without `addresses`", n.Name),
+				Hint:    "let the network lease addresses: what is local to a VM follows from its own"})
 		}
 	}
 	return farm.JoinErrors(errs)
-}
-
-func notIsolated(network, key, hint string) error {
-	return &farm.Error{Kind: farm.Invalid, Code: CodeNoIsolation,
-		Message: fmt.Sprintf("network %s: no host carries out `%s`", network, key), Hint: hint}
 }
 
 // planOf stands for changes: the same ones have the same.

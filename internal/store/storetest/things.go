@@ -86,7 +86,7 @@ func aProject() farm.Project {
 
 func aNetwork() farm.FleetNetwork {
 	return farm.FleetNetwork{Name: "front", Bridge: "br0", VLAN: 7, DNS: []string{"192.0.2.1"},
-		Names: []string{"a", "b"}}
+		Names: []string{"a", "b"}, Isolate: true}
 }
 
 func aToken() farm.Token {

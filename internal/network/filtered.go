@@ -1,0 +1,40 @@
+package network
+
+import (
+	"context"
+	"net"
+	"net/netip"
+
+	"github.com/grange-project/grange/internal/network/nwfilter"
+)
+
+// filtered is what kinds have in common whose VMs share a network by taps on a bridge of the host.
+type filtered struct{ plain }
+
+func (filtered) Fence(ctx context.Context, vm VM, _ Settings) error {
+	return nwfilter.Fence(ctx, nwfilter.VM{PID: vm.PID, Filter: vm.filter()})
+}
+
+func (filtered) Restore(ctx context.Context, vms []VM, _ Settings, failed func(VM, error)) {
+	all := make([]nwfilter.VM, len(vms))
+	for i, vm := range vms {
+		all[i] = nwfilter.VM{PID: vm.PID, Filter: vm.filter()}
+	}
+	nwfilter.Restore(ctx, all, func(i int, err error) { failed(vms[i], err) })
+}
+
+func (filtered) Release(ctx context.Context, name string) error { return nwfilter.Release(ctx, name) }
+
+// filter is what the VM may be and whom it may reach. A MAC that is none is refused with the filter.
+func (vm VM) filter() nwfilter.Filter {
+	mac, _ := net.ParseMAC(vm.MAC)
+	f := nwfilter.Filter{Machine: vm.Name, MAC: mac, Isolated: vm.Isolated, Closed: vm.Closed, DNS: vm.DNS}
+	for _, p := range vm.Addresses {
+		f.Addresses = append(f.Addresses, p.Addr())
+		f.Local = append(f.Local, p.Masked())
+	}
+	if vm.Gateway.IsValid() {
+		f.Gateway = []netip.Addr{vm.Gateway}
+	}
+	return f
+}

@@ -1,0 +1,251 @@
+package nwfilter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/program"
+)
+
+// VM is a machine whose process is there.
+type VM struct {
+	PID int
+	Filter
+}
+
+// mu is held while rules change: nothing is loaded for a VM that is released meanwhile. Another agent may change them
+// at the same time.
+var mu sync.Mutex
+
+// Fence has the filter of a VM where its tap is, and proves that it is there. Errors: farm.CodeNoFilter.
+func Fence(ctx context.Context, vm VM) error {
+	mu.Lock()
+	defer mu.Unlock()
+	t, err := ready(vm)
+	if err == nil {
+		err = load(ctx, loaded{vm.Filter, t.index})
+	}
+	if err == nil {
+		err = prove(ctx, vm.Filter, t.index)
+	}
+	if err != nil {
+		return &farm.Error{Kind: farm.Denied, Code: farm.CodeNoFilter,
+			Message: "the VM's network cannot be filtered: " + err.Error(),
+			Hint:    "install nftables on the host, and see that `nft list tables bridge` works there"}
+	}
+	return nil
+}
+
+// Restore has the filters of these VMs where they are missing or differ, in one piece, and removes those of taps that
+// have gone. A VM whose process ends just now is left out.
+func Restore(ctx context.Context, vms []VM, failed func(index int, err error)) {
+	mu.Lock()
+	defer mu.Unlock()
+	var all []loaded
+	for i, vm := range vms {
+		t, err := ready(vm)
+		switch {
+		case err == nil:
+			all = append(all, loaded{vm.Filter, t.index})
+		case running(vm.PID):
+			failed(i, err)
+		}
+	}
+	if err := load(ctx, all...); err != nil && len(vms) > 0 {
+		failed(0, err)
+	}
+}
+
+func running(pid int) bool {
+	_, err := tapsHeld(pid)
+	return err == nil
+}
+
+// Release removes the filters of a machine, and what is shared with the last one. A machine without any is no error.
+func Release(ctx context.Context, machine string) error {
+	mu.Lock()
+	defer mu.Unlock()
+	return remove(ctx, func(c chain) bool { return c.machine == machine })
+}
+
+// ready finds a VM's tap, and sets its port.
+func ready(vm VM) (tap, error) {
+	if err := vm.check(); err != nil {
+		return tap{}, err
+	}
+	t, err := tapOf(vm.PID, vm.MAC)
+	if err != nil {
+		return tap{}, err
+	}
+	return t, setPort(t.index, vm.Isolated)
+}
+
+// loaded is a filter on a tap.
+type loaded struct {
+	Filter
+	index int
+}
+
+// has reports whether a chain is one of its.
+func (l loaded) has(c chain) bool {
+	return c.machine == l.Machine && c.index == l.index && (c.kind == sendKind || c.kind == closedKind && l.Closed)
+}
+
+// load loads filters, and removes others of the same machines, and those of taps that have gone: all or nothing.
+func load(ctx context.Context, all ...loaded) error {
+	if len(all) == 0 {
+		return remove(ctx, func(c chain) bool { return !exists(c.index) })
+	}
+	for try := 1; ; try++ {
+		chains, _, err := list(ctx)
+		if err != nil {
+			return err
+		}
+		var b strings.Builder
+		b.WriteString(shared)
+		machines := map[string]loaded{}
+		for _, l := range all {
+			machines[l.Machine] = l
+			b.WriteString(l.rules(l.index))
+		}
+		for _, c := range chains {
+			if l, ok := machines[c.machine]; ok && !l.has(c) || !ok && !exists(c.index) {
+				b.WriteString(c.removal())
+			}
+		}
+		if _, err = nft(ctx, b.String(), "-f", "-"); err == nil || try == tries {
+			return err
+		}
+	}
+}
+
+// tries are how often rules are read and changed when that fails: somebody else may have changed them in between.
+const tries = 3
+
+// remove removes chains, and what is shared when no VM is left.
+func remove(ctx context.Context, which func(chain) bool) error {
+	for try := 1; ; try++ {
+		chains, table, err := list(ctx)
+		if program.Missing(err) {
+			return nil // there were never any
+		} else if err != nil {
+			return err
+		}
+		var b strings.Builder
+		for _, c := range chains {
+			if which(c) {
+				b.WriteString(c.removal())
+			}
+		}
+		if b.Len() > 0 {
+			if _, err = nft(ctx, b.String(), "-f", "-"); err != nil && try < tries {
+				continue
+			} else if err != nil {
+				return err
+			}
+		}
+		if table && !slices.ContainsFunc(chains, func(c chain) bool { return !which(c) }) {
+			nft(ctx, unshared, "-f", "-") // refused where another agent's VM has come meanwhile
+		}
+		return nil
+	}
+}
+
+// prove reads back that frames of a tap go to the VM's filter, and what it lets pass.
+func prove(ctx context.Context, f Filter, index int) error {
+	name := chainName(sendKind, index, f.Machine)
+	senders, err := nft(ctx, "", "list", "map", "bridge", Table, "senders")
+	if err != nil {
+		return err
+	}
+	rules, err := nft(ctx, "", "list", "chain", "bridge", Table, name)
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(string(senders), "goto "+name) ||
+		!strings.Contains(string(rules), "ether saddr != "+f.MAC.String()) {
+		return errors.New("nft has loaded the rules, and does not list them")
+	}
+	return nil
+}
+
+// chain is that of a VM.
+type chain struct {
+	kind    string
+	index   int
+	machine string
+}
+
+// list are the chains of VMs. table reports whether there is our table.
+func list(ctx context.Context) (chains []chain, table bool, err error) {
+	text, err := nft(ctx, "", "list", "chains", "bridge")
+	if err != nil {
+		return nil, false, err
+	}
+	chains, table = parseChains(string(text))
+	return chains, table, nil
+}
+
+// parseChains reads the chains of VMs from what nft lists of all tables of the family.
+func parseChains(text string) (chains []chain, table bool) {
+	ours := false
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 4 && words[0] == "table":
+			ours = words[1] == "bridge" && words[2] == Table
+			table = table || ours
+		case ours && len(words) >= 3 && words[0] == "chain":
+			if c, ok := parseChain(words[1]); ok {
+				chains = append(chains, c)
+			}
+		}
+	}
+	return chains, table
+}
+
+func parseChain(name string) (chain, bool) {
+	words := strings.SplitN(name, "_", 3)
+	if len(words) < 3 || words[0] != sendKind && words[0] != closedKind {
+		return chain{}, false
+	}
+	index, err := strconv.Atoi(words[1])
+	return chain{words[0], index, words[2]}, err == nil
+}
+
+// removal is what nft is to load so that a chain is gone, and what goes on to it.
+func (c chain) removal() string {
+	var b strings.Builder
+	name := chainName(c.kind, c.index, c.machine)
+	drop := func(what, element string) { // somebody may have removed it alone
+		fmt.Fprintf(&b, "add element bridge %[1]s %[2]s { %[3]s }\ndelete element bridge %[1]s %[2]s { %[3]s }\n", Table,
+			what, element)
+	}
+	if c.kind == closedKind {
+		drop("closed_senders", fmt.Sprintf("%d : goto %s", c.index, name))
+	} else {
+		drop("senders", fmt.Sprintf("%d : goto %s", c.index, name))
+		drop("taps", strconv.Itoa(c.index))
+	}
+	fmt.Fprintf(&b, "flush chain bridge %[1]s %[2]s\ndelete chain bridge %[1]s %[2]s\n", Table, name)
+	return b.String()
+}
+
+func exists(index int) bool {
+	_, err := net.InterfaceByIndex(index)
+	return err == nil
+}
+
+const nftLimit = 30 * time.Second
+
+func nft(ctx context.Context, input string, args ...string) ([]byte, error) {
+	return program.Start(ctx, program.Call{Path: "nft", Args: args, Input: []byte(input), Limit: nftLimit})
+}
