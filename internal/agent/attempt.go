@@ -111,7 +111,7 @@ func (v *making) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Ma
 	if w := v.record.Worker; w != nil {
 		vm.MAC = w.MAC
 	}
-	if spec.Card, err = network.Of(vm.Network).Prepare(v.ctx, vm); err != nil {
+	if spec.Card, err = v.agent.machines.NetworkCard(v.ctx, vm); err != nil {
 		return spec, err
 	}
 	spec.Metadata, err = v.record.encode()

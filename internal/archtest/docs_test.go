@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/token"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -216,7 +217,7 @@ func TestExampleConfiguration(t *testing.T) {
 	text := read(t, "packaging/agent.toml")
 	if got, err := config.ParseAgent([]byte(text), "agent.toml"); err != nil {
 		t.Error(err)
-	} else if d := cmp.Diff(defaultConfig(t), got, sets); d != "" {
+	} else if d := cmp.Diff(defaultConfig(t), got, sets, addresses); d != "" {
 		t.Errorf("the example is not all defaults:\n%s", d)
 	}
 	got, err := config.ParseAgent(commented.ReplaceAll([]byte(text), []byte("$1")), "agent.toml")
@@ -226,14 +227,14 @@ func TestExampleConfiguration(t *testing.T) {
 	// examples of what has no default
 	got.Shapes, got.Hook, got.Facts, got.Policy, got.Worker, got.Server =
 		nil, "", nil, nil, config.Worker{}, config.Uplink{}
-	got.Limits.Except = nil
+	got.Limits.Except, got.Network = nil, farm.HostNetworks{}
 	want := defaultConfig(t)
 	want.Shapes = nil
-	if d := cmp.Diff(want, got, sets); d != "" {
+	if d := cmp.Diff(want, got, sets, addresses); d != "" {
 		t.Errorf("what the example says of defaults is not so:\n%s", d)
 	}
 	for _, key := range keys(t) {
-		if key == "patience" { // an old name
+		if key == "patience" || key == "bridge" { // old names
 			continue
 		}
 		if !regexp.MustCompile(`(?m)^#(` + key + ` = |\[\[?([a-z_]+\.)?` + key + `\b)`).MatchString(text) {
@@ -242,7 +243,10 @@ func TestExampleConfiguration(t *testing.T) {
 	}
 }
 
-var sets = cmp.Comparer(func(a, b farm.CPUSet) bool { return a.Equal(b) })
+var (
+	sets      = cmp.Comparer(func(a, b farm.CPUSet) bool { return a.Equal(b) })
+	addresses = cmpopts.EquateComparable(netip.Addr{})
+)
 
 func defaultConfig(t *testing.T) config.Agent {
 	t.Helper()

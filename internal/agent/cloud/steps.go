@@ -33,13 +33,13 @@ const (
 )
 
 // wantedShape is the shape of a VM that the server wants, on this host's bridge for its network.
-func wantedShape(w fleet.WantedVM) (farm.Shape, error) {
+func wantedShape(h *machine.Host, w fleet.WantedVM) (farm.Shape, error) {
 	shape, err := wire.ParseShape(w.Shape)
 	if err != nil || w.Bridge == "" {
 		return shape, err
 	}
 	shape.Network = farm.NetworkBridge(w.Bridge)
-	return shape, errors.Join(shape.Validate(), network.Of(shape.Network).Check(shape.Network))
+	return shape, errors.Join(shape.Validate(), h.CheckNetwork(shape.Network))
 }
 
 // build gives the VM its claim, and settles what its disks are. A VM that runs is looked at only: if there is no room
@@ -47,7 +47,7 @@ func wantedShape(w fleet.WantedVM) (farm.Shape, error) {
 func (v *VM) build() error {
 	r := v.recordNow()
 	w := r.Wanted
-	shape, err := wantedShape(w)
+	shape, err := wantedShape(v.host.Machines, w)
 	if err != nil {
 		return err
 	}
@@ -253,7 +253,7 @@ func (v *VM) readyMachine(ctx context.Context, m *machine.Machine,
 		return spec, err
 	}
 	vm := network.VM{Name: m.Name, Network: r.Shape.Network, MAC: r.Wanted.MAC}
-	if spec.Card, err = network.Of(vm.Network).Prepare(ctx, vm); err != nil {
+	if spec.Card, err = v.host.Machines.NetworkCard(ctx, vm); err != nil {
 		return spec, err
 	}
 	if err := m.Pool().Attach(m.Name, r.Shape.ScratchDisks()); err != nil {
