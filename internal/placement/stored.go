@@ -49,7 +49,7 @@ func LabelsOf(h farm.Host, cell farm.Cell) map[string]string {
 }
 
 // NetworksOf returns the networks that a host can carry: those whose patterns it matches, as far as it has their
-// bridge.
+// bridge, or may make one.
 func NetworksOf(h farm.Host, networks []farm.FleetNetwork) []string {
 	var names []string
 	for _, n := range networks {
@@ -57,7 +57,7 @@ func NetworksOf(h farm.Host, networks []farm.FleetNetwork) []string {
 			ok, err := path.Match(pattern, h.Name)
 			return ok && err == nil
 		})
-		if mine && (n.Bridge == "" || slices.Contains(h.Facts.Networks, n.Bridge)) {
+		if on := n.OnHost(); mine && (on == "" || on.CarriedBy(h.Facts.Networks)) {
 			names = append(names, n.Name)
 		}
 	}
@@ -66,7 +66,7 @@ func NetworksOf(h farm.Host, networks []farm.FleetNetwork) []string {
 
 // SameHosts reports whether the same hosts carry two networks, as far as NetworksOf looks.
 func SameHosts(a, b farm.FleetNetwork) bool {
-	return a.Name == b.Name && a.Bridge == b.Bridge && slices.Equal(a.Hosts, b.Hosts)
+	return a.Name == b.Name && a.OnHost() == b.OnHost() && slices.Equal(a.Hosts, b.Hosts)
 }
 
 // RequestOf returns what placement is asked for a VM, in cells, best first. Affinities of groups are by "project/name".
@@ -99,7 +99,7 @@ func groupOf(vm farm.VM) string {
 
 // rejections are codes with which a host's reason begins when it would not have a VM that it never ran.
 var rejections = []farm.Code{farm.CodeNoRoom, farm.CodeTooBig, farm.CodeBadPlan, farm.CodeBackedOff, farm.CodeNoImage,
-	farm.CodeNoBridge}
+	farm.CodeNoBridge, farm.CodeNotCarried}
 
 // MaxRejections is how many hosts may reject a VM before it is left as it is.
 const MaxRejections = 5

@@ -124,9 +124,8 @@ func noIsolation(have farmfile.Index, want []farm.FleetNetwork) error {
 	var errs []error
 	for _, n := range want {
 		was := have.NetworkOf[n.Name]
-		if n.VLAN != 0 && n.VLAN != was.VLAN {
-			errs = append(errs, notIsolated(n.Name, "vlan",
-				"put the VLAN's interface into a bridge on each host, and name that bridge"))
+		if n.Bridge != "" && n.VLAN != 0 && n.VLAN != was.VLAN {
+			errs = append(errs, notIsolated(n.Name, "vlan", "leave `bridge` out: hosts make the bridge of a VLAN"))
 		}
 		if n.Closed && !was.Closed {
 			errs = append(errs, notIsolated(n.Name, "closed",
