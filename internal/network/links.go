@@ -44,10 +44,11 @@ func run(ctx context.Context, name string, args ...string) ([]byte, error) {
 
 // link is what ip(8) tells of an interface.
 type link struct {
-	Name    string `json:"ifname"`
-	Address string `json:"address"`
-	Master  string `json:"master"`
-	Group   string `json:"group"`
+	Name    string   `json:"ifname"`
+	Address string   `json:"address"`
+	Master  string   `json:"master"`
+	Group   string   `json:"group"`
+	Flags   []string `json:"flags"`
 }
 
 // linksOf returns the links that `ip link show` has for these words.

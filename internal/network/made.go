@@ -182,17 +182,40 @@ func (m *made) Restore(ctx context.Context, vms []VM, s Settings, failed func(VM
 			networks[vm.Network] = append(networks[vm.Network], vm)
 		}
 	}
+	var all []link
+	if len(networks) > 0 {
+		all, _ = linksOf(ctx) // as if nothing were there: making it says what is wrong
+	}
 	for n, vms := range networks {
-		if err := m.restore(ctx, n, vms, s); err != nil {
+		if err := m.restore(ctx, n, vms, s, all); err != nil {
 			failed(vms[0], err)
 		}
 	}
 }
 
-func (m *made) restore(ctx context.Context, n farm.Network, vms []VM, s Settings) error {
+// intact reports whether a network has its bridge, its port, and a link for each VM, among the links of a host. Then
+// there is nothing to do but to look at its peers, which comes often, and for many networks.
+func intact(bridge string, vms int, all []link) bool {
+	up, plugged := 0, 0
+	for _, l := range all {
+		isUp := l.Group == groupText && slices.Contains(l.Flags, "UP")
+		switch {
+		case l.Name == bridge && isUp, l.Name == portName(bridge) && l.Master == bridge && isUp:
+			up++
+		case l.Master == bridge:
+			plugged++
+		}
+	}
+	return up == 2 && plugged >= vms
+}
+
+func (m *made) restore(ctx context.Context, n farm.Network, vms []VM, s Settings, all []link) error {
 	p, err := m.port(n, s)
 	if err != nil {
 		return err
+	}
+	if intact(n.Bridge(), len(vms), all) {
+		return m.forward(ctx, portName(n.Bridge()), p.peers)
 	}
 	var names []string
 	for _, vm := range vms {
@@ -202,7 +225,7 @@ func (m *made) restore(ctx context.Context, n farm.Network, vms []VM, s Settings
 		return err
 	}
 	ports, err := linksOf(ctx, "master", n.Bridge())
-	if err != nil || len(ports) > len(vms) { // each has its tap, and there is the way out
+	if err != nil {
 		return err
 	}
 	for _, vm := range vms {
