@@ -22,6 +22,11 @@ type Overlay struct {
 	VNIs  IDs
 }
 
+// Equal reports whether both are the same part.
+func (o Overlay) Equal(p Overlay) bool {
+	return o.Local == p.Local && slices.Equal(o.Peers, p.Peers) && slices.Equal(o.VNIs, p.VNIs)
+}
+
 // MaxVLAN and MaxVNI are the highest numbers: IEEE 802.1Q keeps 4095, and a VNI has 24 bits (RFC 7348).
 const (
 	MaxVLAN = 4094
