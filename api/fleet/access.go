@@ -9,6 +9,7 @@ type Network struct {
 	Name      string   `json:"name"`
 	Bridge    string   `json:"bridge"`
 	VLAN      int      `json:"vlan,omitempty"`
+	VXLAN     int      `json:"vxlan,omitempty"`
 	Addresses []string `json:"addresses,omitempty"` // pools that are leased, as "10.0.0.20-10.0.0.80/24"
 	Gateway   string   `json:"gateway,omitempty"`
 	DNS       []string `json:"dns,omitempty"`

@@ -58,7 +58,7 @@ type Facts struct {
 	Taken          []api.Plan `json:"taken,omitempty"`  // what VMs and jobs hold that the server did not place
 	Images         []string   `json:"images,omitempty"` // names and digests
 	ImageUse       []ImageUse `json:"image_use,omitempty"`
-	Networks       []string   `json:"networks,omitempty"` // bridges
+	Networks       []string   `json:"networks,omitempty"` // bridges, and vlan:100-199
 	ScratchFree    uint64     `json:"scratch_free"`
 	Short          []string   `json:"short,omitempty"`
 	// fingerprints (SHA-256) of the authorities that the host believes about servers
@@ -182,7 +182,7 @@ type WantedVM struct {
 	// the job of the host's batch system that holds the VM's place, as slurm/17: the VM goes where that job is
 	Job      string            `json:"job,omitempty"`
 	Bridge   string            `json:"bridge,omitempty"`
-	VLAN     int               `json:"vlan,omitempty"`
+	Network  string            `json:"network,omitempty"` // of the host, as vlan:120, where that is no bridge of it
 	Address  string            `json:"address,omitempty"` // with the length of the prefix
 	MAC      string            `json:"mac,omitempty"`
 	Gateway  string            `json:"gateway,omitempty"`

@@ -59,20 +59,31 @@ func TestDebianImageCloud(t *testing.T) {
 
 // cloudLab makes a host with a bridge and an image, and runs the test there.
 func cloudLab(t *testing.T, image ...string) {
-	network := fmt.Sprintf("grangecloud%d", os.Getpid())
+	network := newNetwork(t, "cloud", "link add br0 type bridge", "addr add 10.77.0.1/16 dev br0", "link set br0 up")
+	cloudLabIn(t, network, "", image...)
+}
+
+// newNetwork makes a network namespace, with links by commands of ip(8), and returns its name.
+func newNetwork(t *testing.T, name string, links ...string) string {
+	t.Helper()
+	network := fmt.Sprintf("grange%s%d", name, os.Getpid())
 	command(t, "/usr/sbin/ip", "netns", "add", network)
 	t.Cleanup(func() {
 		if out, err := exec.Command("/usr/sbin/ip", "netns", "del", network).CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
-	for _, args := range []string{"link set lo up", "link add br0 type bridge", "addr add 10.77.0.1/16 dev br0",
-		"link set br0 up"} {
+	for _, args := range append([]string{"link set lo up"}, links...) {
 		command(t, append([]string{"/usr/sbin/ip", "-n", network}, strings.Fields(args)...)...)
 	}
+	return network
+}
+
+// cloudLabIn makes a host with an image in a network, and runs the test there.
+func cloudLabIn(t *testing.T, network, config string, image ...string) {
 	key := filepath.Join(t.TempDir(), "key")
 	command(t, "/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", key)
-	l, err := lab.Start(ctx(t), lab.Options{Network: "/run/netns/" + network, NoImage: true})
+	l, err := lab.Start(ctx(t), lab.Options{Network: "/run/netns/" + network, NoImage: true, Config: config})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,6 +204,13 @@ func power(to string) func(*fleet.WantedVM) { return func(w *fleet.WantedVM) { w
 
 // startCloudVM starts an agent, and on it a VM that has all that a VM can have.
 func startCloudVM(t *testing.T, memory farm.Bytes, userData string) *cloudHost {
+	h := newCloudVM(t, memory, userData)
+	h.want(t, power("on"), isUp)
+	return h
+}
+
+// newCloudVM starts an agent, and names a VM that nobody wants yet.
+func newCloudVM(t *testing.T, memory farm.Bytes, userData string) *cloudHost {
 	h := startCloudHost(t)
 	key, err := os.ReadFile(os.Getenv(cloudKeyVar) + ".pub")
 	if err != nil {
@@ -202,7 +220,6 @@ func startCloudVM(t *testing.T, memory farm.Bytes, userData string) *cloudHost {
 		Image: "cloud", Shape: fleet.Shape{CPUs: 1, Memory: uint64(memory), Scratch: 64 << 20}, Bridge: "br0",
 		Address: cloudAddress + "/16", MAC: "52:54:0a:4d:01:07", Hostname: "web.example.org",
 		Keys: []string{strings.TrimSpace(string(key))}, UserData: []byte(userData)}
-	h.want(t, power("on"), isUp)
 	return h
 }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/hyper"
-	"github.com/grange-project/grange/internal/network"
 	"github.com/grange-project/grange/internal/seed"
 	"github.com/grange-project/grange/internal/vmimage"
 )
@@ -102,7 +101,7 @@ func (v *making) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Ma
 		return spec, err
 	}
 	vm := v.record.networkVM(m.Name)
-	if spec.Card, err = network.Of(vm.Network).Prepare(v.ctx, vm); err != nil {
+	if spec.Card, err = v.agent.machines.NetworkCard(v.ctx, vm); err != nil {
 		return spec, err
 	}
 	spec.Metadata, err = v.record.encode()

@@ -17,10 +17,11 @@ func TestCloudIsRefused(t *testing.T) {
 	f.want(first)
 	plan := f.seesState(first, farm.VMRunning).Plan
 	for code, spoil := range map[farm.Code]func(w *fleet.WantedVM){
-		farm.CodeNoRoom:   func(w *fleet.WantedVM) { w.Plan = plan },
-		farm.CodeNoImage:  func(w *fleet.WantedVM) { w.Image = "other" },
-		farm.CodeNoBridge: func(w *fleet.WantedVM) { w.Bridge, w.Address = "nobridge", "10.1.2.3/24" },
-		farm.CodeBadShape: func(w *fleet.WantedVM) { w.Shape.CPUs = 0 },
+		farm.CodeNoRoom:     func(w *fleet.WantedVM) { w.Plan = plan },
+		farm.CodeNoImage:    func(w *fleet.WantedVM) { w.Image = "other" },
+		farm.CodeNoBridge:   func(w *fleet.WantedVM) { w.Bridge, w.Address = "nobridge", "10.1.2.3/24" },
+		farm.CodeNotCarried: func(w *fleet.WantedVM) { w.Network, w.Address = "vlan:120", "10.1.2.3/24" },
+		farm.CodeBadShape:   func(w *fleet.WantedVM) { w.Shape.CPUs = 0 },
 		farm.CodeBadPlan: func(w *fleet.WantedVM) {
 			other := *plan
 			other.VCPUs = append(other.VCPUs[:1:1], "1")

@@ -114,7 +114,7 @@ func (f *farmhouse) worker() *job {
 		f.Fatal(err)
 	}
 	f.agent.mu.Lock()
-	f.agent.cfg.Worker = config.Worker{Controller: "c", Bridge: "br0", Addresses: addresses}
+	f.agent.cfg.Worker = config.Worker{Controller: "c", Network: "bridge:br0", Addresses: addresses}
 	f.agent.mu.Unlock()
 	image, err := f.agent.images.Get("micro")
 	if err != nil {

@@ -225,7 +225,7 @@ func (a workerDesk) workerShape(r *api.WorkerRequest, conf config.Worker) (farm.
 	if r.Memory != 0 {
 		s.Memory = farm.Bytes(r.Memory)
 	}
-	s.Network = farm.NetworkBridge(conf.Bridge)
+	s.Network = conf.Network
 	return s, s.Validate()
 }
 

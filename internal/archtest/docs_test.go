@@ -226,14 +226,14 @@ func TestExampleConfiguration(t *testing.T) {
 	// examples of what has no default
 	got.Shapes, got.Hook, got.Facts, got.Policy, got.Worker, got.Server =
 		nil, "", nil, nil, config.Worker{}, config.Uplink{}
-	got.Limits.Except = nil
+	got.Limits.Except, got.Network = nil, farm.HostNetworks{}
 	want := defaultConfig(t)
 	want.Shapes = nil
 	if d := cmp.Diff(want, got, sets); d != "" {
 		t.Errorf("what the example says of defaults is not so:\n%s", d)
 	}
 	for _, key := range keys(t) {
-		if key == "patience" { // an old name
+		if key == "patience" || key == "bridge" { // old names
 			continue
 		}
 		if !regexp.MustCompile(`(?m)^#(` + key + ` = |\[\[?([a-z_]+\.)?` + key + `\b)`).MatchString(text) {

@@ -63,6 +63,7 @@ type Agent struct {
 	Worker      Worker
 	Heartbeat   Heartbeat
 	UserNetwork UserNetwork
+	Network     farm.HostNetworks
 	Metadata    Metadata
 	Move        Move
 	Transfer    Transfer
@@ -107,6 +108,7 @@ type file struct {
 	Worker           workerFile           `toml:"worker"`
 	Heartbeat        heartbeatFile        `toml:"heartbeat"`
 	UserNetwork      userNetworkFile      `toml:"user_network"`
+	Network          networkFile          `toml:"network"`
 	Metadata         metadataFile         `toml:"metadata"`
 	Move             moveFile             `toml:"move"`
 	Transfer         transferFile         `toml:"transfer"`
@@ -175,6 +177,9 @@ func ParseAgent(text []byte, name string) (Agent, error) {
 	if f.Batch.Patience != "" {
 		a.Renamed = append(a.Renamed, "batch.patience is called batch.wait_timeout now")
 	}
+	if f.Worker.Bridge != "" {
+		a.Renamed = append(a.Renamed, "worker.bridge is called worker.network now, as \"bridge:NAME\"")
+	}
 	return a, nil
 }
 
@@ -193,7 +198,7 @@ func (f file) agent() (Agent, error) {
 		Facts:      f.Facts, PrivateVMs: f.PrivateVMs, CoreFiles: f.CoreFiles, Disks: f.Disks,
 		Shapes: map[string]farm.Shape{}, Metadata: Metadata(f.Metadata),
 	}
-	var errs [21]error
+	var errs [22]error
 	a.ProbeTimeout, errs[0] = time.ParseDuration(f.ProbeTimeout)
 	a.BootTimeout, errs[1] = time.ParseDuration(f.BootTimeout)
 	a.ReservedCPUs, errs[2] = farm.ParseCPUSet(f.ReservedCPUs)
@@ -221,6 +226,7 @@ func (f file) agent() (Agent, error) {
 	a.Transfer, errs[18] = f.Transfer.parse()
 	a.Areas, errs[19] = f.Areas.areas(f.StateDir)
 	a.UnusedImages, errs[20] = unusedImages(f.UnusedImages)
+	a.Network, errs[21] = f.Network.networks()
 	if a.VMUIDs, errs[16] = farm.ParseUIDs(f.VMUIDs); errs[16] != nil {
 		errs[16] = fmt.Errorf("vm_uids: %w", errs[16])
 	}

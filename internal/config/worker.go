@@ -14,7 +14,7 @@ import (
 type Worker struct {
 	Controller string // HOST:PORT of slurmctld
 	MungeKey   string // path of the cluster's key: read by the agent alone, and given to guests of site images only
-	Bridge     string
+	Network    farm.Network
 	Isolate    bool // workers of this host do not reach each other
 	Addresses  farm.AddressPool
 	Gateway    string // "": none
@@ -28,7 +28,8 @@ type Worker struct {
 type workerFile struct {
 	Controller string            `toml:"controller"`
 	MungeKey   string            `toml:"munge_key"`
-	Bridge     string            `toml:"bridge"`
+	Network    string            `toml:"network"`
+	Bridge     string            `toml:"bridge"` // as earlier releases had it
 	Isolate    bool              `toml:"isolate"`
 	Addresses  string            `toml:"addresses"`
 	Gateway    string            `toml:"gateway"`
@@ -41,10 +42,10 @@ type workerFile struct {
 
 // worker checks the table [worker]; an empty one is right, and means that the host has no workers.
 func (f workerFile) worker(shapes map[string]farm.Shape) (Worker, error) {
-	w := Worker{Controller: f.Controller, MungeKey: f.MungeKey, Bridge: f.Bridge, Isolate: f.Isolate,
-		Gateway: f.Gateway, DNS: f.DNS, Users: f.Users, Image: f.Image, Shape: f.Shape, Files: f.Files}
+	w := Worker{Controller: f.Controller, MungeKey: f.MungeKey, Isolate: f.Isolate, Gateway: f.Gateway, DNS: f.DNS,
+		Users: f.Users, Image: f.Image, Shape: f.Shape, Files: f.Files}
 	if f.Controller == "" {
-		if f.MungeKey+f.Bridge+f.Addresses != "" {
+		if f.MungeKey+f.Network+f.Bridge+f.Addresses != "" {
 			return w, fmt.Errorf("worker.controller: HOST:PORT of slurmctld is missing")
 		}
 		return w, nil
@@ -55,9 +56,12 @@ func (f workerFile) worker(shapes map[string]farm.Shape) (Worker, error) {
 	if !filepath.IsAbs(f.MungeKey) {
 		return w, fmt.Errorf("worker.munge_key: %q is not an absolute path", f.MungeKey)
 	}
-	if shape := (farm.Shape{CPUs: 1, Memory: farm.MinMemory,
-		Network: farm.NetworkBridge(f.Bridge)}); shape.Validate() != nil {
-		return w, fmt.Errorf("worker.bridge: %q is not the name of a bridge", f.Bridge)
+	if w.Network = farm.Network(f.Network); f.Network == "" {
+		w.Network = farm.NetworkBridge(f.Bridge)
+	}
+	if kind, ok := w.Network.Kind(); !ok || kind.Jobs || f.Network != "" && f.Bridge != "" {
+		return w, fmt.Errorf("worker.network: %q is not one network on which workers have addresses, as bridge:NAME",
+			w.Network)
 	}
 	var err error
 	if w.Addresses, err = farm.ParseAddressPool(f.Addresses); err != nil {

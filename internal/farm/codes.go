@@ -41,7 +41,9 @@ const (
 	CodeVMState           Code = "wrong-state"        // a VM is not in a state that allows this
 	CodeBeyondMaxima      Code = "beyond-maxima"      // more than the site lets any VM have
 	CodeHostAnswers       Code = "host-answers"       // a host that reports is neither fenced nor replaced
+	CodeNotCarried        Code = "not-carried"        // the host may not, or cannot, carry the network of a VM
 	CodeBadAddress        Code = "bad-address"
+	CodeBadNetworkID      Code = "bad-network-id"
 )
 
 // Errors of images and disks.

@@ -9,8 +9,9 @@ import (
 // FleetNetwork is a network that VMs of the fleet may have.
 type FleetNetwork struct {
 	Name      string
-	Bridge    string // on each host that carries it
+	Bridge    string // on each host that carries it; "": it is a VLAN or a VXLAN network
 	VLAN      int    // 0: none
+	VXLAN     int    // VNI; 0: none
 	Addresses []AddressPool
 	Gateway   string // "": none
 	DNS       []string
@@ -18,8 +19,22 @@ type FleetNetwork struct {
 	Names     []string // host names to lease, in order; none: the VM's own name
 	Isolate   bool     // its VMs of one host do not reach each other
 	Closed    bool     // only the outside can be reached, not the local network
-	Hosts     []string // patterns of hosts that carry it; none: all that have the bridge
+	Hosts     []string // patterns of hosts that carry it; none: all that can
 	Revision  int64
+}
+
+// OnHost is what the network is on a host; "": nothing. A bridge goes first: earlier releases stored a VLAN beside it,
+// which hosts never carried out.
+func (n FleetNetwork) OnHost() Network {
+	switch {
+	case n.Bridge != "":
+		return NetworkBridge(n.Bridge)
+	case n.VLAN != 0:
+		return NetworkVLAN(n.VLAN)
+	case n.VXLAN != 0:
+		return NetworkVXLAN(n.VXLAN)
+	}
+	return ""
 }
 
 // Validate refuses a network that cannot be.
@@ -50,10 +65,16 @@ func (n FleetNetwork) Validate() error {
 		}
 	}
 	switch {
-	case !NetworkBridge(n.Bridge).valid():
+	case n.Bridge != "" && !NetworkBridge(n.Bridge).valid():
 		return bad("no bridge can be called %q", n.Bridge)
-	case n.VLAN < 0 || n.VLAN > 4094:
+	case n.VLAN < 0 || n.VLAN > MaxVLAN:
 		return bad("no VLAN has the number %d", n.VLAN)
+	case n.VXLAN < 0 || n.VXLAN > MaxVNI:
+		return bad("no VXLAN network has the number %d", n.VXLAN)
+	case n.VXLAN != 0 && (n.Bridge != "" || n.VLAN != 0):
+		return bad("`vxlan` is a network of its own: leave `bridge` and `vlan` out")
+	case n.OnHost() == "":
+		return bad("it has no `bridge`, no `vlan` and no `vxlan`")
 	case n.Domain != "" && !hostname(n.Domain, true):
 		return bad("no domain is called %q", n.Domain)
 	case twice(n.Names) != "":

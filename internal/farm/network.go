@@ -2,6 +2,7 @@ package farm
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -14,15 +15,20 @@ const (
 	NetworkUser Network = "user" // QEMU's user-mode network: outgoing connections only
 )
 
-// bridgePrefix starts the name of a network that is a bridge of the host.
-const bridgePrefix = "bridge:"
+// Kinds of networks that are more than a word.
+const (
+	bridgeKind = "bridge"
+	vlanKind   = "vlan"
+	vxlanKind  = "vxlan"
+)
 
 // NetworkKind is what follows from the name of a network alone, on any host. What a host does for a VM on one is in
 // internal/network.
 type NetworkKind struct {
 	Name     string
 	Of       string            // what stands behind the colon, for people: "NAME"; "": nothing does
-	valid    func(string) bool // of what stands there; nil where nothing does
+	valid    func(string) bool // of what stands there; nil where that is nothing, or a number
+	most     int               // the highest number that may stand there; 0: it is no number
 	Local    bool              // it is of one host alone: a VM on it cannot move
 	Jobs     bool              // jobs may ask for it; others are for VMs that somebody gives an address
 	UserMode bool              // a guest on it has the addresses of QEMU's user-mode network
@@ -32,17 +38,42 @@ type NetworkKind struct {
 var NetworkKinds = []NetworkKind{
 	{Name: "none", Jobs: true},
 	{Name: "user", Jobs: true, Local: true, UserMode: true},
-	{Name: "bridge", Of: "NAME", valid: validInterface},
+	{Name: bridgeKind, Of: "NAME", valid: validInterface},
+	{Name: vlanKind, Of: "ID", most: MaxVLAN},
+	{Name: vxlanKind, Of: "VNI", most: MaxVNI},
+	{Name: "macvtap", Of: "CARD", valid: validInterface, Local: true},
 }
 
 // Kind returns the kind of a network; false: there is no such network.
 func (n Network) Kind() (NetworkKind, bool) {
 	name, of, colon := strings.Cut(string(n), ":")
 	i := slices.IndexFunc(NetworkKinds, func(k NetworkKind) bool { return k.Name == name })
-	if i < 0 || colon != (NetworkKinds[i].Of != "") || colon && !NetworkKinds[i].valid(of) {
+	if i < 0 || colon != (NetworkKinds[i].Of != "") || colon && !NetworkKinds[i].takes(of) {
 		return NetworkKind{}, false
 	}
 	return NetworkKinds[i], true
+}
+
+// takes reports whether this may stand behind the colon.
+func (k NetworkKind) takes(of string) bool {
+	if k.most > 0 {
+		_, ok := parseID(of, k.most)
+		return ok
+	}
+	return k.valid(of)
+}
+
+// Of is what stands behind the colon; "" where nothing does.
+func (n Network) Of() string {
+	_, of, _ := strings.Cut(string(n), ":")
+	return of
+}
+
+// ID is the number of a VLAN, or of a VXLAN network; 0 for other networks.
+func (n Network) ID() int {
+	kind, _ := n.Kind()
+	id, _ := parseID(n.Of(), kind.most)
+	return id
 }
 
 func (n Network) valid() bool {
@@ -63,31 +94,33 @@ func JobNetworks() []string {
 
 // networkForms are all networks as people write them.
 func networkForms() string {
-	var forms []string
+	var workers []string
 	for _, k := range NetworkKinds {
-		form := k.Name
-		if k.Of != "" {
-			form += ":" + k.Of
-		}
 		if !k.Jobs {
-			form += " for workers"
+			workers = append(workers, k.Name+":"+k.Of)
 		}
-		forms = append(forms, form)
 	}
-	last := len(forms) - 1
-	return strings.Join(forms[:last], ", ") + ", and " + forms[last]
+	return strings.Join(JobNetworks(), ", ") + ", and for workers " + strings.Join(workers, ", ")
 }
 
 // NetworkBridge is the network of VMs whose card is on a bridge of the host.
-func NetworkBridge(name string) Network { return Network(bridgePrefix + name) }
+func NetworkBridge(name string) Network { return Network(bridgeKind + ":" + name) }
 
-// Bridge is the name of the host's bridge; "" for other networks.
+// NetworkVLAN is the network of VMs whose card is in a VLAN.
+func NetworkVLAN(id int) Network { return Network(vlanKind + ":" + strconv.Itoa(id)) }
+
+// NetworkVXLAN is the network of VMs whose card is in a network over the hosts' own.
+func NetworkVXLAN(vni int) Network { return Network(vxlanKind + ":" + strconv.Itoa(vni)) }
+
+// Bridge is the name of the host's bridge, the administrator's or the one that the agent makes; "" for other networks.
 func (n Network) Bridge() string {
-	name, _ := strings.CutPrefix(string(n), bridgePrefix)
-	if name == string(n) {
-		return ""
+	switch kind, _ := n.Kind(); kind.Name {
+	case bridgeKind:
+		return n.Of()
+	case vlanKind, vxlanKind:
+		return "g" + kind.Name + n.Of() // 14 characters at most, so that the name of its port fits too
 	}
-	return name
+	return ""
 }
 
 // validInterface reports whether the kernel takes this name for an interface, which has at most 15 characters (IFNAMSIZ

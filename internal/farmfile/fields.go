@@ -107,6 +107,7 @@ func networkFields(n farm.FleetNetwork) []field {
 	var f fields
 	f.add("bridge", n.Bridge)
 	f.add("vlan", n.VLAN)
+	f.add("vxlan", n.VXLAN)
 	f.add("addresses", poolTexts(n.Addresses))
 	f.add("gateway", n.Gateway)
 	f.add("dns", n.DNS)

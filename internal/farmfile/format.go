@@ -143,8 +143,9 @@ func projectTableOf(p farm.Project) projectTable {
 }
 
 func networkTableOf(n farm.FleetNetwork) networkTable {
-	return networkTable{Bridge: n.Bridge, VLAN: n.VLAN, Addresses: poolTexts(n.Addresses), Gateway: n.Gateway,
-		DNS: n.DNS, Domain: n.Domain, Names: n.Names, Isolate: n.Isolate, Closed: n.Closed, Hosts: n.Hosts}
+	return networkTable{Bridge: n.Bridge, VLAN: n.VLAN, VXLAN: n.VXLAN, Addresses: poolTexts(n.Addresses),
+		Gateway: n.Gateway, DNS: n.DNS, Domain: n.Domain, Names: n.Names, Isolate: n.Isolate, Closed: n.Closed,
+		Hosts: n.Hosts}
 }
 
 func poolTexts(pools []farm.AddressPool) (texts []string) {

@@ -82,8 +82,8 @@ func (f projectTable) project(name string) (farm.Project, error) {
 }
 
 func (f networkTable) network(name string) (farm.FleetNetwork, error) {
-	n := farm.FleetNetwork{Name: name, Bridge: f.Bridge, VLAN: f.VLAN, Gateway: f.Gateway, DNS: f.DNS, Domain: f.Domain,
-		Names: f.Names, Isolate: f.Isolate, Closed: f.Closed, Hosts: f.Hosts}
+	n := farm.FleetNetwork{Name: name, Bridge: f.Bridge, VLAN: f.VLAN, VXLAN: f.VXLAN, Gateway: f.Gateway, DNS: f.DNS,
+		Domain: f.Domain, Names: f.Names, Isolate: f.Isolate, Closed: f.Closed, Hosts: f.Hosts}
 	for _, text := range f.Addresses {
 		pool, err := farm.ParseAddressPool(text)
 		if err != nil {

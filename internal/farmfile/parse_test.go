@@ -73,6 +73,12 @@ dns = ["10.0.0.2"]
 domain = "example.org"
 names = ["vm-1", "vm-2"]
 
+[networks.over]
+vxlan = 7001
+
+[networks.tagged]
+vlan = 120
+
 [groups.atlas.replicas]
 affinity = "anti-affinity"
 
@@ -121,7 +127,8 @@ func TestParseFarm(t *testing.T) {
 		Networks: []farm.FleetNetwork{{Name: "lan", Bridge: "br0", VLAN: 12,
 			Addresses: []farm.AddressPool{{First: netip.MustParseAddr("10.0.0.20"),
 				Last: netip.MustParseAddr("10.0.0.80"), Bits: 24}}, Gateway: "10.0.0.1", DNS: []string{"10.0.0.2"},
-			Domain: "example.org", Names: []string{"vm-1", "vm-2"}}},
+			Domain: "example.org", Names: []string{"vm-1", "vm-2"}}, {Name: "over", VXLAN: 7001},
+			{Name: "tagged", VLAN: 120}},
 		Groups: []farm.ServerGroup{{Project: "atlas", Name: "replicas", Affinity: farm.Apart}},
 		Users:  []farm.User{{Name: "ann", Subjects: []string{"CN=Ann,O=Grid,C=CH"}}},
 		Grants: []farm.Grant{{User: "ann", Role: farm.RoleMember, Project: "atlas"},
@@ -168,6 +175,9 @@ func TestParseFarmRefuses(t *testing.T) {
 		"[shapes.s]\nproperties = { \"trait:X\" = \"required\" }":     "property trait:X does not say how a VM is made",
 		"[networks.n]\nbridge = \"a/b\"":                              "no bridge",
 		"[networks.n]\nbridge = \"br0\"\nvlan = 4095":                 "no VLAN",
+		"[networks.n]\nvxlan = 16777216":                              "no VXLAN network",
+		"[networks.n]\nvlan = 12\nvxlan = 7001":                       "network of its own",
+		"[networks.n]\ndomain = \"example.org\"":                      "no `bridge`, no `vlan` and no `vxlan`",
 		"[networks.n]\nbridge = \"br0\"\naddresses = [\"10.0.0.1\"]":  "network n: addresses",
 		"[networks.n]\nbridge = \"br0\"\naddresses = [\"10.0.0.2-10.0.0.9/24\", \"10.0.0.9-10.0.0.12/24\"]": "overlap",
 		"[networks.n]\nbridge = \"br0\"\naddresses = [\"10.0.0.2-10.0.0.9/24\"]\ngateway = \"10.0.1.1\"":    "is not in 10.0.0.0/24",

@@ -90,6 +90,7 @@ type shapeTable struct {
 type networkTable struct {
 	Bridge    string   `toml:"bridge,omitempty"`
 	VLAN      int      `toml:"vlan,omitempty"`
+	VXLAN     int      `toml:"vxlan,omitempty"`
 	Addresses []string `toml:"addresses,omitempty"`
 	Gateway   string   `toml:"gateway,omitempty"`
 	DNS       []string `toml:"dns,omitempty"`

@@ -70,7 +70,9 @@ type Disk struct {
 type Card struct {
 	Type   CardType
 	Bridge string // of BridgeCard: its name on the host
+	Source string // of MacvtapCard: the host's card
 	MAC    string // as "52:54:0a:66:00:14"; "": the hypervisor chooses
+	MTU    int    // of BridgeCard, where the guest has to know of a smaller one; 0: as the bridge has it
 }
 
 // CardType is what a card is plugged into.
@@ -81,6 +83,8 @@ const (
 	NoCard     CardType = ""
 	UserCard   CardType = "user"   // the user-mode network inside QEMU's process
 	BridgeCard CardType = "bridge" // a bridge of the host, by a tap device that goes with the machine
+	// a card of the host, by a macvtap device that goes with the machine
+	MacvtapCard CardType = "macvtap"
 )
 
 // Port is a virtio-serial port: the guest sees Name under /dev/virtio-ports, the host has the unix socket Path.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +18,7 @@ import (
 // bridge is a bridge that the host's administrator has made: VMs are plugged into it, and filtered there.
 type bridge struct{ filtered }
 
-func (bridge) Check(n farm.Network) error {
+func (bridge) Check(n farm.Network, _ Settings) error {
 	there, err := Bridges()
 	if err != nil {
 		return err
@@ -30,13 +31,25 @@ func (bridge) Check(n farm.Network) error {
 	return nil
 }
 
-func (bridge) Prepare(_ context.Context, vm VM) (hyper.Card, error) {
+func (bridge) Prepare(_ context.Context, vm VM, _ Settings) (hyper.Card, error) {
 	return hyper.Card{Type: hyper.BridgeCard, Bridge: vm.Network.Bridge(), MAC: vm.MAC}, nil
 }
 
-// Bridges are the names of the Linux bridges in this process's network, in order. /sys would tell those of the network
-// that it was mounted in.
+// Bridges are the names of the Linux bridges in this process's network, in order, but not of those that grange makes.
+// /sys would tell those of the network that it was mounted in.
 func Bridges() ([]string, error) {
+	return bridges(func(group uint32, _ string) bool { return group != ourGroup })
+}
+
+// ours are the bridges that were made for networks of a kind.
+func ours(kind string) ([]string, error) {
+	return bridges(func(group uint32, name string) bool {
+		return group == ourGroup && strings.HasPrefix(name, "g"+kind)
+	})
+}
+
+// bridges are the bridges that are wanted by their group and name.
+func bridges(wanted func(group uint32, name string) bool) ([]string, error) {
 	answer, err := syscall.NetlinkRIB(unix.RTM_GETLINK, unix.AF_UNSPEC)
 	if err != nil {
 		return nil, err
@@ -51,16 +64,18 @@ func Bridges() ([]string, error) {
 		if messages[i].Header.Type != unix.RTM_NEWLINK || err != nil {
 			continue
 		}
-		name, bridge := "", false
+		name, bridge, group := "", false, uint32(0)
 		for _, a := range attributes {
 			switch a.Attr.Type {
 			case unix.IFLA_IFNAME:
 				name = string(bytes.TrimRight(a.Value, "\x00"))
 			case unix.IFLA_LINKINFO:
 				bridge = linkKind(a.Value) == "bridge"
+			case unix.IFLA_GROUP:
+				group = binary.NativeEndian.Uint32(a.Value)
 			}
 		}
-		if bridge {
+		if bridge && wanted(group, name) {
 			names = append(names, name)
 		}
 	}

@@ -13,19 +13,22 @@ import (
 
 // Kinds are all kinds of networks, by their names in farm.NetworkKinds.
 var Kinds = map[string]Kind{
-	"none":   plain{},
-	"user":   &user{},
-	"bridge": bridge{},
+	"none":    plain{},
+	"user":    &user{},
+	"bridge":  bridge{},
+	"vlan":    &made{name: "vlan", port: vlanPort},
+	"vxlan":   &made{name: "vxlan", port: vxlanPort},
+	"macvtap": macvtap{},
 }
 
 // Kind is all that a host does for VMs on one kind of network; networktest has the contract. Nothing is kept in memory:
 // an agent that was restarted goes on with what the kernel has.
 type Kind interface {
-	// Check refuses a network that this host does not have, before anything is made for a VM on it.
-	Check(n farm.Network) error
+	// Check refuses a network that this host does not have, or may not carry, before anything is made for a VM on it.
+	Check(n farm.Network, s Settings) error
 	// Prepare makes what a machine needs before its process is there, and returns its card. It may come again for a
 	// VM, with nothing released before.
-	Prepare(ctx context.Context, vm VM) (hyper.Card, error)
+	Prepare(ctx context.Context, vm VM, s Settings) (hyper.Card, error)
 	// Fence keeps the VM from what it must not reach. The process is there, and has run no instruction of the guest.
 	Fence(ctx context.Context, vm VM, s Settings) error
 	// Restore brings back what VMs that run have lost, because somebody flushed the host's rules, or settings have
@@ -53,8 +56,9 @@ type VM struct {
 
 // Settings are what a site configures of networks.
 type Settings struct {
-	VMUIDs farm.UIDs        // users of VMs
-	Allow  []netip.AddrPort // services on the host's own addresses that VMs with the network user may reach
+	VMUIDs farm.UIDs         // users of VMs
+	Allow  []netip.AddrPort  // services on the host's own addresses that VMs with the network user may reach
+	Host   farm.HostNetworks // what the host may carry of the networks that are made here
 }
 
 // Of returns the kind of a network. One that there is not has no card.
@@ -68,11 +72,11 @@ func Of(n farm.Network) Kind {
 // plain is a kind for which a host does nothing: no network. Others have it for what they leave out.
 type plain struct{}
 
-func (plain) Check(farm.Network) error                                 { return nil }
-func (plain) Prepare(context.Context, VM) (hyper.Card, error)          { return hyper.Card{}, nil }
-func (plain) Fence(context.Context, VM, Settings) error                { return nil }
-func (plain) Restore(context.Context, []VM, Settings, func(VM, error)) {}
-func (plain) Release(context.Context, string) error                    { return nil }
+func (plain) Check(farm.Network, Settings) error                        { return nil }
+func (plain) Prepare(context.Context, VM, Settings) (hyper.Card, error) { return hyper.Card{}, nil }
+func (plain) Fence(context.Context, VM, Settings) error                 { return nil }
+func (plain) Restore(context.Context, []VM, Settings, func(VM, error))  {}
+func (plain) Release(context.Context, string) error                     { return nil }
 
 // Release releases a machine of which nobody knows any more what network it had.
 func Release(ctx context.Context, name string) error {

@@ -14,7 +14,7 @@ type user struct {
 	mu sync.Mutex // held by Restore and Release: nothing is restored for a VM that is released meanwhile
 }
 
-func (*user) Prepare(context.Context, VM) (hyper.Card, error) {
+func (*user) Prepare(context.Context, VM, Settings) (hyper.Card, error) {
 	return hyper.Card{Type: hyper.UserCard}, nil
 }
 

@@ -49,7 +49,7 @@ func LabelsOf(h farm.Host, cell farm.Cell) map[string]string {
 }
 
 // NetworksOf returns the networks that a host can carry: those whose patterns it matches, as far as it has their
-// bridge, and an agent that keeps VMs apart where the network says so.
+// bridge or may make one, and an agent that keeps VMs apart where the network says so.
 func NetworksOf(h farm.Host, networks []farm.FleetNetwork) []string {
 	var names []string
 	for _, n := range networks {
@@ -58,7 +58,7 @@ func NetworksOf(h farm.Host, networks []farm.FleetNetwork) []string {
 			return ok && err == nil
 		})
 		keeps := !n.Isolate && !n.Closed || h.Facts.Capability >= filterCapability
-		if mine && keeps && (n.Bridge == "" || slices.Contains(h.Facts.Networks, n.Bridge)) {
+		if on := n.OnHost(); mine && keeps && (on == "" || on.CarriedBy(h.Facts.Networks)) {
 			names = append(names, n.Name)
 		}
 	}
@@ -70,7 +70,7 @@ const filterCapability = 4
 
 // SameHosts reports whether the same hosts carry two networks, as far as NetworksOf looks.
 func SameHosts(a, b farm.FleetNetwork) bool {
-	return a.Name == b.Name && a.Bridge == b.Bridge && a.Isolate == b.Isolate && a.Closed == b.Closed &&
+	return a.Name == b.Name && a.OnHost() == b.OnHost() && a.Isolate == b.Isolate && a.Closed == b.Closed &&
 		slices.Equal(a.Hosts, b.Hosts)
 }
 
@@ -104,7 +104,7 @@ func groupOf(vm farm.VM) string {
 
 // rejections are codes with which a host's reason begins when it would not have a VM that it never ran.
 var rejections = []farm.Code{farm.CodeNoRoom, farm.CodeTooBig, farm.CodeBadPlan, farm.CodeBackedOff, farm.CodeNoImage,
-	farm.CodeNoBridge}
+	farm.CodeNoBridge, farm.CodeNotCarried}
 
 // MaxRejections is how many hosts may reject a VM before it is left as it is.
 const MaxRejections = 5

@@ -240,6 +240,10 @@ func TestStoredNetworksStay(t *testing.T) {
 	if _, err := l.Farm.Apply(t.Context(), site, f, apply.ApplyOrder{}); !farm.IsCode(err, apply.CodeNoIsolation) {
 		t.Errorf("with the VLAN again: %v", err)
 	}
+	f.Networks[0] = farm.FleetNetwork{Name: "new", VLAN: 7}
+	if out, err := l.Farm.Apply(t.Context(), site, f, apply.ApplyOrder{}); err != nil || len(out.Changes) != 1 {
+		t.Errorf("a VLAN without a bridge: %v, %v", out.Changes, err)
+	}
 }
 
 func TestApplyKeepsACellThatHostsMayJoin(t *testing.T) {

@@ -119,7 +119,7 @@ func seconds(s float64) time.Duration {
 
 // Network is a network on the wire.
 func Network(n farm.FleetNetwork) fleet.Network {
-	return fleet.Network{Name: n.Name, Bridge: n.Bridge, VLAN: n.VLAN,
+	return fleet.Network{Name: n.Name, Bridge: n.Bridge, VLAN: n.VLAN, VXLAN: n.VXLAN,
 		Addresses: each(n.Addresses, farm.AddressPool.String), Gateway: n.Gateway, DNS: n.DNS, Domain: n.Domain,
 		Names: n.Names, Isolate: n.Isolate, Closed: n.Closed, Hosts: n.Hosts, Revision: n.Revision}
 }
@@ -127,8 +127,9 @@ func Network(n farm.FleetNetwork) fleet.Network {
 // ParseNetwork reads one. The error is a *farm.Error of kind Invalid.
 func ParseNetwork(v fleet.Network) (farm.FleetNetwork, error) {
 	pools, err := tryEach(v.Addresses, farm.ParseAddressPool)
-	return farm.FleetNetwork{Name: v.Name, Bridge: v.Bridge, VLAN: v.VLAN, Addresses: pools, Gateway: v.Gateway,
-		DNS: v.DNS, Domain: v.Domain, Names: v.Names, Isolate: v.Isolate, Closed: v.Closed, Hosts: v.Hosts,
+	return farm.FleetNetwork{Name: v.Name, Bridge: v.Bridge, VLAN: v.VLAN, VXLAN: v.VXLAN, Addresses: pools,
+		Gateway: v.Gateway, DNS: v.DNS, Domain: v.Domain, Names: v.Names, Isolate: v.Isolate, Closed: v.Closed,
+		Hosts:    v.Hosts,
 		Revision: v.Revision}, err
 }
 

@@ -105,9 +105,12 @@ func ParseMoveSide(m *fleet.MoveSide) *farm.MoveSide {
 func WantedVM(v farm.VM, n farm.FleetNetwork) fleet.WantedVM {
 	w := fleet.WantedVM{ID: v.ID, Name: v.Name, Project: v.Project, Owner: v.Owner, Power: string(v.Wanted.Power),
 		Boots: v.Wanted.Boots, Builds: v.Wanted.Builds, Fresh: v.Wanted.Fresh, Image: v.Image, Digest: v.Digest,
-		Cell: v.Cell, Shape: Shape(v.Shape), Plan: PlanOrNil(v.Plan), Bridge: n.Bridge, VLAN: n.VLAN, MAC: v.Lease.MAC,
+		Cell: v.Cell, Shape: Shape(v.Shape), Plan: PlanOrNil(v.Plan), Bridge: n.Bridge, MAC: v.Lease.MAC,
 		Gateway: n.Gateway, DNS: n.DNS, Isolated: n.Isolate, Closed: n.Closed, Hostname: v.Lease.Hostname,
 		Keys: v.Keys, UserData: v.UserData, Tags: v.Tags}
+	if n.Bridge == "" {
+		w.Network = string(n.OnHost())
+	}
 	if w.Job = v.Job(); v.Reservation == farm.ToReserve && v.Wanted.Power == farm.PowerOn {
 		w.Power = string(farm.PowerOff) // as long as no job holds its place
 	}

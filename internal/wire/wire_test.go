@@ -118,11 +118,16 @@ func TestWantedVM(t *testing.T) {
 		Isolate: true, Closed: true})
 	p := Plan(plan)
 	want := fleet.WantedVM{ID: "1", Name: "web", Project: "atlas", Power: "on", Boots: 3,
-		Shape: fleet.Shape{CPUs: 1, Memory: 1 << 30}, Plan: &p, Bridge: "br0", VLAN: 7, Address: "10.0.0.5/24",
+		Shape: fleet.Shape{CPUs: 1, Memory: 1 << 30}, Plan: &p, Bridge: "br0", Address: "10.0.0.5/24",
 		MAC: "52:54:00:00:00:05", Gateway: "10.0.0.1", DNS: []string{"10.0.0.2"}, Isolated: true, Closed: true,
 		Hostname: "web"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
+	}
+	for n, on := range map[*farm.FleetNetwork]string{{}: "", {VLAN: 7}: "vlan:7", {VXLAN: 7001}: "vxlan:7001"} {
+		if got := WantedVM(v, *n); got.Network != on || got.Bridge != "" {
+			t.Errorf("%+v: network %q, bridge %q", n, got.Network, got.Bridge)
+		}
 	}
 }
 

@@ -165,7 +165,7 @@ memory = %q
 [worker]
 controller = "%s:%d"
 munge_key = %q
-bridge = "br0"
+network = "bridge:br0"
 addresses = "10.102.0.%d-10.102.0.%d/24"
 image = "worker"
 shape = "node"

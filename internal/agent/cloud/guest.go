@@ -108,7 +108,7 @@ func firstWords(data []byte) string {
 
 // networkOf is the VM's place in its network; nil where it has none. Errors: farm.CodeBadAddress.
 func networkOf(w fleet.WantedVM) (*seed.Network, error) {
-	if w.Bridge == "" || w.Address == "" {
+	if hostNetwork(w) == "" || w.Address == "" {
 		return nil, nil
 	}
 	bad := func(what, text string) error {

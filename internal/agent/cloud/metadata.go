@@ -18,6 +18,7 @@ const metadataAgain = 10 * time.Second
 // bridgeService is the metadata service of one bridge.
 type bridgeService struct {
 	requireToken bool
+	index        int // of the bridge, which its socket is bound to; 0: there was none
 	cancel       context.CancelFunc
 	over         chan struct{} // closed when the service has ended; then the next two count
 	err          error
@@ -61,8 +62,12 @@ func (h *Host) keepMetadata(services map[string]*bridgeService) {
 	c := h.config().Metadata
 	needed := map[string]bool{}
 	for _, w := range h.wanted() {
-		if c.Serve && w.Bridge != "" && w.Address != "" {
-			needed[w.Bridge] = true
+		bridge := hostNetwork(w).Bridge()
+		if w.Bridge == "" && indexOf(bridge) == 0 {
+			continue // it is made with the first VM that starts
+		}
+		if c.Serve && bridge != "" && w.Address != "" {
+			needed[bridge] = true
 		}
 	}
 	for bridge, s := range services {
@@ -70,7 +75,7 @@ func (h *Host) keepMetadata(services map[string]*bridgeService) {
 		case !needed[bridge]:
 			s.stop()
 			delete(services, bridge)
-		case s.requireToken != c.RequireToken || s.failedLongAgo():
+		case s.requireToken != c.RequireToken || s.failedLongAgo() || s.index != indexOf(bridge):
 			s.stop()
 			services[bridge] = h.startMetadata(bridge, c.RequireToken, s.err)
 		}
@@ -85,7 +90,7 @@ func (h *Host) keepMetadata(services map[string]*bridgeService) {
 // startMetadata starts a bridge's service. before is why the last one failed: the same is not logged again.
 func (h *Host) startMetadata(bridge string, requireToken bool, before error) *bridgeService {
 	ctx, cancel := context.WithCancel(h.ctx)
-	s := &bridgeService{requireToken: requireToken, cancel: cancel, over: make(chan struct{})}
+	s := &bridgeService{requireToken: requireToken, index: indexOf(bridge), cancel: cancel, over: make(chan struct{})}
 	go func() {
 		defer close(s.over)
 		s.err = metadata.Serve(ctx, metadata.Options{Bridge: bridge, RequireToken: requireToken, Log: h.log,
@@ -98,11 +103,20 @@ func (h *Host) startMetadata(bridge string, requireToken bool, before error) *br
 	return s
 }
 
+// indexOf is the number of an interface: one that was removed and made again has another; 0: there is none.
+func indexOf(name string) int {
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		return 0
+	}
+	return i.Index
+}
+
 // metadataOf is what the VM on a bridge may know of itself that has leased an address.
 func (h *Host) metadataOf(bridge string, from netip.Addr) (metadata.VM, bool) {
 	for _, w := range h.wanted() {
 		address, err := netip.ParsePrefix(w.Address)
-		if err != nil || w.Bridge != bridge || address.Addr() != from {
+		if err != nil || hostNetwork(w).Bridge() != bridge || address.Addr() != from {
 			continue
 		}
 		mac, err := net.ParseMAC(w.MAC)

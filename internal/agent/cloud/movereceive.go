@@ -177,7 +177,7 @@ func (v *arrival) stillComes() error {
 // claimIncoming takes room for the VM by this host's own plan.
 func (v *arrival) claimIncoming(image vmimage.Image) error {
 	w, _ := v.newest()
-	shape, err := wantedShape(w)
+	shape, err := v.host.wantedShape(w)
 	if err != nil {
 		return err
 	}

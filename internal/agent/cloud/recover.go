@@ -14,9 +14,9 @@ import (
 // About is what a machine of a cloud VM carries beside what every machine carries. The file beside its disks has more,
 // and counts: this is for people, and for a host that has lost that file.
 type About struct {
-	Name, Project, Owner  string
-	Boots, Builds, Fresh  int
-	Bridge, MAC, Hostname string
+	Name, Project, Owner           string
+	Boots, Builds, Fresh           int
+	Bridge, Network, MAC, Hostname string
 }
 
 // Carried is what the machine of a cloud VM carries.
@@ -34,7 +34,8 @@ func (r record) carried() Carried {
 	w := r.Wanted
 	return Carried{ID: w.ID, Name: Name(w.ID), Created: r.Created, Image: r.Image, Digest: r.Digest,
 		Shape: r.Shape, Plan: r.Plan, About: About{Name: w.Name, Project: w.Project, Owner: w.Owner, Boots: w.Boots,
-			Builds: r.Builds, Fresh: r.Fresh, Bridge: w.Bridge, MAC: w.MAC, Hostname: w.Hostname}}
+			Builds: r.Builds, Fresh: r.Fresh, Bridge: w.Bridge,
+			Network: w.Network, MAC: w.MAC, Hostname: w.Hostname}}
 }
 
 // recordOf makes the best of what a machine carries.
@@ -45,7 +46,7 @@ func recordOf(r Carried) record {
 		Boot:  machine.BootID(),
 		Since: time.Now(), Wanted: fleet.WantedVM{ID: r.ID, Name: c.Name, Project: c.Project, Owner: c.Owner,
 			Power: string(farm.PowerOn), Boots: c.Boots, Builds: c.Builds, Fresh: c.Fresh, Image: r.Digest,
-			Bridge: c.Bridge, MAC: c.MAC, Hostname: c.Hostname}}
+			Bridge: c.Bridge, Network: c.Network, MAC: c.MAC, Hostname: c.Hostname}}
 }
 
 // Load takes over cloud VMs from what lies beside their disks, until ctx ends. Whether they run is not known yet.

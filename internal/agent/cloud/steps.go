@@ -17,7 +17,6 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/hyper"
-	"github.com/grange-project/grange/internal/network"
 	"github.com/grange-project/grange/internal/vmimage"
 	"github.com/grange-project/grange/internal/wire"
 )
@@ -32,14 +31,26 @@ const (
 	eventWait = 2 * time.Second // for a hypervisor to say how a machine ended
 )
 
-// wantedShape is the shape of a VM that the server wants, on this host's bridge for its network.
-func wantedShape(w fleet.WantedVM) (farm.Shape, error) {
+// wantedShape is the shape of a VM that the server wants, on this host's network for its network.
+func (h *Host) wantedShape(w fleet.WantedVM) (farm.Shape, error) {
 	shape, err := wire.ParseShape(w.Shape)
-	if err != nil || w.Bridge == "" {
+	n := hostNetwork(w)
+	if err != nil || n == "" {
 		return shape, err
 	}
-	shape.Network = farm.NetworkBridge(w.Bridge)
-	return shape, errors.Join(shape.Validate(), network.Of(shape.Network).Check(shape.Network))
+	shape.Network = n
+	if err := shape.Validate(); err != nil {
+		return shape, err
+	}
+	return shape, h.Machines.CheckNetwork(n)
+}
+
+// hostNetwork is what the VM's network is on its host; "": it has none.
+func hostNetwork(w fleet.WantedVM) farm.Network {
+	if w.Bridge != "" {
+		return farm.NetworkBridge(w.Bridge)
+	}
+	return farm.Network(w.Network)
 }
 
 // build gives the VM its claim, and settles what its disks are. A VM that runs is looked at only: if there is no room
@@ -47,7 +58,7 @@ func wantedShape(w fleet.WantedVM) (farm.Shape, error) {
 func (v *VM) build() error {
 	r := v.recordNow()
 	w := r.Wanted
-	shape, err := wantedShape(w)
+	shape, err := v.host.wantedShape(w)
 	if err != nil {
 		return err
 	}
@@ -253,7 +264,7 @@ func (v *VM) readyMachine(ctx context.Context, m *machine.Machine,
 		return spec, err
 	}
 	vm := networkVM(m.Name, r)
-	if spec.Card, err = network.Of(vm.Network).Prepare(ctx, vm); err != nil {
+	if spec.Card, err = v.host.Machines.NetworkCard(ctx, vm); err != nil {
 		return spec, err
 	}
 	if err := m.Pool().Attach(m.Name, r.Shape.ScratchDisks()); err != nil {

@@ -46,7 +46,8 @@ func dialVM(ctx context.Context, w fleet.WantedVM, port int) (net.Conn, error) {
 		return nil, badStream("port %d", port)
 	}
 	address, err := netip.ParsePrefix(w.Address)
-	if err != nil || w.Bridge == "" {
+	bridge := hostNetwork(w).Bridge()
+	if err != nil || bridge == "" {
 		return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeVMPort,
 			Message: "VM " + w.Name + " has no address that its host could reach",
 			Hint:    "make it with a network, or use its console"}
@@ -55,7 +56,7 @@ func dialVM(ctx context.Context, w fleet.WantedVM, port int) (net.Conn, error) {
 		Control: func(_, _ string, c syscall.RawConn) error {
 			var failed error
 			err := c.Control(func(fd uintptr) {
-				failed = unix.SetsockoptString(int(fd), unix.SOL_SOCKET, unix.SO_BINDTODEVICE, w.Bridge)
+				failed = unix.SetsockoptString(int(fd), unix.SOL_SOCKET, unix.SO_BINDTODEVICE, bridge)
 			})
 			return errors.Join(err, failed)
 		}}
@@ -63,7 +64,7 @@ func dialVM(ctx context.Context, w fleet.WantedVM, port int) (net.Conn, error) {
 	if err != nil {
 		return nil, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMPort,
 			Message: fmt.Sprintf("port %d of VM %s does not answer its host", port, w.Name),
-			Hint:    "look at its console; its host needs an address in the VM's network, on bridge " + w.Bridge,
+			Hint:    "look at its console; its host needs an address in the VM's network, on bridge " + bridge,
 			Err:     err}
 	}
 	return conn, nil

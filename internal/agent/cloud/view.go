@@ -59,7 +59,7 @@ func (v *VM) View(admin bool) *api.VM {
 		Shape: r.Shape.Name, User: w.Owner, Command: w.Project + "/" + w.Name, Created: r.Created, CPUs: r.Shape.CPUs,
 		Memory: uint64(r.Shape.Memory), Scratch: uint64(r.Shape.Scratch), Plan: wire.Plan(r.Plan),
 		Cloud: &api.CloudVM{Name: w.Name, Project: w.Project, Owner: w.Owner, Hostname: w.Hostname, Address: w.Address,
-			MAC: w.MAC, Bridge: w.Bridge, Wanted: w.Power, Ready: o.Ready, Reason: o.Reason}}
+			MAC: w.MAC, Bridge: hostNetwork(w).Bridge(), Wanted: w.Power, Ready: o.Ready, Reason: o.Reason}}
 	if !admin {
 		out.Cloud.Reason = codeOf(o.Reason)
 	}

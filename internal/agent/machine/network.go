@@ -5,12 +5,23 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/network"
 )
 
 func (h *Host) networkSettings() network.Settings {
 	c := h.Config()
-	return network.Settings{VMUIDs: c.VMUIDs, Allow: c.UserNetwork.Allow}
+	return network.Settings{VMUIDs: c.VMUIDs, Allow: c.UserNetwork.Allow, Host: c.Network}
+}
+
+// CheckNetwork refuses a network that this host does not have, or may not carry. Errors: farm.CodeNoBridge,
+// farm.CodeNotCarried.
+func (h *Host) CheckNetwork(n farm.Network) error { return network.Of(n).Check(n, h.networkSettings()) }
+
+// NetworkCard makes what a VM's network needs before its process is there, and returns its card. Errors:
+// farm.CodeNotCarried, network.CodeNotMade.
+func (h *Host) NetworkCard(ctx context.Context, vm network.VM) (hyper.Card, error) {
+	return network.Of(vm.Network).Prepare(ctx, vm, h.networkSettings())
 }
 
 // Fence keeps a machine from what its network must not reach, before its first instruction. The fake has no process,

@@ -34,17 +34,19 @@ func (a catalogueCommands) networkCommand() *cobra.Command {
 		Long: "A network provides addresses and host names for VMs of the fleet. Networks are created with\n" +
 			"`grange apply`."}
 	t := app.Table[fleet.Network]{None: "no networks; `grange apply` makes them",
-		Head: "NETWORK\tBRIDGE\tVLAN\tADDRESSES\tDOMAIN\tHOSTS", Line: func(n fleet.Network) []any {
-			vlan := "-"
-			if n.VLAN != 0 {
-				vlan = fmt.Sprint(n.VLAN)
+		Head: "NETWORK\tBRIDGE\tVLAN\tVXLAN\tADDRESSES\tDOMAIN\tHOSTS", Line: func(n fleet.Network) []any {
+			number := func(id int) string {
+				if id == 0 {
+					return "-"
+				}
+				return fmt.Sprint(id)
 			}
 			hosts := strings.Join(n.Hosts, " ")
 			if hosts == "" {
-				hosts = "all with the bridge"
+				hosts = "all that can carry it"
 			}
-			return []any{n.Name, app.Dash(n.Bridge), vlan, app.Dash(strings.Join(n.Addresses, " ")), app.Dash(n.Domain),
-				hosts}
+			return []any{n.Name, app.Dash(n.Bridge), number(n.VLAN), number(n.VXLAN),
+				app.Dash(strings.Join(n.Addresses, " ")), app.Dash(n.Domain), hosts}
 		}}
 	network.AddCommand(t.Command(a.App, "List the networks",
 		func(ctx context.Context, c *fleet.Client) ([]fleet.Network, error) { return c.Networks(ctx) }))

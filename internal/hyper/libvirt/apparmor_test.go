@@ -60,6 +60,7 @@ func TestProfile(t *testing.T) {
 	for rule, change := range map[string]func(*hyper.Machine){
 		"  network inet dgram,": func(m *hyper.Machine) { m.Card.Type = hyper.UserCard },
 		"  /dev/vhost-net rw,":  func(m *hyper.Machine) { m.Card = hyper.Card{Type: hyper.BridgeCard, Bridge: "br0"} },
+		"  /dev/tap[0-9]* rw,":  func(m *hyper.Machine) { m.Card = hyper.Card{Type: hyper.MacvtapCard, Source: "eno2"} },
 		`  "/run/g/move/disks" rw,`: func(m *hyper.Machine) {
 			m.Move = hyper.MoveSockets{Memory: "/run/g/move/memory", Disks: "/run/g/move/disks"}
 		},

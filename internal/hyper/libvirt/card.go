@@ -16,6 +16,8 @@ type card struct {
 var cards = map[hyper.CardType]card{
 	hyper.UserCard:   {userXML, userRules},
 	hyper.BridgeCard: {bridgeXML, "  /dev/net/tun rw,\n  /dev/vhost-net rw,\n"},
+	// libvirt opens the device, and AppArmor looks at what QEMU gets
+	hyper.MacvtapCard: {macvtapXML, "  /dev/tap[0-9]* rw,\n  /dev/vhost-net rw,\n"},
 }
 
 // userXML is a card with one queue: QEMU's user-mode network has no more.
@@ -37,14 +39,28 @@ const userRules = `  network inet stream,
 `
 
 // bridgeXML is a card on a bridge of the host, through a tap device that libvirt makes and that goes with the machine.
-// A queue for each vCPU lets all of them send and receive at once; QEMU wants no queues to be named where there is one.
+// The guest learns of its MTU from the card.
 func bridgeXML(m hyper.Machine) libvirtxml.DomainInterface {
-	x := libvirtxml.DomainInterface{
-		Source: &libvirtxml.DomainInterfaceSource{
-			Bridge: &libvirtxml.DomainInterfaceSourceBridge{Bridge: m.Card.Bridge}},
-		Model: &libvirtxml.DomainInterfaceModel{Type: "virtio"},
-		ROM:   &libvirtxml.DomainROM{Enabled: "no"},
+	x := tapXML(m, libvirtxml.DomainInterfaceSource{
+		Bridge: &libvirtxml.DomainInterfaceSourceBridge{Bridge: m.Card.Bridge}})
+	if m.Card.MTU > 0 {
+		x.MTU = &libvirtxml.DomainInterfaceMTU{Size: uint(m.Card.MTU)}
 	}
+	return x
+}
+
+// macvtapXML is a card beside one of the host's, which sends frames between its VMs by itself: mode bridge. Others need
+// a switch that sends them back.
+func macvtapXML(m hyper.Machine) libvirtxml.DomainInterface {
+	return tapXML(m, libvirtxml.DomainInterfaceSource{
+		Direct: &libvirtxml.DomainInterfaceSourceDirect{Dev: m.Card.Source, Mode: "bridge"}})
+}
+
+// tapXML is a card behind a tap device. A queue for each vCPU lets all of them send and receive at once; QEMU wants no
+// queues to be named where there is one.
+func tapXML(m hyper.Machine, source libvirtxml.DomainInterfaceSource) libvirtxml.DomainInterface {
+	x := libvirtxml.DomainInterface{Source: &source, Model: &libvirtxml.DomainInterfaceModel{Type: "virtio"},
+		ROM: &libvirtxml.DomainROM{Enabled: "no"}}
 	if m.Card.MAC != "" {
 		x.MAC = &libvirtxml.DomainInterfaceMAC{Address: m.Card.MAC}
 	}

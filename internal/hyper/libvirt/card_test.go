@@ -15,7 +15,8 @@ func TestUnknownCard(t *testing.T) {
 	m := confinedMachine()
 	m.Plan = farm.Plan{VCPUs: []farm.CPUSet{{}}, Guest: farm.GuestTopology{Sockets: 1, Cores: 1, Threads: 1},
 		Cells: []farm.GuestCell{{VCPUs: farm.NewCPUSet(0), Memory: farm.GiB}}, Floating: farm.NewCPUSet(0)}
-	for _, known := range []hyper.CardType{hyper.NoCard, hyper.UserCard, hyper.BridgeCard} {
+	for _, known := range []hyper.CardType{hyper.NoCard, hyper.UserCard, hyper.BridgeCard,
+		hyper.MacvtapCard} {
 		m.Card.Type = known
 		if _, _, err := (host{accel: TCG}).domain(m); err != nil {
 			t.Errorf("card %q: %v", known, err)
@@ -27,30 +28,46 @@ func TestUnknownCard(t *testing.T) {
 	}
 }
 
-func TestBridgeXML(t *testing.T) {
+func TestTapXML(t *testing.T) {
+	bridge := hyper.Card{Type: hyper.BridgeCard, Bridge: "br0", MAC: "52:54:0a:66:00:14"}
 	for vcpus, want := range map[int]string{
 		1:   `<interface type="bridge"><mac address="52:54:0a:66:00:14"></mac><source bridge="br0"></source><model type="virtio"></model><rom enabled="no"></rom></interface>`,
 		2:   `<interface type="bridge"><mac address="52:54:0a:66:00:14"></mac><source bridge="br0"></source><model type="virtio"></model><driver queues="2"></driver><rom enabled="no"></rom></interface>`,
 		512: `queues="256"`,
 	} {
-		l := devices(hyper.Machine{Plan: farm.Plan{VCPUs: make([]farm.CPUSet, vcpus)},
-			Card: hyper.Card{Type: hyper.BridgeCard, Bridge: "br0", MAC: "52:54:0a:66:00:14"}})
-		if len(l.Interfaces) != 1 || l.Interfaces[0].Address == nil {
-			t.Fatalf("%d vCPUs: %+v", vcpus, l.Interfaces)
-		}
-		x := l.Interfaces[0]
-		x.Address = nil
-		devices := &libvirtxml.DomainDeviceList{Interfaces: []libvirtxml.DomainInterface{x}}
-		text, err := (&libvirtxml.Domain{Devices: devices}).Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var flat strings.Builder
-		for line := range strings.Lines(text) {
-			flat.WriteString(strings.TrimSpace(line))
-		}
-		if !strings.Contains(flat.String(), want) {
-			t.Errorf("%d vCPUs: no %s in\n%s", vcpus, want, text)
+		if got := interfaceXML(t, bridge, vcpus); !strings.Contains(got, want) {
+			t.Errorf("%d vCPUs: no %s in\n%s", vcpus, want, got)
 		}
 	}
+	bridge.MTU = 1450
+	for want, c := range map[string]hyper.Card{
+		`<mtu size="1450"></mtu>`: bridge,
+		`<interface type="direct"><mac address="52:54:0a:66:00:14"></mac><source dev="eno2" mode="bridge"></source><model type="virtio"></model><rom enabled="no"></rom></interface>`: {
+			Type: hyper.MacvtapCard, Source: "eno2", MAC: "52:54:0a:66:00:14"},
+	} {
+		if got := interfaceXML(t, c, 1); !strings.Contains(got, want) {
+			t.Errorf("%+v: no %s in\n%s", c, want, got)
+		}
+	}
+}
+
+// interfaceXML is a machine's card as libvirt gets it, but for its address.
+func interfaceXML(t *testing.T, c hyper.Card, vcpus int) string {
+	t.Helper()
+	l := devices(hyper.Machine{Plan: farm.Plan{VCPUs: make([]farm.CPUSet, vcpus)}, Card: c})
+	if len(l.Interfaces) != 1 || l.Interfaces[0].Address == nil {
+		t.Fatalf("%d vCPUs: %+v", vcpus, l.Interfaces)
+	}
+	x := l.Interfaces[0]
+	x.Address = nil
+	devices := &libvirtxml.DomainDeviceList{Interfaces: []libvirtxml.DomainInterface{x}}
+	text, err := (&libvirtxml.Domain{Devices: devices}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var flat strings.Builder
+	for line := range strings.Lines(text) {
+		flat.WriteString(strings.TrimSpace(line))
+	}
+	return flat.String()
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -30,6 +31,8 @@ type Lab struct {
 	Invalid []farm.Network // that look like the kind's, and that nobody may ask for
 	Absent  []farm.Network // valid ones that this host does not have, even when it has been set up
 	Card    hyper.Card     // of a VM with the MAC address MAC; with a bridge, its process holds a tap there
+	// what the site configures
+	Settings network.Settings
 }
 
 // MAC is what the suite gives VMs.
@@ -108,16 +111,16 @@ type suite struct {
 func (s *suite) absent() {
 	for _, n := range s.lab.Absent {
 		_, of, _ := strings.Cut(string(n), ":")
-		why(s.T, s.kind.Check(n), of)
+		why(s.T, s.kind.Check(n, s.lab.Settings), of)
 	}
-	s.must(s.kind.Check(s.lab.Network))
+	s.must(s.kind.Check(s.lab.Network, s.lab.Settings))
 	s.same("Check", s.before)
 }
 
 func (s *suite) card() {
 	vm := s.vm()
 	vm.MAC = MAC
-	card, err := s.kind.Prepare(s.Context(), vm)
+	card, err := s.kind.Prepare(s.Context(), vm, s.lab.Settings)
 	s.must(err)
 	if diff := cmp.Diff(s.lab.Card, card); diff != "" {
 		s.Error(diff)
@@ -127,18 +130,19 @@ func (s *suite) card() {
 // twice: what an earlier attempt, or agent, has made is no hindrance.
 func (s *suite) twice() {
 	vm := s.vm()
-	first, err := s.kind.Prepare(s.Context(), vm)
+	first, err := s.kind.Prepare(s.Context(), vm, s.lab.Settings)
 	s.must(err)
 	prepared := s.host()
-	second, err := s.kind.Prepare(s.Context(), vm)
+	second, err := s.kind.Prepare(s.Context(), vm, s.lab.Settings)
 	s.must(err)
 	if first != second {
 		s.Errorf("the card is %+v first, and %+v then", first, second)
 	}
 	s.same("prepared twice", prepared)
-	s.must(s.kind.Fence(s.Context(), vm, network.Settings{}))
+	vm = s.begun(vm)
+	s.must(s.kind.Fence(s.Context(), vm, s.lab.Settings))
 	fenced := s.host()
-	s.must(s.kind.Fence(s.Context(), vm, network.Settings{}))
+	s.must(s.kind.Fence(s.Context(), vm, s.lab.Settings))
 	s.same("fenced twice", fenced)
 }
 
@@ -149,7 +153,7 @@ func (s *suite) unmade() {
 
 func (s *suite) unfenced() {
 	vm := s.vm()
-	_, err := s.kind.Prepare(s.Context(), vm)
+	_, err := s.kind.Prepare(s.Context(), vm, s.lab.Settings)
 	s.must(err)
 	s.end(vm)
 	s.same("released before its process was there", s.before)
@@ -157,7 +161,7 @@ func (s *suite) unfenced() {
 
 // released: nothing is left, and there is nothing more to do.
 func (s *suite) released() {
-	vm := s.start(network.Settings{})
+	vm := s.start(s.lab.Settings)
 	s.end(vm)
 	s.same("released", s.before)
 	s.must(s.kind.Release(s.Context(), vm.Name))
@@ -166,7 +170,7 @@ func (s *suite) released() {
 
 // restored: whoever flushes the host's rules changes nothing for long.
 func (s *suite) restored() {
-	vms := []network.VM{s.start(network.Settings{}), s.start(network.Settings{})}
+	vms := []network.VM{s.start(s.lab.Settings), s.start(s.lab.Settings)}
 	want := s.host()
 	s.run("nft", "flush", "ruleset")
 	s.restore(vms)
@@ -178,22 +182,24 @@ func (s *suite) restored() {
 }
 
 func (s *suite) untouched() {
-	vms := []network.VM{s.start(network.Settings{})}
+	vms := []network.VM{s.start(s.lab.Settings)}
 	want := s.host()
 	s.restore(vms)
 	s.same("restored, with nothing missing", want)
 	s.end(vms[0])
 	failed := func(network.VM, error) {} // its process has ended
-	s.kind.Restore(s.Context(), vms, network.Settings{}, failed)
+	s.kind.Restore(s.Context(), vms, s.lab.Settings, failed)
 	s.same("restored, released already", s.before)
 }
 
 // neighbours: the end of one VM is nothing to another.
-func (s *suite) neighbours() { s.beside(network.Settings{}) }
+func (s *suite) neighbours() { s.beside(s.lab.Settings) }
 
 // shared is neighbours where all VMs have users of one range.
 func (s *suite) shared() {
-	s.beside(network.Settings{VMUIDs: farm.UIDs{First: user - 1, Last: user + 1}})
+	settings := s.lab.Settings
+	settings.VMUIDs = farm.UIDs{First: user - 1, Last: user + 1}
+	s.beside(settings)
 }
 
 func (s *suite) beside(settings network.Settings) {
@@ -215,16 +221,27 @@ func (s *suite) beside(settings network.Settings) {
 func (s *suite) start(settings network.Settings) network.VM {
 	s.Helper()
 	vm := s.vm()
-	_, err := s.kind.Prepare(s.Context(), vm)
+	_, err := s.kind.Prepare(s.Context(), vm, settings)
 	s.must(err)
+	vm = s.begun(vm)
 	s.must(s.kind.Fence(s.Context(), vm, settings))
 	return vm
 }
 
-// vm is a machine of an account of its own, whose process is there.
+// vm is a machine whose process is not there yet.
 func (s *suite) vm() network.VM {
-	s.Helper()
 	s.made++
+	vm := network.VM{Name: fmt.Sprintf("grange-%08d", s.made), Network: s.lab.Network}
+	if s.lab.Card.Bridge != "" {
+		vm.MAC, vm.Addresses = MAC, []netip.Prefix{netip.MustParsePrefix("10.0.0.20/24")}
+		vm.Isolated, vm.Closed = true, true
+	}
+	return vm
+}
+
+// begun is a machine that was prepared, with its process, of an account of its own, which holds its tap.
+func (s *suite) begun(vm network.VM) network.VM {
+	s.Helper()
 	id := fmt.Sprint(user)
 	cmd := exec.Command("setpriv", "--reuid", id, "--regid", id, "--clear-groups", "sleep", "600")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -245,11 +262,7 @@ func (s *suite) vm() network.VM {
 			s.Fatal("its process has not become its user within 20 s")
 		}
 	}
-	vm := network.VM{Name: fmt.Sprintf("grange-%08d", s.made), Network: s.lab.Network, PID: cmd.Process.Pid}
-	if s.lab.Card.Bridge != "" {
-		vm.MAC, vm.Addresses = MAC, []netip.Prefix{netip.MustParsePrefix("10.0.0.20/24")}
-		vm.Isolated, vm.Closed = true, true
-	}
+	vm.PID = cmd.Process.Pid
 	return vm
 }
 
@@ -273,37 +286,47 @@ func (s *suite) tap(bridge string) *os.File {
 	return f
 }
 
-// end ends a VM's process, and releases its network.
+// end ends a VM's process, where there is one, and releases its network.
 func (s *suite) end(vm network.VM) {
 	s.Helper()
-	s.must(syscall.Kill(vm.PID, syscall.SIGKILL))
-	var status syscall.WaitStatus
-	syscall.Wait4(vm.PID, &status, 0, nil)
+	if vm.PID != 0 {
+		s.must(syscall.Kill(vm.PID, syscall.SIGKILL))
+		var status syscall.WaitStatus
+		syscall.Wait4(vm.PID, &status, 0, nil)
+	}
 	s.must(s.kind.Release(s.Context(), vm.Name))
 }
 
 func (s *suite) restore(vms []network.VM) {
 	s.Helper()
-	s.kind.Restore(s.Context(), vms, network.Settings{}, func(vm network.VM, err error) {
+	s.kind.Restore(s.Context(), vms, s.lab.Settings, func(vm network.VM, err error) {
 		s.Errorf("%s: %v", vm.Name, err)
 	})
 }
 
-// host is what a kind may leave: links, addresses, routes, and rules, in some order.
+// settling is what the kernel changes by itself, some time after a link is up.
+var settling = regexp.MustCompile(`NO-CARRIER,|,LOWER_UP| state [A-Z]+`)
+
+// host is what a kind may leave: links, addresses, routes, rules, and how many addresses each link is forwarded, in
+// some order.
 func (s *suite) host() []string {
 	s.Helper()
 	var all []string
 	for _, argv := range [][]string{{"ip", "-oneline", "link", "show"}, {"ip", "-oneline", "address", "show"},
-		{"ip", "route", "show", "table", "all"}, {"nft", "--stateless", "list", "ruleset"}} {
+		{"ip", "route", "show", "table", "all"}, {"bridge", "fdb", "show"},
+		{"nft", "--stateless", "list", "ruleset"}} {
 		lines := slices.Collect(strings.Lines(s.run(argv...)))
 		for i, line := range lines {
 			if i+1 < len(lines) && lines[i+1] == "}\n" || line == "}\n" {
 				continue // a table with nothing in it
 			}
-			if argv[0] == "ip" && s.ofTap(line) {
+			if argv[0] != "nft" && s.ofTap(line) {
 				continue // it goes with the VM's process
 			}
-			all = append(all, s.anyTap(strings.TrimSpace(line)))
+			if argv[0] == "bridge" {
+				_, line, _ = strings.Cut(line, " ") // what stands for a machine there has not its name
+			}
+			all = append(all, s.anyTap(strings.TrimSpace(settling.ReplaceAllString(line, ""))))
 		}
 	}
 	slices.Sort(all)

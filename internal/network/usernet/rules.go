@@ -35,6 +35,8 @@ func Rules(users farm.UIDs, resolvers []netip.Addr, allow []netip.AddrPort, vms 
 	line("flush chain inet %s to_host", Table)
 	line("flush chain inet %s %s", Table, own)
 	rule := func(chain, text string) { line("add rule inet %s %s %s", Table, chain, text) }
+	// Overlays of hosts (VXLAN) believe whoever has a host's address, as these VMs do.
+	rule(own, fmt.Sprintf("meta skuid %s udp dport 4789 counter drop", match(users)))
 	// whatever the host's address: packets to itself go out there
 	rule(own, fmt.Sprintf(`oif "lo" meta skuid %s goto to_host`, match(users)))
 	for _, r := range resolvers {

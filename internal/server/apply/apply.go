@@ -124,10 +124,10 @@ func noIsolation(have farmfile.Index, want []farm.FleetNetwork) error {
 	var errs []error
 	for _, n := range want {
 		was := have.NetworkOf[n.Name]
-		if n.VLAN != 0 && n.VLAN != was.VLAN {
+		if n.Bridge != "" && n.VLAN != 0 && n.VLAN != was.VLAN {
 			errs = append(errs, &farm.Error{Kind: farm.Invalid, Code: CodeNoIsolation,
-				Message: fmt.Sprintf("network %s: no host carries out `vlan`", n.Name),
-				Hint:    "put the VLAN's interface into a bridge on each host, and name that bridge"})
+				Message: fmt.Sprintf("network %s: no host carries out `vlan` beside `bridge`", n.Name),
+				Hint:    "leave `bridge` out: hosts make the bridge of a VLAN"})
 		}
 		unknown := func(n farm.FleetNetwork) bool { return n.Closed && len(n.Addresses) == 0 }
 		if unknown(n) && !unknown(was) {

@@ -1,0 +1,62 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// networkFile is which networks that the agent makes this host may carry.
+type networkFile struct {
+	Trunks  map[string]string `toml:"trunks"`
+	Macvtap []string          `toml:"macvtap"`
+	Overlay overlayFile       `toml:"overlay"`
+}
+
+type overlayFile struct {
+	Local string   `toml:"local"`
+	Peers []string `toml:"peers"`
+	VNIs  string   `toml:"vnis"`
+}
+
+func (f networkFile) networks() (n farm.HostNetworks, err error) {
+	n.Macvtap = f.Macvtap
+	for card, vlans := range f.Trunks {
+		if n.Trunks == nil {
+			n.Trunks = map[string]farm.IDs{}
+		}
+		if n.Trunks[card], err = farm.ParseIDs(vlans, farm.MaxVLAN); err != nil {
+			return n, fmt.Errorf("network.trunks: %s: %w", card, err)
+		}
+	}
+	if n.Overlay, err = f.Overlay.overlay(); err != nil {
+		return n, fmt.Errorf("network.overlay.%w", err)
+	}
+	if err := n.Validate(); err != nil {
+		return n, fmt.Errorf("network.%w", err)
+	}
+	return n, nil
+}
+
+func (f overlayFile) overlay() (o farm.Overlay, err error) {
+	if f.Local != "" {
+		if o.Local, err = netip.ParseAddr(f.Local); err != nil {
+			return o, fmt.Errorf("local: %w", err)
+		}
+		o.Local = o.Local.Unmap()
+	}
+	for _, text := range f.Peers {
+		peer, err := netip.ParseAddr(text)
+		if err != nil {
+			return o, fmt.Errorf("peers: %w", err)
+		}
+		o.Peers = append(o.Peers, peer.Unmap())
+	}
+	if f.VNIs != "" {
+		if o.VNIs, err = farm.ParseIDs(f.VNIs, farm.MaxVNI); err != nil {
+			return o, fmt.Errorf("vnis: %w", err)
+		}
+	}
+	return o, nil
+}

@@ -1,0 +1,142 @@
+package network
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/program"
+)
+
+// ourGroup is the group of links (ip-link(8)) that ours are in from the moment that they are there: no crash leaves one
+// that is not known as ours, and `ip link show group 1735552615` lists all of them. It is "grng" in ASCII.
+const ourGroup = 0x67726e67
+
+var groupText = strconv.Itoa(ourGroup)
+
+const toolLimit = 10 * time.Second
+
+// ip runs ip(8) or, named, another program of iproute2.
+func ip(ctx context.Context, args ...string) ([]byte, error) { return run(ctx, "ip", args...) }
+
+func run(ctx context.Context, name string, args ...string) ([]byte, error) {
+	out, err := program.Start(ctx, program.Call{Path: name, Args: args, Limit: toolLimit})
+	if err == nil {
+		return out, nil
+	}
+	hint := "see `ip -details link show`, and whether something else on the host changes its links"
+	if program.Missing(err) {
+		hint = "install iproute2 on the host"
+	}
+	return nil, &farm.Error{Kind: farm.Unavailable, Code: CodeNotMade,
+		Message: "the host's links are not as a network needs them: " + err.Error(), Hint: hint, Err: err}
+}
+
+// link is what ip(8) tells of an interface.
+type link struct {
+	Name    string   `json:"ifname"`
+	Address string   `json:"address"`
+	Master  string   `json:"master"`
+	Group   string   `json:"group"`
+	Flags   []string `json:"flags"`
+}
+
+// linksOf returns the links that `ip link show` has for these words.
+func linksOf(ctx context.Context, words ...string) ([]link, error) {
+	out, err := ip(ctx, append([]string{"-json", "link", "show"}, words...)...)
+	if err != nil {
+		return nil, err
+	}
+	var all []link
+	if err := decode(out, &all); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(l link) bool { return l.Name == "" }), nil // {} is one that does not match
+}
+
+func decode(out []byte, into any) error {
+	if len(out) == 0 { // as older releases print no links
+		return nil
+	}
+	if err := json.Unmarshal(out, into); err != nil {
+		return &farm.Error{Kind: farm.Internal, Code: CodeNotMade,
+			Message: "iproute2 prints what cannot be read: " + err.Error(), Hint: "install a newer iproute2", Err: err}
+	}
+	return nil
+}
+
+// forward is an entry of a bridge's forwarding database, or of a VXLAN device's.
+type forward struct {
+	MAC    string `json:"mac"`
+	Name   string `json:"ifname"`
+	Master string `json:"master"`
+	To     string `json:"dst"`
+	State  string `json:"state"`
+}
+
+// forwardsOf returns the entries that `bridge fdb show` has for these words.
+func forwardsOf(ctx context.Context, words ...string) (all []forward, err error) {
+	out, err := run(ctx, "bridge", append([]string{"-json", "fdb", "show"}, words...)...)
+	if err == nil {
+		err = decode(out, &all)
+	}
+	return all, err
+}
+
+// mark is the hardware address that stands for a machine in the forwarding database of its bridge: locally
+// administered, and of no card. A bridge has any number of such entries, and they go with it.
+func mark(machine string) string {
+	sum := sha256.Sum256([]byte(machine))
+	return net.HardwareAddr(append([]byte{0x0a}, sum[:5]...)).String()
+}
+
+// marks are those of a bridge: all of its own permanent entries but its own address. A kernel that can filter VLANs has
+// each twice, once for the bridge's default VLAN.
+func marks(bridge link, entries []forward) []string {
+	var found []string
+	for _, f := range entries {
+		if f.Name == bridge.Name && f.Master == bridge.Name && f.State == "permanent" && f.MAC != bridge.Address {
+			found = append(found, f.MAC)
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// noHostAddress keeps the host from having an address of its own in a network of VMs: from its link-local one they
+// would reach its services, and a router in the network would become the host's.
+func noHostAddress(name string) error {
+	err := os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", name, "disable_ipv6"), []byte("1"), 0)
+	if err == nil || errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6
+		return nil
+	}
+	return &farm.Error{Kind: farm.Internal, Code: CodeNotMade,
+		Message: "the host would have an IPv6 address in a network of VMs: " + err.Error(),
+		Hint:    "run the agent by its unit, which may write /proc/sys/net/ipv6/conf", Err: err}
+}
+
+// taps are the tap devices that a process holds open.
+func taps(pid int) []string {
+	infos, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/fdinfo/*")
+	var names []string
+	for _, path := range infos {
+		text, _ := os.ReadFile(path)
+		for line := range strings.Lines(string(text)) {
+			if name, ok := strings.CutPrefix(line, "iff:"); ok && strings.TrimSpace(name) != "" {
+				names = append(names, strings.TrimSpace(name))
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names) // one for each queue
+}
