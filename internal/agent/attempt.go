@@ -107,6 +107,9 @@ func (v *making) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Ma
 	if err := v.agent.machines.Areas.Jobs.Give(m.Name, m.User.UID, m.User.GID); err != nil {
 		return spec, err
 	}
+	if spec.Shares, err = v.serveBinds(m); err != nil {
+		return spec, err
+	}
 	vm := network.VM{Name: m.Name, Network: shape.Network}
 	if w := v.record.Worker; w != nil {
 		vm.MAC = w.MAC

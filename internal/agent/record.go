@@ -32,10 +32,13 @@ type record struct {
 	Command string // its first words, for lists
 	Caller  Caller
 	Keep    bool
-	Judged  string        // digest of the job's request, which was allowed; "": an earlier release wrote the record
-	OneFS   bool          // the site's policy: binds show nothing that is mounted below them
-	Worker  *workerRecord // nil: the VM is a job's, or
-	Cloud   *cloud.About  // the server's: it has no job
+	Judged  string // digest of the job's request, which was allowed; "": an earlier release wrote the record
+	OneFS   bool   // the site's policy: binds show nothing that is mounted below them
+	// the site's policy: which gateways binds may have; nil: all
+	Gateways []farm.Gateway `json:",omitempty"`
+	Binds    []boundBy      `json:",omitempty"` // of the job that the VM was made for
+	Worker   *workerRecord  // nil: the VM is a job's, or
+	Cloud    *cloud.About   // the server's: it has no job
 }
 
 const recordVersion = 1
@@ -64,6 +67,8 @@ type taskRecord struct {
 	Keep    bool
 	Judged  string
 	OneFS   bool // the site's policy: binds show nothing that is mounted below them
+	// the site's policy: which gateways binds may have; nil: all
+	Gateways []farm.Gateway `json:",omitempty"`
 }
 
 // tasksDir is below the directory of a VM's sockets.
@@ -79,7 +84,8 @@ func (j *job) writeFile(m *machine.Machine) error {
 		return nil
 	}
 	text, err := json.Marshal(taskRecord{Job: j.id, Port: j.port, User: j.record.User, Command: j.record.Command,
-		Caller: j.caller, Keep: j.record.Keep, Judged: j.record.Judged, OneFS: j.record.OneFS})
+		Caller: j.caller, Keep: j.record.Keep, Judged: j.record.Judged, OneFS: j.record.OneFS,
+		Gateways: j.record.Gateways})
 	if err != nil {
 		return err
 	}

@@ -163,6 +163,9 @@ func check(r *api.JobRequest) error {
 		if !filepath.IsAbs(b.Target) || filepath.Clean(b.Target) == "/" {
 			return badRequest("bind target %q: an absolute path below / is needed", b.Target)
 		}
+		if err := farm.Gateway(b.Gateway).Check(); err != nil {
+			return badRequest("bind target %q: %v", b.Target, err)
+		}
 	}
 	for _, words := range [][]string{r.Argv, r.Env} {
 		if slices.ContainsFunc(words, func(text string) bool { return strings.ContainsRune(text, 0) }) {
@@ -244,7 +247,7 @@ func (a requests) begin(r *api.JobRequest, c Caller) (*job, error) {
 	}
 	j.record = record{Version: recordVersion, Job: r.ID, Created: time.Now(), Shape: s,
 		User: known.guestUser(c, r.Home).Name, Name: vmName(r.ID), Command: brief(r.Argv), Caller: c, Keep: r.Keep,
-		OneFS: d.OneFilesystem}
+		OneFS: d.OneFilesystem, Gateways: d.Gateways}
 	return j, nil
 }
 
@@ -325,8 +328,8 @@ func (a requests) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, er
 	}
 	g.Scratch, g.Disks = machine.GuestDisks(vm.Shape)
 	g.Limits = rlimits.Of(os.DirFS("/"), j.caller.PID, a.config().CoreFiles)
-	for _, b := range r.Binds {
-		g.Binds = append(g.Binds, guest.Bind{Target: filepath.Clean(b.Target), ReadOnly: b.ReadOnly})
+	if g.Binds, err = j.guestBinds(vm, r, j.vm.takesShares()); err != nil {
+		return nil, err
 	}
 	if r.Terminal != nil {
 		g.Terminal = &guest.Size{Rows: r.Terminal.Rows, Cols: r.Terminal.Cols}

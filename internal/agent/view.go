@@ -86,6 +86,7 @@ func (v *vm) viewLocked(j *job) *api.VM {
 	if v.key != "" {
 		out.Tasks = len(v.jobs)
 	}
+	out.Binds = r.boundBy()
 	out.OneFilesystem = j != nil && j.record.OneFS
 	if m := v.machine; m != nil {
 		out.JobPort = m.Path(guest.JobPort(0))

@@ -209,7 +209,7 @@ func (v *vm) moveHome(leaver *job) {
 		return
 	}
 	for _, j := range v.jobs {
-		err := j.adopt(v.machine.Applied)
+		err := v.moveTo(j)
 		if err == nil {
 			v.home = j
 			return
@@ -395,7 +395,7 @@ func (v *making) grant(image vmimage.Image) (farm.Plan, error) {
 func (v *vm) recordFor(j *job) record {
 	r := v.recordNow()
 	r.Job, r.User, r.Command, r.Caller, r.Keep = j.id, j.record.User, j.record.Command, j.caller, j.record.Keep
-	r.Judged, r.OneFS = j.record.Judged, j.record.OneFS
+	r.Judged, r.OneFS, r.Gateways = j.record.Judged, j.record.OneFS, j.record.Gateways
 	return r
 }
 
