@@ -63,7 +63,7 @@ func (v *making) serveBinds(m *machine.Machine) ([]hyper.Share, error) {
 			binds = append(binds, done)
 			continue
 		}
-		share, err := v.serveBind(m, first.caller, b, &done, first.record.OneFS)
+		share, err := v.serveBind(m, first.caller, b, &done)
 		switch {
 		case err == nil:
 			shares = append(shares, share)
@@ -80,12 +80,12 @@ func (v *making) serveBinds(m *machine.Machine) ([]hyper.Share, error) {
 }
 
 // serveBind has one directory served, with the rights of the caller and in its batch job's control groups.
-func (v *making) serveBind(m *machine.Machine, c Caller, b api.Bind, done *boundBy, oneFS bool) (hyper.Share, error) {
+func (v *making) serveBind(m *machine.Machine, c Caller, b api.Bind, done *boundBy) (hyper.Share, error) {
 	program, err := virtiofs.Find(v.ctx)
 	if err != nil {
 		return hyper.Share{}, err
 	}
-	d, err := c.directory(v.ctx, b, oneFS)
+	d, err := c.directory(v.ctx, b)
 	if err != nil {
 		return hyper.Share{}, err
 	}
@@ -96,8 +96,8 @@ func (v *making) serveBind(m *machine.Machine, c Caller, b api.Bind, done *bound
 }
 
 // directory is what a bind shows: what the very caller has open, not what a name leads to.
-func (c Caller) directory(ctx context.Context, b api.Bind, oneFS bool) (virtiofs.Directory, error) {
-	d, err := virtiofs.Clone(ctx, c.PID, b.FD, b.ReadOnly, !oneFS)
+func (c Caller) directory(ctx context.Context, b api.Bind) (virtiofs.Directory, error) {
+	d, err := virtiofs.Clone(ctx, c.PID, b.FD, b.ReadOnly)
 	if err == nil && !c.alive() {
 		d.Close()
 		return d, errCallerGone
@@ -184,7 +184,8 @@ func (v *vm) takesShares() bool {
 func (r record) boundBy() []api.BoundBy {
 	var out []api.BoundBy
 	for _, b := range r.Binds {
-		out = append(out, api.BoundBy{Target: b.Target, Gateway: string(b.Gateway), Why: b.Why})
+		out = append(out, api.BoundBy{Target: farm.Clean(b.Target, machine.MaxReason), Gateway: string(b.Gateway),
+			Why: farm.Clean(b.Why, machine.MaxReason)})
 	}
 	return out
 }

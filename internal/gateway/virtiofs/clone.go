@@ -27,9 +27,9 @@ const answerLimit = 20 * time.Second
 
 // Clone takes the directory that is open in a process. That it is open there is the proof that its user may come to it;
 // the rights to what is inside are virtiofsd's own. It must be checked afterwards that the process is still the same.
-// Without below, what is mounted below the directory is left out. Error: CodeNoGateway.
-func Clone(ctx context.Context, pid, fd int, readOnly, below bool) (Directory, error) {
-	return within(ctx, func() (Directory, error) { return clone(pid, fd, readOnly, below) },
+// What is mounted below comes along, and Start refuses it. Error: CodeNoGateway.
+func Clone(ctx context.Context, pid, fd int, readOnly bool) (Directory, error) {
+	return within(ctx, func() (Directory, error) { return clone(pid, fd, readOnly) },
 		func(d Directory) { d.Close() })
 }
 
@@ -93,7 +93,7 @@ func opened(pid, fd int) (open int, id DirectoryID, err error) {
 	return open, DirectoryID{st.Dev_major, st.Dev_minor, st.Ino}, nil
 }
 
-func clone(pid, fd int, readOnly, below bool) (Directory, error) {
+func clone(pid, fd int, readOnly bool) (Directory, error) {
 	open, id, err := opened(pid, fd)
 	if err != nil {
 		return Directory{}, err
@@ -102,11 +102,8 @@ func clone(pid, fd int, readOnly, below bool) (Directory, error) {
 	if err := enterMounts(fmt.Sprintf("/proc/%d/ns/mnt", pid)); err != nil {
 		return Directory{}, err
 	}
-	flags, recursive := uint(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH), uint(0)
-	if below {
-		recursive = unix.AT_RECURSIVE
-	}
-	tree, err := unix.OpenTree(open, "", flags|recursive)
+	const whole = unix.AT_EMPTY_PATH | unix.AT_RECURSIVE
+	tree, err := unix.OpenTree(open, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|whole)
 	if err != nil {
 		return Directory{}, notCloned(err)
 	}
@@ -115,7 +112,7 @@ func clone(pid, fd int, readOnly, below bool) (Directory, error) {
 	if readOnly {
 		attributes.Attr_set |= unix.MOUNT_ATTR_RDONLY
 	}
-	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|recursive, &attributes); err != nil {
+	if err := unix.MountSetattr(tree, "", whole, &attributes); err != nil {
 		unix.Close(tree)
 		return Directory{}, notCloned(err)
 	}

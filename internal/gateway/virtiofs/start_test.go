@@ -85,7 +85,7 @@ func start(t *testing.T, dir string, uid uint32, readOnly bool, groups ...uint32
 	t.Helper()
 	s := Server{Program: needVirtiofsd(t), Command: []string{"/proc/self/exe", runWord}, UID: uid, GID: uid,
 		Groups: groups, Files: 1 << 16}
-	d, err := Clone(t.Context(), holder(t, dir, uid, groups...), 0, readOnly, true)
+	d, err := Clone(t.Context(), holder(t, dir, uid, groups...), 0, readOnly)
 	if err != nil {
 		return 0, "", "", err
 	}
@@ -270,7 +270,7 @@ func TestNotOpen(t *testing.T) {
 	}
 	pid := holder(t, t.TempDir(), 640001)
 	for _, fd := range []int{1, 77, -1} {
-		if d, err := Clone(t.Context(), pid, fd, false, true); err == nil {
+		if d, err := Clone(t.Context(), pid, fd, false); err == nil {
 			t.Errorf("descriptor %d: %v", fd, d)
 		}
 	}
