@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/grange-project/grange/internal/agent/binds"
 	"github.com/grange-project/grange/internal/agent/cloud"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/atomicfile"
@@ -36,7 +37,7 @@ type record struct {
 	OneFS   bool   // the site's policy: binds show nothing that is mounted below them
 	// the site's policy: which gateways binds may have; nil: all
 	Gateways []farm.Gateway `json:",omitempty"`
-	Binds    []boundBy      `json:",omitempty"` // of the job that the VM was made for
+	Binds    []binds.Bound  `json:",omitempty"` // of the job that the VM was made for
 	Worker   *workerRecord  // nil: the VM is a job's, or
 	Cloud    *cloud.About   // the server's: it has no job
 }

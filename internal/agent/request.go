@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/binds"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/rlimits"
 	"github.com/grange-project/grange/internal/farm"
@@ -328,7 +329,9 @@ func (a requests) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, er
 	}
 	g.Scratch, g.Disks = machine.GuestDisks(vm.Shape)
 	g.Limits = rlimits.Of(os.DirFS("/"), j.caller.PID, a.config().CoreFiles)
-	if g.Binds, err = j.guestBinds(vm, r, j.vm.takesShares()); err != nil {
+	m := j.vm.current()
+	g.Binds, err = binds.ForGuest(j.ctx, vm.Binds, r.Binds, j.bindCaller(vm), m != nil && m.Control.TakesShares())
+	if err != nil {
 		return nil, err
 	}
 	if r.Terminal != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/binds"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/farm"
@@ -86,7 +87,7 @@ func (v *vm) viewLocked(j *job) *api.VM {
 	if v.key != "" {
 		out.Tasks = len(v.jobs)
 	}
-	out.Binds = r.boundBy()
+	out.Binds = binds.View(r.Binds)
 	out.OneFilesystem = j != nil && j.record.OneFS
 	if m := v.machine; m != nil {
 		out.JobPort = m.Path(guest.JobPort(0))

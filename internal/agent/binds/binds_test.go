@@ -1,4 +1,4 @@
-package agent
+package binds
 
 import (
 	"testing"
@@ -34,9 +34,8 @@ func TestWantedGateway(t *testing.T) {
 
 // TestGuestBinds: a bind that virtiofs does not have comes by stream, unless it asks for nothing else.
 func TestGuestBinds(t *testing.T) {
-	j := &job{vm: &vm{key: "slurm/1"}, caller: Caller{PID: 1}}
-	binds, err := j.guestBinds(record{}, &api.JobRequest{Binds: []api.Bind{{Target: "/a/"},
-		{Target: "/b", Gateway: "auto"}, {Target: "/c", Gateway: "fuse", ReadOnly: true}}}, true)
+	binds, err := ForGuest(t.Context(), nil, []api.Bind{{Target: "/a/"}, {Target: "/b", Gateway: "auto"},
+		{Target: "/c", Gateway: "fuse", ReadOnly: true}}, Caller{}, true)
 	if err != nil || len(binds) != 3 || binds[0].Target != "/a" || !binds[2].ReadOnly {
 		t.Errorf("%+v, %v", binds, err)
 	}
@@ -45,7 +44,7 @@ func TestGuestBinds(t *testing.T) {
 			t.Errorf("%+v", b)
 		}
 	}
-	_, err = j.guestBinds(record{}, &api.JobRequest{Binds: []api.Bind{{Target: "/a", Gateway: "virtiofs"}}}, true)
+	_, err = ForGuest(t.Context(), nil, []api.Bind{{Target: "/a", Gateway: "virtiofs"}}, Caller{}, true)
 	if !farm.IsCode(err, "no-gateway") {
 		t.Error(err)
 	}
