@@ -9,15 +9,9 @@ import (
 // bindCaller is a job's caller as whose directories they are.
 func (j *job) bindCaller(vm record) binds.Caller {
 	c := j.caller
-	return binds.Caller{PID: c.PID, Gateways: j.record.Gateways,
-		For: machine.ShareFor{UID: c.UID, GID: c.GID, Groups: c.Groups, Cgroups: c.Batch.Cgroups,
-			CPUs: vm.Plan.Emulator},
-		Gone: func() error {
-			if !c.alive() {
-				return errCallerGone
-			}
-			return nil
-		}}
+	rights := machine.ShareFor{UID: c.UID, GID: c.GID, Groups: c.Groups, Cgroups: c.Batch.Cgroups,
+		CPUs: vm.Plan.Emulator}
+	return binds.Caller{PID: c.PID, Gateways: j.record.Gateways, For: rights, Alive: c.alive, Gone: errCallerGone}
 }
 
 // serveBinds has the directories of the VM's first job that virtiofs is for served.

@@ -193,7 +193,7 @@ var runners = []string{"internal/disk", "internal/sandbox", "internal/hosttree",
 	"internal/store/storetest", "internal/gateway/gatewaytest", "internal/network", "internal/rawqemu",
 	"internal/selftest", "internal/deathsig",
 	"internal/imagerecipe",      // as the user who builds: mmdebstrap, and QEMU in a sandbox
-	"internal/gateway/virtiofs", // as the caller, in namespaces of its own: the agent's program, which becomes virtiofsd
+	"internal/gateway/virtiofs", // as the caller, in namespaces of its own: what becomes virtiofsd
 	"e2e"}
 
 func TestProgramsAreStartedInFewPlaces(t *testing.T) {

@@ -32,7 +32,8 @@ type Caller struct {
 	PID      int
 	For      machine.ShareFor
 	Gateways []farm.Gateway // that the site allows; nil: all
-	Gone     func() error   // returns an error when the very process has ended
+	Alive    func() bool    // whether the very process still runs
+	Gone     error          // where it does not
 }
 
 // whyFastest is why virtiofs was chosen; only the guest knows its kernel.
@@ -96,8 +97,8 @@ func serve(ctx context.Context, m *machine.Machine, b api.Bind, c Caller) (s hyp
 		return s, id, err
 	}
 	defer d.Close()
-	if err := c.Gone(); err != nil {
-		return s, id, err
+	if !c.Alive() {
+		return s, id, c.Gone
 	}
 	s, err = m.Serve(ctx, program, d, c.For)
 	return s, d.ID, err
@@ -149,11 +150,11 @@ func tagOf(ctx context.Context, has []Bound, b api.Bind, c Caller) (string, erro
 		return "", nil
 	}
 	id, err := virtiofs.Identify(ctx, c.PID, b.FD)
-	if err == nil {
-		err = c.Gone()
-	}
 	if err != nil {
 		return "", err
+	}
+	if !c.Alive() {
+		return "", c.Gone
 	}
 	for _, h := range has {
 		if h.Tag != "" && h.ID == id && h.ReadOnly == b.ReadOnly {
