@@ -101,6 +101,16 @@ func NewID() string {
 type Bind struct {
 	Target   string `json:"target"` // in the VM
 	ReadOnly bool   `json:"read_only,omitempty"`
+	// Gateway is "fuse", which the caller answers itself, "virtiofs", or "auto"; "": as the site says.
+	Gateway string `json:"gateway,omitempty"`
+	FD      int    `json:"fd,omitempty"` // the directory as the caller has it open, for virtiofs
+}
+
+// BoundBy is how a directory comes into a VM.
+type BoundBy struct {
+	Target  string `json:"target"`
+	Gateway string `json:"gateway"`
+	Why     string `json:"why"` // for people
 }
 
 // Size is that of a terminal, in characters.
@@ -232,7 +242,8 @@ type VM struct {
 	JobPort string     `json:"job_port,omitempty"` // unix socket of the job's streams; only its owner can connect
 
 	// to the job's caller: binds show nothing that is mounted below them
-	OneFilesystem bool `json:"one_filesystem,omitempty"`
+	OneFilesystem bool      `json:"one_filesystem,omitempty"`
+	Binds         []BoundBy `json:"binds,omitempty"` // of the job that it was made for
 	// its guest answered last; nil: it has not, or is not asked
 	Heard *time.Time `json:"heard,omitempty"`
 	// its guest, which answered before, has not since, or its watchdog ran out then

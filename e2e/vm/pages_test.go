@@ -14,8 +14,9 @@ import (
 
 const pool = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
 
-// TestHugePages puts a VM's memory into the host's pool of huge pages, and refuses when the pool is too small.
-func TestHugePages(t *testing.T) {
+// fillPool gives the host a pool of huge pages for this test, which the agent has seen.
+func fillPool(t *testing.T, pages int) {
+	t.Helper()
 	release, err := lab.HoldMemory()
 	if err != nil {
 		t.Fatal(err)
@@ -25,12 +26,16 @@ func TestHugePages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const pages = 160 // 320M
 	if err := os.WriteFile(pool, []byte(fmt.Sprint(pages)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.WriteFile(pool, before, 0o644) })
 	awaitPages(t, pages)
+}
+
+// TestHugePages puts a VM's memory into the host's pool of huge pages, and refuses when the pool is too small.
+func TestHugePages(t *testing.T) {
+	fillPool(t, 160) // 320M
 	j := start(t, host, "--page-size", "2M", "--memory", "256M", "--", "sh", "-c", "echo up; sleep 1000")
 	for _, pid := range host.QEMUs() {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))

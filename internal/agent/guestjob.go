@@ -3,10 +3,10 @@ package agent
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/binds"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/rlimits"
 	"github.com/grange-project/grange/internal/guest"
@@ -48,8 +48,10 @@ func (a requests) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, er
 	}
 	g.Scratch, g.Disks = machine.GuestDisks(vm.Shape)
 	g.Limits = rlimits.Of(os.DirFS("/"), j.caller.PID, a.config().CoreFiles)
-	for _, b := range r.Binds {
-		g.Binds = append(g.Binds, guest.Bind{Target: filepath.Clean(b.Target), ReadOnly: b.ReadOnly})
+	m := j.vm.current()
+	g.Binds, err = binds.ForGuest(j.ctx, vm.Binds, r.Binds, j.bindCaller(vm), m != nil && m.Control.TakesShares())
+	if err != nil {
+		return nil, err
 	}
 	if r.Terminal != nil {
 		g.Terminal = &guest.Size{Rows: r.Terminal.Rows, Cols: r.Terminal.Cols}

@@ -29,6 +29,7 @@ func wishOf(r *api.JobRequest) policy.Wish {
 	}
 	for _, b := range r.Binds {
 		w.Mounts = append(w.Mounts, b.Target)
+		w.Gateways = append(w.Gateways, farm.Gateway(b.Gateway))
 	}
 	return w
 }

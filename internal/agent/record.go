@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/grange-project/grange/internal/agent/binds"
 	"github.com/grange-project/grange/internal/agent/cloud"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -27,10 +28,13 @@ type record struct {
 	Command string // its first words, for lists
 	Caller  Caller
 	Keep    bool
-	Judged  string        // digest of the job's request, which was allowed; "": an earlier release wrote the record
-	OneFS   bool          // the site's policy: binds show nothing that is mounted below them
-	Worker  *workerRecord // nil: the VM is a job's, or
-	Cloud   *cloud.About  // the server's: it has no job
+	Judged  string // digest of the job's request, which was allowed; "": an earlier release wrote the record
+	OneFS   bool   // the site's policy: binds show nothing that is mounted below them
+	// the site's policy: which gateways binds may have; nil: all
+	Gateways []farm.Gateway `json:",omitempty"`
+	Binds    []binds.Bound  `json:",omitempty"` // of the job that the VM was made for
+	Worker   *workerRecord  // nil: the VM is a job's, or
+	Cloud    *cloud.About   // the server's: it has no job
 }
 
 const recordVersion = 1

@@ -75,6 +75,9 @@ func (a recovery) takeOver(ctx context.Context, f hyper.Found) (name string, ok 
 		}
 		return "", false
 	}
+	if err := m.ReadShares(); err != nil {
+		a.log.Error("what serves a vm's directories is not known", "vm", r.Name, "error", err)
+	}
 	m.Made = true
 	m.Checked.Store(true)
 	m.Applied.PID, m.Applied.Started = f.PID, f.Started
@@ -90,7 +93,7 @@ func (a recovery) takeOverJobs(r record, m *machine.Machine, state hyper.State) 
 	}
 	if len(tasks) == 0 {
 		tasks = []taskRecord{{Job: r.Job, User: r.User, Command: r.Command, Caller: r.Caller, Keep: r.Keep,
-			Judged: r.Judged, OneFS: r.OneFS}}
+			Judged: r.Judged, OneFS: r.OneFS, Gateways: r.Gateways}}
 	}
 	first := newJob(a.Agent, r.Job, r.Caller)
 	first.record = r
@@ -107,7 +110,7 @@ func (a recovery) takeOverJobs(r record, m *machine.Machine, state hyper.State) 
 		j.record, j.takenOver = r, true
 		j.record.Job, j.record.User, j.record.Command, j.record.Caller, j.record.Keep =
 			t.Job, t.User, t.Command, t.Caller, t.Keep
-		j.record.Judged, j.record.OneFS = t.Judged, t.OneFS
+		j.record.Judged, j.record.OneFS, j.record.Gateways = t.Judged, t.OneFS, t.Gateways
 		if t.Port < len(v.ports) {
 			v.ports[t.Port], j.port = j, t.Port
 		}
@@ -202,6 +205,9 @@ func (a recovery) removeStrays(known map[string]bool) {
 			}
 			if err := network.Release(a.ctx, e.Name()); err != nil {
 				a.log.Error("the network of a vm is not released", "vm", e.Name(), "error", err)
+			}
+			if err := machine.EndShares(filepath.Join(dir, e.Name())); err != nil {
+				a.log.Error("what served a vm's directories goes on", "vm", e.Name(), "error", err)
 			}
 			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
 				a.log.Error("files of a vm stay", "vm", e.Name(), "error", err)

@@ -159,6 +159,9 @@ func check(r *api.JobRequest) error {
 		if !filepath.IsAbs(b.Target) || filepath.Clean(b.Target) == "/" {
 			return badRequest("bind target %q: an absolute path below / is needed", b.Target)
 		}
+		if err := farm.Gateway(b.Gateway).Check(); err != nil {
+			return badRequest("bind target %q: %v", b.Target, err)
+		}
 	}
 	for _, words := range [][]string{r.Argv, r.Env} {
 		if slices.ContainsFunc(words, func(text string) bool { return strings.ContainsRune(text, 0) }) {
@@ -235,7 +238,7 @@ func (a requests) begin(r *api.JobRequest, c Caller) (*job, error) {
 	}
 	j.record = record{Version: recordVersion, Job: r.ID, Created: time.Now(), Shape: s,
 		User: known.guestUser(c, r.Home).Name, Name: vmName(r.ID), Command: brief(r.Argv), Caller: c, Keep: r.Keep,
-		OneFS: d.OneFilesystem}
+		OneFS: d.OneFilesystem, Gateways: d.Gateways}
 	return j, nil
 }
 

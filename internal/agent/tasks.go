@@ -10,6 +10,7 @@ import (
 
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/atomicfile"
+	"github.com/grange-project/grange/internal/farm"
 )
 
 // taskRecord is what an agent keeps of one task of a batch job in its VM, over a restart: the VM's own record is that
@@ -23,6 +24,8 @@ type taskRecord struct {
 	Keep    bool
 	Judged  string
 	OneFS   bool // the site's policy: binds show nothing that is mounted below them
+	// the site's policy: which gateways binds may have; nil: all
+	Gateways []farm.Gateway `json:",omitempty"`
 }
 
 // tasksDir is below the directory of a VM's sockets.
@@ -38,7 +41,8 @@ func (j *job) writeFile(m *machine.Machine) error {
 		return nil
 	}
 	text, err := json.Marshal(taskRecord{Job: j.id, Port: j.port, User: j.record.User, Command: j.record.Command,
-		Caller: j.caller, Keep: j.record.Keep, Judged: j.record.Judged, OneFS: j.record.OneFS})
+		Caller: j.caller, Keep: j.record.Keep, Judged: j.record.Judged, OneFS: j.record.OneFS,
+		Gateways: j.record.Gateways})
 	if err != nil {
 		return err
 	}

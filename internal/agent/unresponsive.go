@@ -19,6 +19,7 @@ func (v *vm) follow(m *machine.Machine) {
 			v.log().Warn(text)
 			v.publish(api.JobEvent{Event: api.EventWarning, Message: text})
 		},
+		Lost: func(err error) { v.bindLost(m, err) },
 		Plan: func() farm.Plan { return v.recordNow().Plan },
 		Differs: func(text string) {
 			v.log().Warn(text)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/binds"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
@@ -172,7 +173,7 @@ func (v *vm) moveHome(leaver *job) {
 		return
 	}
 	for _, j := range v.jobs {
-		err := j.adopt(v.machine.Applied)
+		err := v.moveTo(j)
 		if err == nil {
 			v.home = j
 			return
@@ -185,7 +186,7 @@ func (v *vm) moveHome(leaver *job) {
 func (v *vm) recordFor(j *job) record {
 	r := v.recordNow()
 	r.Job, r.User, r.Command, r.Caller, r.Keep = j.id, j.record.User, j.record.Command, j.caller, j.record.Keep
-	r.Judged, r.OneFS = j.record.Judged, j.record.OneFS
+	r.Judged, r.OneFS, r.Gateways = j.record.Judged, j.record.OneFS, j.record.Gateways
 	return r
 }
 
@@ -244,6 +245,7 @@ func (v *vm) viewLocked(j *job) *api.VM {
 	if v.key != "" {
 		out.Tasks = len(v.jobs)
 	}
+	out.Binds = binds.View(r.Binds)
 	out.OneFilesystem = j != nil && j.record.OneFS
 	if m := v.machine; m != nil {
 		out.JobPort = m.Path(guest.JobPort(0))

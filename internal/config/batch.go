@@ -81,25 +81,26 @@ func checkBind(text string) error {
 
 // ruleFile is one [[policy]]; policy.Rule says what its keys mean.
 type ruleFile struct {
-	Name       string   `toml:"name"`
-	Users      []string `toml:"users"`
-	Groups     []string `toml:"groups"`
-	Accounts   []string `toml:"accounts"`
-	Queues     []string `toml:"queues"`
-	Systems    []string `toml:"systems"`
-	Image      string   `toml:"image"`
-	Images     []string `toml:"images"`
-	Shape      string   `toml:"shape"`
-	Shapes     []string `toml:"shapes"`
-	Network    string   `toml:"network"`
-	Networks   []string `toml:"networks"`
-	Binds      []string `toml:"binds"`
-	Mounts     []string `toml:"mounts"`
-	OneFS      *bool    `toml:"one_filesystem"`
-	MaxCPUs    int      `toml:"max_cpus"`
-	MaxMemory  string   `toml:"max_memory"`
-	MaxScratch string   `toml:"max_scratch"`
-	Deny       string   `toml:"deny"`
+	Name       string         `toml:"name"`
+	Users      []string       `toml:"users"`
+	Groups     []string       `toml:"groups"`
+	Accounts   []string       `toml:"accounts"`
+	Queues     []string       `toml:"queues"`
+	Systems    []string       `toml:"systems"`
+	Image      string         `toml:"image"`
+	Images     []string       `toml:"images"`
+	Shape      string         `toml:"shape"`
+	Shapes     []string       `toml:"shapes"`
+	Network    string         `toml:"network"`
+	Networks   []string       `toml:"networks"`
+	Binds      []string       `toml:"binds"`
+	Mounts     []string       `toml:"mounts"`
+	OneFS      *bool          `toml:"one_filesystem"`
+	Gateways   []farm.Gateway `toml:"gateways"`
+	MaxCPUs    int            `toml:"max_cpus"`
+	MaxMemory  string         `toml:"max_memory"`
+	MaxScratch string         `toml:"max_scratch"`
+	Deny       string         `toml:"deny"`
 }
 
 // rules checks each rule, and all of them together: a shape that is not there would fail jobs one by one.
@@ -126,8 +127,9 @@ func rules(files []ruleFile, shapes map[string]farm.Shape) ([]policy.Rule, error
 func (f ruleFile) rule(shapes map[string]farm.Shape) (policy.Rule, error) {
 	r := policy.Rule{Name: f.Name, Users: f.Users, Groups: f.Groups, Accounts: f.Accounts, Queues: f.Queues,
 		Systems: f.Systems, Image: f.Image, Images: f.Images, Shape: f.Shape, Shapes: f.Shapes, Network: f.Network,
-		Networks: f.Networks, Binds: f.Binds, Mounts: f.Mounts, OneFilesystem: f.OneFS, MaxCPUs: f.MaxCPUs,
-		Deny: f.Deny}
+		Networks: f.Networks, Binds: f.Binds, Mounts: f.Mounts, OneFilesystem: f.OneFS, Gateways: f.Gateways,
+		MaxCPUs: f.MaxCPUs,
+		Deny:    f.Deny}
 	for _, b := range f.Binds {
 		if err := checkBind(b); err != nil {
 			return r, fmt.Errorf("binds: %w", err)

@@ -3,6 +3,7 @@ package farm
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -13,10 +14,32 @@ type Bind struct {
 	ReadOnly bool
 	SetID    bool // files with set-user-ID and set-group-ID bits and capabilities may be made
 	Devices  bool // device nodes may be made
+	Gateway  Gateway
+}
+
+// Gateway is how a directory of the host comes into a VM.
+type Gateway string
+
+// Gateways. The zero value is for the site to choose.
+const (
+	AnyGateway Gateway = "auto"     // the best of those that the site allows and that work
+	FUSE       Gateway = "fuse"     // requests go to the process of the caller
+	Virtiofs   Gateway = "virtiofs" // virtiofsd shares the guest's memory
+)
+
+// Gateways are those that serve directories, the fastest first.
+var Gateways = []Gateway{Virtiofs, FUSE}
+
+// Check returns an error for what is no gateway.
+func (g Gateway) Check() error {
+	if g != "" && g != AnyGateway && !slices.Contains(Gateways, g) {
+		return fmt.Errorf("gateway %q: it is auto, virtiofs or fuse", string(g))
+	}
+	return nil
 }
 
 // BindSyntax is how people write a bind.
-const BindSyntax = "SRC[:DST][:ro][:suid][:dev]"
+const BindSyntax = "SRC[:DST][:ro][:suid][:dev][:gateway=NAME]"
 
 // ParseBind reads SRC[:DST] and the options that follow. The source may be relative.
 func ParseBind(text string) (Bind, error) {
@@ -37,8 +60,17 @@ func ParseBind(text string) (Bind, error) {
 		case "dev":
 			b.Devices = true
 		default:
-			return b, fmt.Errorf("%q is not %s with an absolute DST", text, BindSyntax)
+			name, ok := strings.CutPrefix(option, "gateway=")
+			if b.Gateway = Gateway(name); !ok || name == "" {
+				return b, fmt.Errorf("%q is not %s with an absolute DST", text, BindSyntax)
+			}
+			if err := b.Gateway.Check(); err != nil {
+				return b, fmt.Errorf("%q: %w", text, err)
+			}
 		}
+	}
+	if b.Gateway == Virtiofs && (b.SetID || b.Devices) {
+		return b, fmt.Errorf("%q: virtiofs makes no set-ID files and no devices; leave suid and dev out", text)
 	}
 	if b.Source == "" || b.Target == "/" {
 		return b, fmt.Errorf("%q is not %s with a DST below /", text, BindSyntax)
@@ -64,6 +96,9 @@ func (b Bind) Options() string {
 		if o.set {
 			s += o.word
 		}
+	}
+	if b.Gateway != "" {
+		s += ":gateway=" + string(b.Gateway)
 	}
 	return s
 }

@@ -4,17 +4,20 @@ import "testing"
 
 func TestParseBind(t *testing.T) {
 	for text, want := range map[string]Bind{
-		"/data":                  {Source: "/data"},
-		".":                      {Source: "."},
-		"/data:ro":               {Source: "/data", ReadOnly: true},
-		"/data:rw":               {Source: "/data"},
-		"/data:/in/":             {Source: "/data", Target: "/in"},
-		"/data:/in:ro":           {Source: "/data", Target: "/in", ReadOnly: true},
-		"/data:suid":             {Source: "/data", SetID: true},
-		"/data:/in:suid:dev":     {Source: "/data", Target: "/in", SetID: true, Devices: true},
-		"data:dev:ro":            {Source: "data", ReadOnly: true, Devices: true},
-		"/data:/ro:ro":           {Source: "/data", Target: "/ro", ReadOnly: true},
-		"/data:/in/../other:dev": {Source: "/data", Target: "/other", Devices: true},
+		"/data":                     {Source: "/data"},
+		".":                         {Source: "."},
+		"/data:ro":                  {Source: "/data", ReadOnly: true},
+		"/data:rw":                  {Source: "/data"},
+		"/data:/in/":                {Source: "/data", Target: "/in"},
+		"/data:/in:ro":              {Source: "/data", Target: "/in", ReadOnly: true},
+		"/data:suid":                {Source: "/data", SetID: true},
+		"/data:/in:suid:dev":        {Source: "/data", Target: "/in", SetID: true, Devices: true},
+		"data:dev:ro":               {Source: "data", ReadOnly: true, Devices: true},
+		"/data:/ro:ro":              {Source: "/data", Target: "/ro", ReadOnly: true},
+		"/data:gateway=virtiofs":    {Source: "/data", Gateway: Virtiofs},
+		"/data:/in:ro:gateway=fuse": {Source: "/data", Target: "/in", ReadOnly: true, Gateway: FUSE},
+		"/data:gateway=auto:suid":   {Source: "/data", SetID: true, Gateway: AnyGateway},
+		"/data:/in/../other:dev":    {Source: "/data", Target: "/other", Devices: true},
 	} {
 		got, err := ParseBind(text)
 		if err != nil || got != want {
@@ -26,7 +29,8 @@ func TestParseBind(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", ":/in", "/data:in", "/data:/", "/data:/..", "/data:/in:/more", "/data:",
-		"/data:/in:", "/data:RO", "/data:ro,suid"} {
+		"/data:/in:", "/data:RO", "/data:ro,suid",
+		"/data:gateway=", "/data:gateway=nfs", "/data:gateway=virtiofs:suid", "/data:virtiofs"} {
 		if b, err := ParseBind(text); err == nil {
 			t.Errorf("%q: %+v", text, b)
 		}

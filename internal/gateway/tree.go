@@ -67,6 +67,9 @@ func Open(dir string) (*Directory, error) {
 // Path is where the directory lies, whatever links led there.
 func (d *Directory) Path() (string, error) { return os.Readlink(procPath(d.fd)) }
 
+// Descriptor is the directory as this process has it open, for as long as it does.
+func (d *Directory) Descriptor() int { return d.fd }
+
 // Close ends no Serve.
 func (d *Directory) Close() error { return d.root.Close() }
 

@@ -38,8 +38,10 @@ type State struct {
 	Exit  *Exit         `json:"exit,omitempty"`
 	Pings bool          `json:"pings,omitempty"` // with a Ready without a job: this grange-guest answers pings
 	Roots bool          `json:"roots,omitempty"` // with a Ready without a job: this grange-guest takes Job.Root
-	Disks bool          `json:"disks,omitempty"` // with a Ready without a job: this grange-guest takes Job.Disks
-	Pong  uint64        `json:"pong,omitempty"`  // alone: the ping with this number is answered
+	// Shares, with a Ready without a job: this grange-guest takes Bind.Tag.
+	Shares bool   `json:"shares,omitempty"`
+	Disks  bool   `json:"disks,omitempty"` // with a Ready without a job: this grange-guest takes Job.Disks
+	Pong   uint64 `json:"pong,omitempty"`  // alone: the ping with this number is answered
 	// View, alone, is what its kernel sees of the machine. An older grange-guest sends none.
 	View *farm.GuestView `json:"view,omitempty"`
 }
@@ -124,6 +126,9 @@ type Group struct {
 type Bind struct {
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"read_only,omitempty"`
+	Tag      string `json:"tag,omitempty"` // virtiofs has it by this tag; "": it is a stream. An older guest takes none
+	// Stream has the stream be there too: for a kernel that has no virtiofs.
+	Stream bool `json:"stream,omitempty"`
 }
 
 // Address is where a VM is on its host's network.

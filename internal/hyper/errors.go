@@ -66,5 +66,13 @@ func (m Machine) Check() error {
 			return bad("disk %s has format %q; raw and qcow2 are known", d.Path, d.Format)
 		}
 	}
+	for _, s := range m.Shares {
+		if s.Tag == "" || len(s.Tag) > maxTag || s.Path == "" {
+			return bad("the share %q has no socket, or a tag that is not of 1 to %d bytes", s.Tag, maxTag)
+		}
+	}
 	return nil
 }
+
+// maxTag is the most that virtiofs has room for.
+const maxTag = 36

@@ -17,6 +17,7 @@ type Machine struct {
 	Boot    Boot
 	Disks   []Disk
 	Ports   []Port
+	Shares  []Share
 	Card    Card
 	Purpose farm.Purpose
 	// farm.Shape's: "host-passthrough", "host-model", "maximum" or a model's name; "": as the purpose says
@@ -89,6 +90,10 @@ const (
 
 // Port is a virtio-serial port: the guest sees Name under /dev/virtio-ports, the host has the unix socket Path.
 type Port struct{ Name, Path string }
+
+// Share is a directory of the host that a program serves by vhost-user: the guest mounts Tag as virtiofs. The program
+// reads and writes the guest's memory, and the machine's process connects to its unix socket Path when it starts.
+type Share struct{ Tag, Path string }
 
 // State is what a machine does now.
 type State string

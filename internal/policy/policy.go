@@ -33,6 +33,8 @@ type Rule struct {
 	Binds    []string // directories that every batch job's VM gets, as `--bind` takes them
 	Mounts   []string // patterns of places in the VM where a job may bind directories of its own; see allowedMount
 
+	Gateways []farm.Gateway // by which binds may come into the VM; empty: the rule says nothing of it
+
 	OneFilesystem *bool // a bound directory shows nothing that is mounted below it
 
 	MaxCPUs    int        // 0: the rule says nothing of it
@@ -62,7 +64,8 @@ type Wish struct {
 	CPUs                  int
 	Memory                farm.Bytes
 	Scratch               farm.Bytes
-	Mounts                []string // places in the VM
+	Mounts                []string       // places in the VM
+	Gateways              []farm.Gateway // of each of them
 }
 
 // Decision is what the job gets. A limit of 0, or nil, is none.
@@ -73,7 +76,8 @@ type Decision struct {
 	MaxMemory             farm.Bytes
 	MaxScratch            *farm.Bytes
 	OneFilesystem         bool
-	Reasons               []string // one a setting: what it is, and which rule set it
+	Gateways              []farm.Gateway // that binds may have; nil: all
+	Reasons               []string       // one a setting: what it is, and which rule set it
 
 	memoryRule, cpuRule, scratchRule string
 }
@@ -136,6 +140,9 @@ func Decide(rules []Rule, who Who, wish Wish) (Decision, error) {
 		d.OneFilesystem = true
 		d.because("binds without what is mounted below them", r)
 	}
+	if err := d.allowGateways(mine, wish.Gateways); err != nil {
+		return d, err
+	}
 	d.limit(mine)
 	return d, d.within(wish)
 }
@@ -180,6 +187,22 @@ func allowMounts(mine []Rule, mounts, binds []string) error {
 			return denied(guard, "a directory bound at %s; it lets through %s", m, strings.Join(guard.Mounts, ", "))
 		}
 	}
+	return nil
+}
+
+// allowGateways holds the gateways that binds name against the rules.
+func (d *Decision) allowGateways(mine []Rule, asked []farm.Gateway) error {
+	guard, guarded := first(mine, func(r Rule) bool { return len(r.Gateways) > 0 })
+	if !guarded || len(asked) == 0 {
+		return nil
+	}
+	for _, g := range asked {
+		if g != "" && g != farm.AnyGateway && !slices.Contains(guard.Gateways, g) {
+			return denied(guard, "the gateway %q; it allows %v", string(g), guard.Gateways)
+		}
+	}
+	d.Gateways = guard.Gateways
+	d.because(fmt.Sprintf("gateways %v", guard.Gateways), guard)
 	return nil
 }
 
@@ -325,6 +348,11 @@ func (r Rule) Validate(systems []farm.BatchSystem) error {
 	for _, m := range append(slices.Clone(r.Mounts), r.Binds...) {
 		if !path.IsAbs(m) {
 			return fmt.Errorf("%q is not an absolute path", m)
+		}
+	}
+	for _, g := range r.Gateways {
+		if !slices.Contains(farm.Gateways, g) {
+			return fmt.Errorf("gateways: %q is not one of %v", string(g), farm.Gateways)
 		}
 	}
 	if r.MaxCPUs < 0 {

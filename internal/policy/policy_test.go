@@ -159,6 +159,31 @@ func FuzzDecide(f *testing.F) {
 	})
 }
 
+// TestGateways: what a bind names must be allowed; without a rule all is, and the decision says nothing.
+func TestGateways(t *testing.T) {
+	rules := []Rule{{Name: "staff", Users: []string{"ann"}, Gateways: farm.Gateways}, {Name: "silent"},
+		{Name: "all", Gateways: []farm.Gateway{farm.FUSE}}}
+	asks := func(user string, asked ...farm.Gateway) (Decision, error) {
+		return Decide(rules, Who{User: user}, Wish{Mounts: make([]string, len(asked)), Gateways: asked})
+	}
+	if d, err := asks("ann", farm.Virtiofs, ""); err != nil || !slices.Equal(d.Gateways, farm.Gateways) ||
+		!slices.Contains(d.Reasons, `gateways [virtiofs fuse]: rule "staff"`) {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if d, err := asks("bob", farm.AnyGateway, "", farm.FUSE); err != nil || len(d.Gateways) != 1 {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if _, err := asks("bob", farm.FUSE, farm.Virtiofs); !farm.IsCode(err, farm.CodePolicy) {
+		t.Error(err)
+	}
+	if d, err := asks("bob"); err != nil || d.Gateways != nil || len(d.Reasons) > 0 {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if err := (Rule{Gateways: []farm.Gateway{farm.AnyGateway}}).Validate(nil); err == nil {
+		t.Error("auto is no gateway to allow")
+	}
+}
+
 // TestOneFilesystem: the first rule that says anything of it counts, as with any other setting.
 func TestOneFilesystem(t *testing.T) {
 	yes, no := true, false

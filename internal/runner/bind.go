@@ -55,7 +55,14 @@ func (b bind) text() string { return b.Source + ":" + b.Target + b.Options() }
 func targets(binds []bind) []api.Bind {
 	var out []api.Bind
 	for _, b := range binds {
-		out = append(out, api.Bind{Target: b.Target, ReadOnly: b.ReadOnly})
+		a := api.Bind{Target: b.Target, ReadOnly: b.ReadOnly, Gateway: string(b.Gateway)}
+		if b.opened != nil {
+			a.FD = b.opened.Descriptor()
+		}
+		if b.SetID || b.Devices { // which the caller alone sees to
+			a.Gateway = string(farm.FUSE)
+		}
+		out = append(out, a)
 	}
 	return out
 }

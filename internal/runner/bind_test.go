@@ -17,7 +17,7 @@ func TestBindOptions(t *testing.T) {
 	given, err := ParseBind("/data:/in:ro:suid")
 	b := bind{Bind: given}
 	if got := targets([]bind{b}); err != nil || b.Source != "/data" ||
-		!slices.Equal(got, []api.Bind{{Target: "/in", ReadOnly: true}}) {
+		!slices.Equal(got, []api.Bind{{Target: "/in", ReadOnly: true, Gateway: "fuse"}}) {
 		t.Fatalf("%+v, %v", b, err)
 	}
 	if got := b.options(true); got != (gateway.Options{ReadOnly: true, SetID: true, OneFileSystem: true}) {

@@ -75,7 +75,7 @@ func (j *Job) start() {
 	})
 }
 
-// serveBinds answers the VM's file requests.
+// serveBinds answers the VM's file requests. Of a directory that virtiofs has, none come.
 func (j *Job) serveBinds(oneFilesystem bool) {
 	for i, b := range j.binds {
 		go func() {

@@ -34,6 +34,7 @@ type control struct {
 	pings   bool   // the guest answers pings
 	roots   bool   // the guest takes a container's root
 	disks   bool   // it takes disks beside its scratch disk
+	shares  bool   // it mounts virtiofs
 	pinged  uint64 // number of the newest ping
 	ponged  bool   // it is answered
 }
@@ -48,6 +49,13 @@ func (c *control) TakesDisks() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.disks
+}
+
+// TakesShares reports whether the guest that is up mounts virtiofs.
+func (c *control) TakesShares() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.shares
 }
 
 // TakesRoots reports whether the guest that is up can make a container's file system its root.
@@ -112,7 +120,7 @@ func (c *control) take(s guest.State) {
 		c.pings = false
 		return
 	case s.Job == "" && s.Phase == guest.Ready:
-		c.heard, c.pings, c.roots, c.disks = true, s.Pings, s.Roots, s.Disks
+		c.heard, c.pings, c.roots, c.disks, c.shares = true, s.Pings, s.Roots, s.Disks, s.Shares
 		c.comes++
 		return
 	}

@@ -121,6 +121,9 @@ func (h *Host) RemoveFiles(m *Machine) {
 		return
 	}
 	defer h.removeVolumes(m)
+	if err := EndShares(m.Sockets); err != nil {
+		h.Log.Error("what served a vm's directories goes on", "vm", m.Name, "error", err)
+	}
 	for _, dir := range []string{m.Sockets, m.Disks} {
 		if err := os.RemoveAll(dir); err != nil {
 			h.Log.Error("files of a vm stay", "vm", m.Name, "error", err)

@@ -30,6 +30,8 @@ type Machine struct {
 	Console  *console
 	Pulse    *heartbeat
 	sight    sight
+	shares   []Share
+	lost     func(error) // is called when nobody serves one of them any more; nil: nobody follows
 	cloud    bool        // its disks are in the area of cloud VMs
 	Made     bool        // the directories are ours, and nobody else's
 	Checked  atomic.Bool // pins are as planned: its CPUs may run
@@ -52,6 +54,9 @@ func (m *Machine) Watch() {
 	m.watching.Go(func() { m.Control.run(ctx) })
 	m.watching.Go(func() { m.Console.run(ctx) })
 	m.watching.Go(func() { m.Pulse.run(ctx) })
+	for _, s := range m.shares {
+		m.watching.Go(func() { m.watchShare(ctx, s, m.lost) })
+	}
 }
 
 // Unwatch returns when nothing is connected to the VM any more. The VM goes on.
@@ -124,6 +129,8 @@ type Follower struct {
 	Floods  func(text string)       // it goes on sending more than is read of it
 	Plan    func() farm.Plan        // what the guest should see
 	Differs func(text string)       // it sees something else
+	// Lost is called when nobody serves one of its directories any more; nil: it has none
+	Lost func(error)
 }
 
 // Follow reports to f from now on.
@@ -132,6 +139,7 @@ func (m *Machine) Follow(f Follower) {
 		m.Pulse.stopped = func() bool { return f.Stopped() || Frozen(m.Applied.PID) }
 	}
 	m.Pulse.changed = f.Changed
+	m.lost = f.Lost
 	m.Control.Flood.notice = func() { f.Floods(floodNotice) }
 	m.sight.compare = func(v farm.GuestView) []string {
 		return guestDiffers(f.Plan(), m.Applied, m.host.Topology().CPU, v)

@@ -4,12 +4,20 @@ package daemon
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/cli/app"
+	"github.com/grange-project/grange/internal/gateway/virtiofs"
 )
 
 // AgentCommands are the commands of a host's agent.
 func AgentCommands(a *app.App) []*cobra.Command {
-	return []*cobra.Command{agentCommands{a}.agentCommand()}
+	return []*cobra.Command{agentCommands{a}.agentCommand(), serveDirectory()}
+}
+
+// serveDirectory is the process that machine.ServeCommand starts.
+func serveDirectory() *cobra.Command {
+	return &cobra.Command{Use: machine.ServeCommand[1], Short: "Start virtiofsd for the agent", Hidden: true,
+		Args: cobra.MaximumNArgs(1), RunE: func(_ *cobra.Command, args []string) error { return virtiofs.Run(args) }}
 }
 
 // ServerCommands are the commands of a fleet's servers and their database.

@@ -67,7 +67,7 @@ func TestExecAsks(t *testing.T) {
 	runExec(t, f.Socket, execFlags{batch: "slurm", noWait: true, image: "el9", cpus: 2, memory: "1G", env: []string{"A=b"},
 		binds: []string{dir + ":/mine:ro"}, workdir: dir, prologs: []string{prolog}}, "true", "x")
 	if r := f.Request; r == nil || r.ID == "" || !r.NoWait || r.Image != "el9" || r.CPUs != 2 || r.Memory != 1<<30 ||
-		!slices.Contains(r.Env, "A=b") || !slices.Contains(r.Binds, api.Bind{Target: "/mine", ReadOnly: true}) ||
+		!slices.Contains(r.Env, "A=b") || r.Binds[0].Target != "/mine" || !r.Binds[0].ReadOnly || r.Binds[0].FD == 0 ||
 		r.Dir != dir || len(r.Prologs) != 1 || !slices.Equal(r.Argv, []string{"true", "x"}) || r.Batch != "slurm" {
 		t.Errorf("%+v", r)
 	}

@@ -241,6 +241,9 @@ func (a vmCommands) showVM(vm api.VM) error {
 	if x.QEMUUID != 0 {
 		fmt.Fprintf(t, "QEMU\truns as user %d, as no other VM's does\n", x.QEMUUID)
 	}
+	for _, b := range vm.Binds {
+		t.Row("bind", fmt.Sprintf("%s by %s: %s", b.Target, b.Gateway, b.Why))
+	}
 	if x.Confinement != "" {
 		fmt.Fprintf(t, "confined by\t%s\n", x.Confinement)
 	}

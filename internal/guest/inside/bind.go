@@ -2,6 +2,7 @@ package inside
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,6 +22,7 @@ type bind struct {
 	stream *guest.Stream
 	root   int    // what is mounted, as a descriptor
 	fresh  *fresh // nil where no other job can change what the kernel believes
+	shared bool   // virtiofs: there are no device, stream and root
 }
 
 // maxRequest is the largest file request: 128 KiB of data, and room for its head.
@@ -54,6 +56,16 @@ func (t *task) mountBind(w guest.Bind, id byte) (*bind, error) {
 	if err := os.MkdirAll(w.Target, 0o755); err != nil {
 		return nil, err
 	}
+	if w.Tag != "" {
+		err := mountShare(w)
+		if err == nil {
+			return &bind{target: w.Target, shared: true}, nil
+		}
+		if !w.Stream {
+			return nil, err
+		}
+		logf("bind %s: %v; FUSE takes its place", w.Target, err)
+	}
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		unix.Mknod("/dev/fuse", unix.S_IFCHR|0o600, int(unix.Mkdev(10, 229)))
 	}
@@ -81,9 +93,32 @@ func (t *task) mountBind(w guest.Bind, id byte) (*bind, error) {
 	return b, nil
 }
 
+// mountShare mounts a directory by virtiofs. Several tasks may mount the same one: the kernel has it once.
+func mountShare(w guest.Bind) error {
+	if err := loadModules("virtiofs"); err != nil {
+		return fmt.Errorf("virtiofs: %w", err)
+	}
+	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV)
+	if w.ReadOnly {
+		flags |= unix.MS_RDONLY
+	}
+	err := unix.Mount(w.Tag, w.Target, "virtiofs", flags, "")
+	if err == unix.ENODEV {
+		return errors.New("the kernel of this VM has no virtiofs: build the image with a kernel that has " +
+			"CONFIG_VIRTIO_FS, or bind with gateway=fuse")
+	}
+	if err != nil {
+		return fmt.Errorf("mount virtiofs: %w", err)
+	}
+	return nil
+}
+
 // abort fails every request that waits and every one to come, once the session is closed: the reader of the device
 // finds no stream for the next request, and closes it. So there must be a next one.
 func (b *bind) abort() {
+	if b.shared {
+		return // the host ends the VM when its side has gone
+	}
 	var fs unix.Statfs_t
 	unix.Fstatfs(b.root, &fs)
 	unix.Close(b.root)
@@ -91,6 +126,9 @@ func (b *bind) abort() {
 
 // doubt has the kernel ask again for what it was told a moment ago.
 func (b *bind) doubt() {
+	if b.shared {
+		return // all jobs in the VM have the same kernel's view
+	}
 	for _, m := range b.fresh.doubts() {
 		b.device.Write(m) // ENOENT: it has forgotten the file by itself
 	}

@@ -59,7 +59,7 @@ func Run() error {
 	}
 	// The host answers while we go on. The first use of encoding/json takes an emulated guest 10 ms: this line is
 	// written without.
-	fmt.Fprintf(control, "\n{\"phase\":%q,\"boot\":%d,\"pings\":true,\"disks\":true,\"roots\":%t}\n",
+	fmt.Fprintf(control, "\n{\"phase\":%q,\"boot\":%d,\"pings\":true,\"disks\":true,\"shares\":true,\"roots\":%t}\n",
 		guest.Ready, g.boot, g.init)
 	if g.port0, err = openPort(guest.JobPort(0)); err != nil {
 		return err
@@ -133,7 +133,8 @@ func (g *Guest) tellAll() {
 	if g.view != nil {
 		g.write(guest.State{View: g.view})
 	}
-	g.write(guest.State{Phase: guest.Ready, Boot: g.boot, Pings: true, Roots: g.init})
+	g.write(guest.State{Phase: guest.Ready, Boot: g.boot, Pings: true, Roots: g.init, Disks: true,
+		Shares: true})
 }
 
 // uptime is the time since the kernel started.

@@ -87,6 +87,9 @@ func (h host) profile(m hyper.Machine, in places) (string, error) {
 			rule("rk", "%s", d.Base)
 		}
 	}
+	for _, s := range m.Shares {
+		rule("rw", "%s", s.Path)
+	}
 	b.WriteString(cards[m.Card.Type].rules)
 	for _, path := range []string{m.Move.Memory, m.Move.Disks} {
 		if path != "" {
@@ -179,13 +182,16 @@ func (l *Libvirt) confine(ctx context.Context, h *host, m hyper.Machine) {
 
 // resolved is the machine with the paths that the kernel sees.
 func resolved(m hyper.Machine) hyper.Machine {
-	m.Disks, m.Ports = slices.Clone(m.Disks), slices.Clone(m.Ports)
+	m.Disks, m.Ports, m.Shares = slices.Clone(m.Disks), slices.Clone(m.Ports), slices.Clone(m.Shares)
 	m.Boot.Kernel, m.Boot.Initrd, m.Console = real(m.Boot.Kernel), real(m.Boot.Initrd), real(m.Console)
 	for i := range m.Disks {
 		m.Disks[i].Path, m.Disks[i].Base = real(m.Disks[i].Path), real(m.Disks[i].Base)
 	}
 	for i := range m.Ports {
 		m.Ports[i].Path = real(m.Ports[i].Path)
+	}
+	for i := range m.Shares {
+		m.Shares[i].Path = real(m.Shares[i].Path)
 	}
 	if m.Move.Memory != "" { // their directory is made for each move
 		dir := filepath.Dir(m.Move.Memory)

@@ -183,6 +183,9 @@ func devices(m hyper.Machine) *libvirtxml.DomainDeviceList {
 	if m.Card.Type != hyper.NoCard {
 		l.Interfaces = []libvirtxml.DomainInterface{cards[m.Card.Type].device(m)}
 	}
+	for _, share := range m.Shares {
+		l.Filesystems = append(l.Filesystems, shareXML(share))
+	}
 	for _, port := range m.Ports {
 		l.Channels = append(l.Channels, libvirtxml.DomainChannel{
 			Source: listen(port.Path),
@@ -226,6 +229,9 @@ func placeOnRoot(l *libvirtxml.DomainDeviceList) {
 	}
 	for i := range l.Disks {
 		l.Disks[i].Address = next()
+	}
+	for i := range l.Filesystems {
+		l.Filesystems[i].Address = next()
 	}
 	if l.MemBalloon.Model != "none" {
 		l.MemBalloon.Address = next()
@@ -300,6 +306,17 @@ func diskXML(i int, disk hyper.Disk, m hyper.Machine) libvirtxml.DomainDisk {
 		x.Driver.RErrorPolicy = "report"
 	}
 	return x
+}
+
+// shareXML is a directory that somebody serves already: libvirt starts no virtiofsd, which it would as root.
+func shareXML(s hyper.Share) libvirtxml.DomainFilesystem {
+	const queue = 1024 // requests under way; the default is 128
+	return libvirtxml.DomainFilesystem{
+		Driver: &libvirtxml.DomainFilesystemDriver{Type: "virtiofs", Queue: queue},
+		Source: &libvirtxml.DomainFilesystemSource{
+			Mount: &libvirtxml.DomainFilesystemSourceMount{Socket: s.Path}},
+		Target: &libvirtxml.DomainFilesystemTarget{Dir: s.Tag},
+	}
 }
 
 // maxQueues is the most that QEMU gives one device: VIRTIO_QUEUE_MAX.

@@ -23,10 +23,14 @@ func (h host) memory(d *libvirtxml.Domain, m hyper.Machine, warn func(string, ..
 	pages := map[farm.Bytes][]int{}
 	for i, c := range m.Plan.Cells {
 		id := uint(i)
-		d.CPU.Numa.Cell = append(d.CPU.Numa.Cell, libvirtxml.DomainCell{
+		cell := libvirtxml.DomainCell{
 			ID: &id, CPUs: c.VCPUs.String(), Memory: kib(c.Memory), Unit: "KiB",
 			Distances: h.distances(m.Plan.Cells, i),
-		})
+		}
+		if len(m.Shares) > 0 {
+			cell.MemAccess = "shared"
+		}
+		d.CPU.Numa.Cell = append(d.CPU.Numa.Cell, cell)
 		nodes = append(nodes, c.Node)
 		tune.MemNodes = append(tune.MemNodes,
 			libvirtxml.DomainNUMATuneMemNode{CellID: id, Mode: "strict", Nodeset: fmt.Sprint(c.Node)})
@@ -49,7 +53,11 @@ func (h host) memory(d *libvirtxml.Domain, m hyper.Machine, warn func(string, ..
 		}
 		backing.MemoryHugePages = huge
 	}
-	if backing.MemoryNosharepages != nil || backing.MemoryHugePages != nil {
+	if len(m.Shares) > 0 { // who serves them has the guest's memory too; it has no name on the host
+		backing.MemorySource = &libvirtxml.DomainMemorySource{Type: "memfd"}
+		backing.MemoryAccess = &libvirtxml.DomainMemoryAccess{Mode: "shared"}
+	}
+	if backing != (libvirtxml.DomainMemoryBacking{}) {
 		d.MemoryBacking = &backing
 	}
 }

@@ -1,0 +1,43 @@
+package agent
+
+import (
+	"github.com/grange-project/grange/internal/agent/binds"
+	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/hyper"
+)
+
+// bindCaller is a job's caller as whose directories they are.
+func (j *job) bindCaller(vm record) binds.Caller {
+	c := j.caller
+	rights := machine.ShareFor{UID: c.UID, GID: c.GID, Groups: c.Groups, Cgroups: c.Batch.Cgroups,
+		CPUs: vm.Plan.Emulator}
+	return binds.Caller{PID: c.PID, Gateways: j.record.Gateways, For: rights, Alive: c.alive, Gone: errCallerGone}
+}
+
+// serveBinds has the directories of the VM's first job that virtiofs is for served.
+func (v *making) serveBinds(m *machine.Machine) ([]hyper.Share, error) {
+	jobs := v.inside()
+	if len(jobs) == 0 {
+		return nil, errCallerGone
+	}
+	bound, shares, err := binds.Serve(v.ctx, m, v.request.Binds, jobs[0].bindCaller(v.record))
+	v.update(func() { v.record.Binds = bound })
+	return shares, err
+}
+
+// bindLost ends a VM that has lost one of its directories, and its jobs with the reason.
+func (v *vm) bindLost(m *machine.Machine, err error) {
+	if v.current() != m {
+		return // it is being given up
+	}
+	v.log().Error("a directory of a vm is lost", "error", err)
+	v.cancel(err)
+}
+
+// moveTo puts the VM's processes where another of its jobs is tracked.
+func (v *vm) moveTo(j *job) error {
+	if err := j.adopt(v.machine.Applied); err != nil {
+		return err
+	}
+	return v.machine.AdoptShares(j.caller.Batch.Cgroups)
+}

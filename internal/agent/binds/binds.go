@@ -1,0 +1,175 @@
+// Package binds chooses how each directory that a job binds comes into its VM, has those that virtiofs is for served,
+// and tells the guest what to mount.
+package binds
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/gateway/virtiofs"
+	"github.com/grange-project/grange/internal/guest"
+	"github.com/grange-project/grange/internal/hyper"
+)
+
+// Bound is how a directory came into a VM with its first job, and by which tag virtiofs has it.
+type Bound struct {
+	Target   string
+	Gateway  farm.Gateway
+	Why      string
+	Tag      string `json:",omitempty"` // "": virtiofs has it not
+	ID       virtiofs.DirectoryID
+	ReadOnly bool `json:",omitempty"`
+}
+
+// Caller is whose directories they are: the process that has them open.
+type Caller struct {
+	PID      int
+	For      machine.ShareFor
+	Gateways []farm.Gateway // that the site allows; nil: all
+	Alive    func() bool    // whether the very process still runs
+	Gone     error          // where it does not
+}
+
+// whyFastest is why virtiofs was chosen; only the guest knows its kernel.
+const whyFastest = "the fastest that the site allows; fuse where the kernel of the image has no virtiofs"
+
+// wanted is the gateway that a bind is to have by what it asks for and what the site allows, nil being all; why says
+// who decided. Where the site names none, a bind that says nothing has what it always had: virtiofs keeps less of what
+// some programs expect.
+func wanted(asked farm.Gateway, allowed []farm.Gateway) (g farm.Gateway, why string) {
+	may := func(g farm.Gateway) bool { return allowed == nil || slices.Contains(allowed, g) }
+	switch {
+	case asked == "" && allowed == nil:
+		return farm.FUSE, "the default"
+	case asked != "" && asked != farm.AnyGateway:
+		return asked, "the bind asks for it"
+	case may(farm.Virtiofs) && may(farm.FUSE):
+		return farm.AnyGateway, ""
+	case may(farm.Virtiofs):
+		return farm.Virtiofs, "the site's policy allows nothing else"
+	}
+	return farm.FUSE, "the site's policy allows nothing else"
+}
+
+// Serve has the directories that virtiofs is for served for a machine that is not made yet, and returns how all come
+// into it. What is chosen by itself falls back to FUSE.
+func Serve(ctx context.Context, m *machine.Machine, all []api.Bind, c Caller) ([]Bound, []hyper.Share, error) {
+	var bound []Bound
+	var shares []hyper.Share
+	for _, b := range all {
+		g, why := wanted(farm.Gateway(b.Gateway), c.Gateways)
+		done := Bound{Target: b.Target, Gateway: g, Why: why, ReadOnly: b.ReadOnly}
+		if g == farm.FUSE {
+			bound = append(bound, done)
+			continue
+		}
+		share, id, err := serve(ctx, m, b, c)
+		switch {
+		case err == nil:
+			shares = append(shares, share)
+			done.Gateway, done.Why = farm.Virtiofs, cmp.Or(why, whyFastest)
+			done.Tag, done.ID = share.Tag, id
+		case g == farm.AnyGateway && farm.IsCode(err, virtiofs.CodeNoGateway):
+			done.Gateway, done.Why = farm.FUSE, err.Error()
+		default:
+			return nil, nil, fmt.Errorf("bind %s: %w", b.Target, err)
+		}
+		bound = append(bound, done)
+	}
+	return bound, shares, nil
+}
+
+// serve has one directory served: what the very caller has open, not what a name leads to.
+func serve(ctx context.Context, m *machine.Machine, b api.Bind, c Caller) (s hyper.Share, id virtiofs.DirectoryID,
+	err error) {
+	program, err := virtiofs.Find(ctx)
+	if err != nil {
+		return s, id, err
+	}
+	d, err := virtiofs.Clone(ctx, c.PID, b.FD, b.ReadOnly)
+	if err != nil {
+		return s, id, err
+	}
+	defer d.Close()
+	if !c.Alive() {
+		return s, id, c.Gone
+	}
+	s, err = m.Serve(ctx, program, d, c.For)
+	return s, d.ID, err
+}
+
+// ForGuest are a job's binds as its guest gets them: those that virtiofs has with their tags. A later task of a batch
+// job mounts what its VM was made with. shares reports whether the guest mounts virtiofs.
+func ForGuest(ctx context.Context, has []Bound, all []api.Bind, c Caller, shares bool) ([]guest.Bind, error) {
+	var out []guest.Bind
+	for _, b := range all {
+		bind, err := forGuest(ctx, has, b, c, shares)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, bind)
+	}
+	return out, nil
+}
+
+func forGuest(ctx context.Context, has []Bound, b api.Bind, c Caller, shares bool) (guest.Bind, error) {
+	bind := guest.Bind{Target: filepath.Clean(b.Target), ReadOnly: b.ReadOnly}
+	g, _ := wanted(farm.Gateway(b.Gateway), c.Gateways)
+	if g == farm.FUSE {
+		return bind, nil
+	}
+	tag, err := tagOf(ctx, has, b, c)
+	switch {
+	case err != nil:
+		return bind, err
+	case tag != "" && shares:
+		bind.Tag, bind.Stream = tag, g == farm.AnyGateway
+	case g == farm.AnyGateway:
+	case tag != "":
+		return bind, &farm.Error{Kind: farm.Invalid, Code: machine.CodeOldGuest,
+			Message: "the grange-guest in the image is of an earlier release: it mounts no virtiofs",
+			Hint:    "build the image again: `grange image build micro`; or bind with gateway=fuse"}
+	default:
+		return bind, &farm.Error{Kind: farm.Conflict, Code: virtiofs.CodeNoGateway,
+			Message: "virtiofs: the job's VM was made without the directory for " + b.Target,
+			Hint: "all tasks of a job on a host share one VM, which has the directories of its first task: bind the " +
+				"same ones in all, or with gateway=fuse"}
+	}
+	return bind, nil
+}
+
+// tagOf finds the directory of a bind among those that the VM has by virtiofs; "": it is none of them.
+func tagOf(ctx context.Context, has []Bound, b api.Bind, c Caller) (string, error) {
+	if !slices.ContainsFunc(has, func(h Bound) bool { return h.Tag != "" }) {
+		return "", nil
+	}
+	id, err := virtiofs.Identify(ctx, c.PID, b.FD)
+	if err != nil {
+		return "", err
+	}
+	if !c.Alive() {
+		return "", c.Gone
+	}
+	for _, h := range has {
+		if h.Tag != "" && h.ID == id && h.ReadOnly == b.ReadOnly {
+			return h.Tag, nil
+		}
+	}
+	return "", nil
+}
+
+// View is what people are shown.
+func View(all []Bound) []api.BoundBy {
+	var out []api.BoundBy
+	for _, b := range all {
+		out = append(out, api.BoundBy{Target: farm.Clean(b.Target, machine.MaxReason), Gateway: string(b.Gateway),
+			Why: farm.Clean(b.Why, machine.MaxReason)})
+	}
+	return out
+}

@@ -1,0 +1,103 @@
+package machine
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// served is a machine with a process in the place of virtiofsd.
+func served(t *testing.T) (*Machine, *exec.Cmd) {
+	t.Helper()
+	cmd := exec.Command("sleep", "600")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { cmd.Wait(); close(ended) }()
+	t.Cleanup(func() { cmd.Process.Kill(); <-ended })
+	m := &Machine{Sockets: t.TempDir()}
+	started, err := StartOf(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.keepShares([]Share{{Tag: "bind0", PID: cmd.Process.Pid, Started: started}}); err != nil {
+		t.Fatal(err)
+	}
+	m.Applied.PID = os.Getpid() // that goes on
+	m.Applied.Started, _ = StartOf(os.Getpid())
+	return m, cmd
+}
+
+// TestShareLost: the next agent learns of the end of what serves a machine, with its last words.
+func TestShareLost(t *testing.T) {
+	m, cmd := served(t)
+	next := &Machine{Sockets: m.Sockets, Applied: m.Applied}
+	if err := next.ReadShares(); err != nil || len(next.shares) != 1 {
+		t.Fatal(next.shares, err)
+	}
+	if err := os.WriteFile(next.wordsOf(next.shares[0]), []byte("last\x1b words"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lost := make(chan error, 1)
+	go next.watchShare(t.Context(), next.shares[0], func(err error) { lost <- err })
+	cmd.Process.Kill()
+	err := <-lost
+	if !farm.IsCode(err, CodeBindLost) || !strings.Contains(err.Error(), "words") ||
+		strings.Contains(err.Error(), "\x1b") {
+		t.Error(err)
+	}
+}
+
+// TestShareEndsWithMachine: that is no loss.
+func TestShareEndsWithMachine(t *testing.T) {
+	m, cmd := served(t)
+	m.Applied.Started++ // its QEMU has gone
+	cmd.Process.Kill()
+	m.watchShare(t.Context(), m.shares[0], func(err error) { t.Error(err) })
+}
+
+// TestWatchIsGivenUp: an agent that stops leaves what serves the machine alone.
+func TestWatchIsGivenUp(t *testing.T) {
+	m, _ := served(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		m.watchShare(ctx, m.shares[0], func(err error) { t.Error(err) })
+		close(done)
+	}()
+	cancel()
+	<-done
+	if _, err := StartOf(m.shares[0].PID); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEndShares: stopped or not, it ends; a later process with its number does not.
+func TestEndShares(t *testing.T) {
+	m, cmd := served(t)
+	other := m.shares[0]
+	other.Started++
+	if err := other.end(); err != nil {
+		t.Error(err)
+	}
+	if _, err := StartOf(cmd.Process.Pid); err != nil {
+		t.Error("another process was ended")
+	}
+	cmd.Process.Signal(syscall.SIGSTOP)
+	if err := EndShares(m.Sockets); err != nil {
+		t.Error(err)
+	}
+	if _, err := StartOf(cmd.Process.Pid); err == nil {
+		t.Error("it goes on")
+	}
+	if err := EndShares(t.TempDir()); err != nil { // none was ever there
+		t.Error(err)
+	}
+}
