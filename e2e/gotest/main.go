@@ -1,5 +1,6 @@
 // Command gotest runs `go test` and prints what matters: failures with their output, skipped tests, one line a package,
-// what runs where nothing else is printed for long, and how many there were. It fails when a test fails, and when one is skipped that e2e/skips.txt does not list.
+// what runs where nothing else is printed for long, and how many there were. It fails when a test fails, and when one
+// is skipped that e2e/skips.txt does not list.
 package main
 
 import (

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/jobrequest"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -64,9 +65,9 @@ func TestBytesOfAUser(t *testing.T) {
 func TestLighten(t *testing.T) {
 	r := &api.JobRequest{Argv: []string{"/bin/true"}, Env: []string{"A=1"}, Script: &api.Script{Content: []byte("x")},
 		Prologs: []api.Script{{Content: []byte("y")}}, NoWait: true, Batch: "slurm"}
-	light := lighten(r)
-	if requestBytes(light) != 0 || !light.NoWait || light.Batch != "slurm" || requestBytes(r) < 10 ||
-		lighten(nil) != nil || requestBytes(nil) != 0 {
+	light := jobrequest.Light(r)
+	if jobrequest.Size(light) != 0 || !light.NoWait || light.Batch != "slurm" || jobrequest.Size(r) < 10 ||
+		jobrequest.Light(nil) != nil || jobrequest.Size(nil) != 0 {
 		t.Errorf("%+v of %+v", light, r)
 	}
 }
@@ -81,7 +82,7 @@ func TestScriptFits(t *testing.T) {
 		{0, farm.MinMemory, true}, {8 << 20, 64 * farm.MiB, true}, {8<<20 + 1, 64 * farm.MiB, false},
 		{64 << 20, 512 * farm.MiB, true}, {64 << 20, 256 * farm.MiB, false},
 	} {
-		err := checkScript(&api.JobRequest{Script: &api.Script{Content: make([]byte, c.script)}}, c.memory)
+		err := jobrequest.CheckScript(&api.JobRequest{Script: &api.Script{Content: make([]byte, c.script)}}, c.memory)
 		if c.fits != (err == nil) || err != nil && !farm.IsCode(err, farm.CodeScriptSize) {
 			t.Errorf("%d bytes in %v: %v", c.script, c.memory, err)
 		}
@@ -96,7 +97,7 @@ func TestScriptIsForgotten(t *testing.T) {
 	j.job.weight.Store(1) // root's are not weighed
 	j.until(api.EventRunning)
 	j.job.mu.Lock()
-	kept := requestBytes(j.job.request) + requestBytes(j.job.vm.request)
+	kept := jobrequest.Size(j.job.request) + jobrequest.Size(j.job.vm.request)
 	j.job.mu.Unlock()
 	if kept != 0 || j.job.weight.Load() != 0 {
 		t.Errorf("%d bytes are kept, %d counted", kept, j.job.weight.Load())

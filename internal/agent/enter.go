@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/jobrequest"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -65,7 +66,7 @@ func (a *Agent) beginIn(v *vm, r *api.JobRequest, c Caller) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkScript(r, v.recordNow().Shape.Memory); err != nil {
+	if err := jobrequest.CheckScript(r, v.recordNow().Shape.Memory); err != nil {
 		return nil, err
 	}
 	known, err := a.requests.namesOf(c)
@@ -128,7 +129,7 @@ func (a *Agent) roomForLocked(late *job, most int) error {
 	if c.admin() {
 		return nil
 	}
-	n, bytes := 0, requestBytes(late.request)
+	n, bytes := 0, jobrequest.Size(late.request)
 	late.weight.Store(bytes)
 	for _, j := range a.live {
 		if j.caller.UID == c.UID {

@@ -1,12 +1,14 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"time"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/binds"
+	"github.com/grange-project/grange/internal/agent/features"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/rlimits"
 	"github.com/grange-project/grange/internal/guest"
@@ -30,8 +32,8 @@ func (a requests) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, er
 	network, _ := vm.Shape.Network.Kind()
 	g := &guest.Job{ID: j.id, Argv: r.Argv, Dir: r.Dir, User: known.guestUser(j.caller, r.Home), Hostname: vm.Name,
 		Hook: hook, Network: network.UserMode,
-		Env: featureVariables(append(append([]string{}, r.Env...), facts.environment()...)),
-		Files: append(a.features(vm, a.jobEnds(j.caller.Batch), time.Now()),
+		Env: features.Variables(append(append([]string{}, r.Env...), facts.environment()...)),
+		Files: append(features.Files(a.featured(vm, a.jobEnds(j.caller.Batch), time.Now())),
 			guest.File{Path: factsPath, Content: facts.file()})}
 	image, err := a.images.Get(vm.Digest)
 	if err != nil {
@@ -57,4 +59,10 @@ func (a requests) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, er
 		g.Terminal = &guest.Size{Rows: r.Terminal.Rows, Cols: r.Terminal.Cols}
 	}
 	return g, nil
+}
+
+// featured is a VM and its job as the job is told of them.
+func (a requests) featured(r record, ends, now time.Time) features.VM {
+	return features.VM{Shape: r.Shape, Memory: r.Plan.Memory(), Job: cmp.Or(r.Caller.Batch.Job, r.Job), Ends: ends,
+		Now: now, Site: a.config().Facts, HostCPUs: a.hostCPUs()}
 }

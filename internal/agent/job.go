@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/jobrequest"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
@@ -181,7 +182,7 @@ func (j *job) handOver(m *machine.Machine) error {
 	if err := m.Control.Give(j.ctx, description); err != nil {
 		return err
 	}
-	j.update(func() { j.request = lighten(request) })
+	j.update(func() { j.request = jobrequest.Light(request) })
 	j.weight.Store(0)
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/jobrequest"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -42,5 +43,5 @@ func (j *job) judge(r *api.JobRequest, c Caller) error {
 	if _, err := j.agent.requests.decide(c, r); err != nil {
 		return err
 	}
-	return checkScript(r, j.record.Shape.Memory)
+	return jobrequest.CheckScript(r, j.record.Shape.Memory)
 }

@@ -109,3 +109,11 @@ func (l *lookups) recall(a farm.Allotment) (*toldOf, bool) {
 		return nil, false
 	}
 }
+
+// jobEnds is when the batch system will end the job, if it told.
+func (a requests) jobEnds(b farm.Allotment) time.Time {
+	if told, ok := a.lookups.recall(b); ok && b.Ends.IsZero() {
+		return told.Ends
+	}
+	return b.Ends
+}

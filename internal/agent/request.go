@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/jobrequest"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
@@ -206,7 +207,7 @@ func (a requests) begin(r *api.JobRequest, c Caller) (*job, error) {
 		err = workersOnly(s)
 	}
 	if err == nil {
-		err = checkScript(r, s.Memory)
+		err = jobrequest.CheckScript(r, s.Memory)
 	}
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/features"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/names"
@@ -276,7 +277,7 @@ func TestFeatures(t *testing.T) {
 	r := record{Job: "uuid", Shape: farm.Shape{CPUs: 2, Scratch: farm.GiB},
 		Caller: Caller{Batch: farm.Allotment{System: farm.Slurm, Job: "42"}}}
 	got := map[string]string{}
-	for _, f := range a.requests.features(r, time.Unix(4600, 0), now) {
+	for _, f := range features.Files(a.requests.featured(r, time.Unix(4600, 0), now)) {
 		got[strings.TrimPrefix(f.Path, "/etc/grange/")] = strings.TrimSpace(string(f.Content))
 	}
 	want := map[string]string{"machinefeatures/total_cpu": "2", "machinefeatures/jobslots": "1",
@@ -288,12 +289,12 @@ func TestFeatures(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	for _, f := range a.requests.features(record{Shape: farm.Shape{CPUs: 1}}, time.Time{}, now) {
+	for _, f := range features.Files(a.requests.featured(record{Shape: farm.Shape{CPUs: 1}}, time.Time{}, now)) {
 		if strings.HasSuffix(f.Path, "shutdowntime") || strings.HasSuffix(f.Path, "wall_limit_secs") {
 			t.Errorf("%s, and nobody knows the end", f.Path)
 		}
 	}
-	env := featureVariables([]string{"A=b", "JOBFEATURES=/host"})
+	env := features.Variables([]string{"A=b", "JOBFEATURES=/host"})
 	if d := cmp.Diff([]string{"A=b", "MACHINEFEATURES=/etc/grange/machinefeatures",
 		"JOBFEATURES=/etc/grange/jobfeatures"}, env); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

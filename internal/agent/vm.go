@@ -10,6 +10,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/binds"
+	"github.com/grange-project/grange/internal/agent/jobrequest"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
@@ -32,7 +33,8 @@ func portsFor(key string, cpus int) int {
 // newVM makes the VM of its first job; nothing is granted yet.
 func newVM(first *job) *vm {
 	v := &vm{agent: first.agent, id: first.id, key: first.caller.Batch.Key(), uid: first.caller.UID,
-		over: make(chan struct{}), changed: make(chan struct{}), request: lighten(first.request), record: first.record}
+		over: make(chan struct{}), changed: make(chan struct{}),
+		request: jobrequest.Light(first.request), record: first.record}
 	// what the record tells, so that the next agent counts as many
 	v.ports = make([]*job, portsFor(v.key, v.record.Shape.CPUs))
 	if v.request != nil {

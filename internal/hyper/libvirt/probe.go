@@ -29,8 +29,8 @@ type ProbeConfig struct {
 	// keeps the verdict for this load of KVM and this kernel; empty: nothing is kept
 	CacheFile string
 	Again     <-chan struct{} // asks for the verdict once more: use is called, also where it is the same
-	// reports whether no guest may be booted now, as while KVM is loaded anew: the probe ends its guest, and waits; nil:
-	// never. It is called from several goroutines
+	// reports whether no guest may be booted now, as while KVM is loaded anew: the probe ends its guest, and waits.
+	// nil: never. It is called from several goroutines
 	Held func() bool
 }
 

@@ -1,4 +1,6 @@
-package agent
+// Package jobrequest is about what requests of jobs take in memory: of the agent that keeps them while they wait, and
+// of the VM that is to have their files.
+package jobrequest
 
 import (
 	"fmt"
@@ -7,8 +9,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// scriptBytes is what a request brings in files.
-func scriptBytes(r *api.JobRequest) int {
+// filesSize is what a request brings in files.
+func filesSize(r *api.JobRequest) int {
 	n := 0
 	for _, p := range r.Prologs {
 		n += len(p.Content)
@@ -19,12 +21,12 @@ func scriptBytes(r *api.JobRequest) int {
 	return n
 }
 
-// requestBytes is about what a request takes in memory.
-func requestBytes(r *api.JobRequest) int64 {
+// Size is about what a request takes in memory.
+func Size(r *api.JobRequest) int64 {
 	if r == nil {
 		return 0
 	}
-	n := scriptBytes(r)
+	n := filesSize(r)
 	for _, words := range [][]string{r.Env, r.Argv} {
 		for _, w := range words {
 			const header = 16 // of a string
@@ -34,8 +36,8 @@ func requestBytes(r *api.JobRequest) int64 {
 	return int64(n)
 }
 
-// lighten forgets what the guest has now, or a VM has no use for.
-func lighten(r *api.JobRequest) *api.JobRequest {
+// Light is a request without what the guest has now, or a VM has no use for.
+func Light(r *api.JobRequest) *api.JobRequest {
 	if r == nil {
 		return nil
 	}
@@ -48,10 +50,10 @@ func lighten(r *api.JobRequest) *api.JobRequest {
 // times its size, and all else in the VM has to have room beside it.
 const shareOfScript = 8
 
-// checkScript refuses a script that the VM could not take: it would die of it before the job begins, and again on the
+// CheckScript refuses a script that the VM could not take: it would die of it before the job begins, and again on the
 // next host.
-func checkScript(r *api.JobRequest, memory farm.Bytes) error {
-	n := farm.Bytes(scriptBytes(r))
+func CheckScript(r *api.JobRequest, memory farm.Bytes) error {
+	n := farm.Bytes(filesSize(r))
 	if most := memory / shareOfScript; n > most {
 		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeScriptSize,
 			Message: fmt.Sprintf("the job's script has %v; a VM of %v takes %v", n, memory, most),
