@@ -21,7 +21,7 @@ func unkeptNetworks(ctx context.Context, s *site) error {
 		_, err := a.grange(ctx, "apply", "-f", a.path("network.toml"))
 		switch {
 		case err == nil:
-			return breach("the server stores `%s` of a network, and no host keeps its VMs apart", key)
+			return breach("the server stores `%s` of a network, and no host carries it out", key)
 		case !strings.Contains(err.Error(), "[no-isolation]"):
 			return err
 		}

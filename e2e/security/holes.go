@@ -17,7 +17,7 @@ var attacks = []attack{
 	{"H5", "guests of one account that never come up, of several images, close the host to nobody else", silentGuests},
 	{"H6", "an LSF job with a program for the host beside it is refused at submission", lsfBesideTheJob},
 	{"H6", "checks call a host broken on which the batch system runs users' programs beside their VMs", openHosts},
-	{"H7", "a farm file that wants VMs kept apart by `vlan` or `closed` is refused, for no host does that",
+	{"H7", "a farm file with `vlan` beside `bridge`, or `closed` without `addresses`, is refused: no host does that",
 		unkeptNetworks},
 	{"M1", "libvirtd does not come up where it would run QEMU as root", rootQEMU},
 	{"M1", "who breaks out of a VM has nothing of another one: no disk, socket, monitor or memory, and nothing of " +

@@ -63,6 +63,9 @@ func (f workerFile) worker(shapes map[string]farm.Shape) (Worker, error) {
 		return w, fmt.Errorf("worker.network: %q is not one network on which workers have addresses, as bridge:NAME",
 			w.Network)
 	}
+	if kind, _ := w.Network.Kind(); w.Isolate && kind.Name == "macvtap" {
+		return w, fmt.Errorf("worker.isolate: workers with macvtap reach each other: use a bridge, a VLAN or VXLAN")
+	}
 	var err error
 	if w.Addresses, err = farm.ParseAddressPool(f.Addresses); err != nil {
 		return w, fmt.Errorf("worker.addresses: %w", err)

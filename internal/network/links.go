@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -123,20 +122,4 @@ func noHostAddress(name string) error {
 	return &farm.Error{Kind: farm.Internal, Code: CodeNotMade,
 		Message: "the host would have an IPv6 address in a network of VMs: " + err.Error(),
 		Hint:    "run the agent by its unit, which may write /proc/sys/net/ipv6/conf", Err: err}
-}
-
-// taps are the tap devices that a process holds open.
-func taps(pid int) []string {
-	infos, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/fdinfo/*")
-	var names []string
-	for _, path := range infos {
-		text, _ := os.ReadFile(path)
-		for line := range strings.Lines(string(text)) {
-			if name, ok := strings.CutPrefix(line, "iff:"); ok && strings.TrimSpace(name) != "" {
-				names = append(names, strings.TrimSpace(name))
-			}
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names) // one for each queue
 }

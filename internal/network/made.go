@@ -12,6 +12,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/network/nwfilter"
 	"github.com/grange-project/grange/internal/program"
 )
 
@@ -230,17 +231,17 @@ func (m *made) restore(ctx context.Context, n farm.Network, vms []VM, s Settings
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for _, vm := range vms {
-		for _, tap := range taps(vm.PID) {
-			if slices.ContainsFunc(ports, func(l link) bool { return l.Name == tap }) {
-				continue
-			}
-			if _, err := ip(ctx, "link", "set", "dev", tap, "master", n.Bridge()); err != nil {
-				return err
-			}
+		tap, err := nwfilter.TapOf(vm.PID, vm.filter().MAC)
+		if err == nil && !slices.ContainsFunc(ports, func(l link) bool { return l.Name == tap }) {
+			_, err = ip(ctx, "link", "set", "dev", tap, "master", n.Bridge())
+		}
+		if alive(vm.PID) {
+			errs = append(errs, err)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func alive(pid int) bool {

@@ -17,6 +17,9 @@ type About struct {
 	Name, Project, Owner           string
 	Boots, Builds, Fresh           int
 	Bridge, Network, MAC, Hostname string
+	Address, Gateway               string
+	DNS                            []string
+	Isolated, Closed               bool
 }
 
 // Carried is what the machine of a cloud VM carries.
@@ -35,7 +38,8 @@ func (r record) carried() Carried {
 	return Carried{ID: w.ID, Name: Name(w.ID), Created: r.Created, Image: r.Image, Digest: r.Digest,
 		Shape: r.Shape, Plan: r.Plan, About: About{Name: w.Name, Project: w.Project, Owner: w.Owner, Boots: w.Boots,
 			Builds: r.Builds, Fresh: r.Fresh, Bridge: w.Bridge,
-			Network: w.Network, MAC: w.MAC, Hostname: w.Hostname}}
+			Network: w.Network, MAC: w.MAC, Hostname: w.Hostname, Address: w.Address, Gateway: w.Gateway, DNS: w.DNS,
+			Isolated: w.Isolated, Closed: w.Closed}}
 }
 
 // recordOf makes the best of what a machine carries.
@@ -46,7 +50,8 @@ func recordOf(r Carried) record {
 		Boot:  machine.BootID(),
 		Since: time.Now(), Wanted: fleet.WantedVM{ID: r.ID, Name: c.Name, Project: c.Project, Owner: c.Owner,
 			Power: string(farm.PowerOn), Boots: c.Boots, Builds: c.Builds, Fresh: c.Fresh, Image: r.Digest,
-			Bridge: c.Bridge, Network: c.Network, MAC: c.MAC, Hostname: c.Hostname}}
+			Bridge: c.Bridge, Network: c.Network, MAC: c.MAC, Hostname: c.Hostname, Address: c.Address,
+			Gateway: c.Gateway, DNS: c.DNS, Isolated: c.Isolated, Closed: c.Closed}}
 }
 
 // Load takes over cloud VMs from what lies beside their disks, until ctx ends. Whether they run is not known yet.

@@ -51,6 +51,10 @@ func Restore(ctx context.Context, vms []VM, failed func(index int, err error)) {
 	defer mu.Unlock()
 	var all []loaded
 	for i, vm := range vms {
+		if vm.Closed && len(vm.Local) == 0 { // it runs since before that was refused, and is filtered otherwise
+			failed(i, errors.New("its network is closed, and it has no leased address: what is local is not known"))
+			vm.Closed = false
+		}
 		t, err := ready(vm)
 		switch {
 		case err == nil:
@@ -244,7 +248,7 @@ func exists(index int) bool {
 	return err == nil
 }
 
-const nftLimit = 30 * time.Second
+const nftLimit = 10 * time.Second // Release has 30 s, and links to remove after the filters
 
 func nft(ctx context.Context, input string, args ...string) ([]byte, error) {
 	return program.Start(ctx, program.Call{Path: "nft", Args: args, Input: []byte(input), Limit: nftLimit})

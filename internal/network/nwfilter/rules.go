@@ -84,6 +84,7 @@ add counter bridge grange router
 add counter bridge grange malformed
 add counter bridge grange metadata
 add counter bridge grange closed
+add counter bridge grange overlay
 add set bridge grange taps { type iface_index; }
 add map bridge grange senders { type iface_index : verdict; }
 add map bridge grange closed_senders { type iface_index : verdict; }
@@ -109,6 +110,7 @@ add rule bridge grange forward iif @taps ip daddr 169.254.169.254 counter name m
 add rule bridge grange forward oif @taps arp saddr ip 169.254.169.254 counter name metadata drop
 add rule bridge grange forward oif @taps ip saddr 169.254.169.254 counter name metadata drop
 add rule bridge grange forward iif vmap @closed_senders
+add rule bridge grange input iif @taps udp dport 4789 counter name overlay drop
 add rule bridge grange input ip frag-off & 0x1fff != 0 accept
 add rule bridge grange input frag frag-off > 0 accept
 add rule bridge grange input tcp flags & (fin | syn | rst | ack) != syn accept
@@ -138,7 +140,7 @@ add rule bridge grange closed_before icmpv6 type { nd-router-solicit, nd-neighbo
 add rule bridge grange closed_before icmpv6 type { mld-listener-report, mld-listener-done, mld2-listener-report } accept
 add rule bridge grange closed_before ip daddr 255.255.255.255 udp dport 67 accept
 add rule bridge grange closed_before ip6 daddr ff02::1:2 udp dport 547 accept
-add rule bridge grange closed_before ip daddr 169.254.169.254 accept
+add rule bridge grange closed_before ip daddr 169.254.169.254 tcp dport 80 accept
 add rule bridge grange closed_after ip daddr { 169.254.0.0/16, 224.0.0.0/4, 255.255.255.255 } counter name closed drop
 add rule bridge grange closed_after ip6 daddr { fe80::/10, ff00::/8 } counter name closed drop
 `

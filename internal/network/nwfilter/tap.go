@@ -40,6 +40,15 @@ func tapOf(pid int, mac net.HardwareAddr) (tap, error) {
 	return tap{}, fmt.Errorf("process %d holds no tap with the address %v here, but %q", pid, want, names)
 }
 
+// TapOf returns the name of a VM's tap.
+func TapOf(pid int, mac net.HardwareAddr) (string, error) {
+	if len(mac) != 6 {
+		return "", fmt.Errorf("invalid MAC address %q of a VM", mac)
+	}
+	t, err := tapOf(pid, mac)
+	return t.name, err
+}
+
 // tapsHeld are the names of the taps that a process holds open.
 func tapsHeld(pid int) (names []string, err error) {
 	dir := fmt.Sprintf("/proc/%d/fdinfo", pid)

@@ -21,7 +21,7 @@ import (
 const (
 	CodeInUse       farm.Code = "in-use"       // what should go away is still needed
 	CodeOtherPlan   farm.Code = "other-plan"   // an apply would do other things than were shown
-	CodeNoIsolation farm.Code = "no-isolation" // a network is to keep VMs apart, which no host does
+	CodeNoIsolation farm.Code = "no-isolation" // a network is to keep VMs apart in a way that no host does
 )
 
 // Farm is what farm files declare: cells, projects, shapes, networks, groups, users, roles, settings, maxima.
@@ -124,7 +124,7 @@ func noIsolation(have farmfile.Index, want []farm.FleetNetwork) error {
 	var errs []error
 	for _, n := range want {
 		was := have.NetworkOf[n.Name]
-		if n.Bridge != "" && n.VLAN != 0 && n.VLAN != was.VLAN {
+		if n.Bridge != "" && n.VLAN != 0 && (was.Bridge == "" || n.VLAN != was.VLAN) {
 			errs = append(errs, &farm.Error{Kind: farm.Invalid, Code: CodeNoIsolation,
 				Message: fmt.Sprintf("network %s: no host carries out `vlan` beside `bridge`", n.Name),
 				Hint:    "leave `bridge` out: hosts make the bridge of a VLAN"})
