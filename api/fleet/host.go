@@ -79,8 +79,9 @@ type Topology struct {
 	SocketsUntold bool `json:"sockets_untold,omitempty"`
 }
 
-// Report is what the agent reports to the server: what has changed on the host. Facts come when they have changed, and at
-// each new connection; VMs that have not changed since the last report that was answered may be left out, unless Whole.
+// Report is what the agent reports to the server: what has changed on the host. Facts come when they have changed, and
+// at each new connection; VMs that have not changed since the last report that was answered may be left out, unless
+// Whole.
 type Report struct {
 	Instance string `json:"instance"`
 	// of the wanted list that the host had taken over when it looked at its VMs

@@ -241,6 +241,9 @@ func (v *making) stopped(m *machine.Machine) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	err := v.agent.hyper.Stop(ctx, m.ID)
+	if err == nil {
+		err = machine.EndShares(m.Sockets) // they have the guest's memory, too
+	}
 	if err != nil {
 		v.log().Error("vm does not end", "error", err)
 	}

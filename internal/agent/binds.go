@@ -20,7 +20,11 @@ func (v *making) serveBinds(m *machine.Machine) ([]hyper.Share, error) {
 	if len(jobs) == 0 {
 		return nil, errCallerGone
 	}
-	bound, shares, err := binds.Serve(v.ctx, m, v.request.Binds, jobs[0].bindCaller(v.record))
+	first := jobs[0] // the task that the VM was made for may have left by now
+	first.mu.Lock()
+	request := first.request
+	first.mu.Unlock()
+	bound, shares, err := binds.Serve(v.ctx, m, request.Binds, first.bindCaller(v.record))
 	v.update(func() { v.record.Binds = bound })
 	return shares, err
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/binds"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/container"
@@ -57,6 +58,10 @@ func (v *making) guarded() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	blame, text := machine.BlameFor(err), ""
+	if served := func(b binds.Bound) bool { return b.Tag != "" }; blame == breaker.TheHost &&
+		slices.ContainsFunc(v.recordNow().Binds, served) {
+		blame = breaker.Unclear // the job's user may stop virtiofsd, which QEMU waits for
+	}
 	if err != nil {
 		text = machine.FirstLine(err)
 	}

@@ -208,6 +208,7 @@ func (a recovery) removeStrays(known map[string]bool) {
 			}
 			if err := machine.EndShares(filepath.Join(dir, e.Name())); err != nil {
 				a.log.Error("what served a vm's directories goes on", "vm", e.Name(), "error", err)
+				continue
 			}
 			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
 				a.log.Error("files of a vm stay", "vm", e.Name(), "error", err)

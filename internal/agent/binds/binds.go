@@ -85,15 +85,26 @@ func Serve(ctx context.Context, m *machine.Machine, all []api.Bind, c Caller) ([
 	return bound, shares, nil
 }
 
+// errOldCaller is of a caller that does not say what it has open; 0 is always its standard input.
+var errOldCaller = &farm.Error{Kind: farm.Invalid, Code: virtiofs.CodeNoGateway,
+	Message: "virtiofs: this `grange exec` is of an earlier release, which does not hand directories over",
+	Hint:    "use the agent's release; or bind with gateway=fuse"}
+
 // serve has one directory served: what the very caller has open, not what a name leads to.
 func serve(ctx context.Context, m *machine.Machine, b api.Bind, c Caller) (s hyper.Share, id virtiofs.DirectoryID,
 	err error) {
+	if b.FD == 0 {
+		return s, id, errOldCaller
+	}
 	program, err := virtiofs.Find(ctx)
 	if err != nil {
 		return s, id, err
 	}
-	d, err := virtiofs.Clone(ctx, c.PID, b.FD, b.ReadOnly)
+	d, err := virtiofs.Clone(ctx, c.PID, b.FD, c.For.UID, b.ReadOnly)
 	if err != nil {
+		if !c.Alive() {
+			err = c.Gone
+		}
 		return s, id, err
 	}
 	defer d.Close()
@@ -126,6 +137,8 @@ func forGuest(ctx context.Context, has []Bound, b api.Bind, c Caller, shares boo
 	}
 	tag, err := tagOf(ctx, has, b, c)
 	switch {
+	case g == farm.AnyGateway && farm.IsCode(err, virtiofs.CodeNoGateway):
+		return bind, nil
 	case err != nil:
 		return bind, err
 	case tag != "" && shares:
@@ -149,7 +162,10 @@ func tagOf(ctx context.Context, has []Bound, b api.Bind, c Caller) (string, erro
 	if !slices.ContainsFunc(has, func(h Bound) bool { return h.Tag != "" }) {
 		return "", nil
 	}
-	id, err := virtiofs.Identify(ctx, c.PID, b.FD)
+	if b.FD == 0 {
+		return "", errOldCaller
+	}
+	id, err := virtiofs.Identify(ctx, c.PID, b.FD, c.For.UID)
 	if err != nil {
 		return "", err
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -76,9 +77,15 @@ func (m *Machine) Serve(ctx context.Context, program string, d virtiofs.Director
 			return errors.Join(Adopt("/", w.Cgroups, pid, s.Started), w.pin(pid))
 		}})
 	if err != nil {
-		return hyper.Share{}, err
+		return hyper.Share{}, errors.Join(err, m.withdraw(s))
 	}
 	return hyper.Share{Tag: s.Tag, Path: path}, nil
+}
+
+// withdraw forgets a share that came to nothing: the next one takes its names, and nobody waits for its process.
+func (m *Machine) withdraw(s Share) error {
+	rest := slices.DeleteFunc(slices.Clone(m.shares), func(o Share) bool { return o.Tag == s.Tag })
+	return errors.Join(os.Remove(m.Path(s.Tag)), os.Remove(m.wordsOf(s)), m.keepShares(rest))
 }
 
 // pin keeps a process from the CPUs of other VMs.
@@ -90,7 +97,13 @@ func (w ShareFor) pin(pid int) error {
 	for _, cpu := range w.CPUs.List() {
 		set.Set(cpu)
 	}
-	if err := unix.SchedSetaffinity(pid, &set); err != nil {
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)) // any of them may start virtiofsd
+	for _, t := range threads {
+		if id, number := strconv.Atoi(t.Name()); number == nil {
+			err = errors.Join(err, unix.SchedSetaffinity(id, &set))
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("have virtiofsd run on the CPUs %v: %w", w.CPUs, err)
 	}
 	return nil
@@ -143,10 +156,13 @@ func readShares(dir string) ([]Share, error) {
 // AdoptShares puts what serves the machine's directories into control groups, as Adopt does with its QEMU.
 func (m *Machine) AdoptShares(groups []string) error {
 	for _, s := range m.shares {
+		if started, err := StartOf(s.PID); err != nil || started != s.Started {
+			continue // it has ended, which is noticed elsewhere
+		}
 		for _, pid := range withChildren(s.PID) {
 			started, err := StartOf(pid)
-			if err != nil || pid == s.PID && started != s.Started {
-				continue // it has ended, which is noticed elsewhere
+			if err != nil {
+				continue
 			}
 			if err := Adopt("/", groups, pid, started); err != nil {
 				return err
@@ -253,29 +269,34 @@ const endLimit = 10 * time.Second
 // them.
 func EndShares(dir string) error {
 	all, err := readShares(dir)
+	var ending []*os.File
 	for _, s := range all {
-		err = errors.Join(err, s.end())
+		f, opened := s.open()
+		if opened != nil {
+			continue // it has ended
+		}
+		defer f.Close()
+		ending = append(ending, f)
+		err = errors.Join(err, kill(f, s.PID))
+	}
+	limit := time.Now().Add(endLimit)
+	for _, f := range ending {
+		f.SetReadDeadline(limit)
+		if waited := await(f); waited != nil {
+			err = errors.Join(err, fmt.Errorf("virtiofsd does not end: %w", waited))
+		}
 	}
 	return err
 }
 
-func (s Share) end() error {
-	f, err := s.open()
-	if err != nil {
-		return nil // it has ended
-	}
-	defer f.Close()
+func kill(f *os.File, pid int) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return err
 	}
 	raw.Control(func(fd uintptr) { err = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
 	if err != nil && err != unix.ESRCH {
-		return fmt.Errorf("end virtiofsd (process %d): %w", s.PID, err)
-	}
-	f.SetReadDeadline(time.Now().Add(endLimit))
-	if err := await(f); err != nil {
-		return fmt.Errorf("virtiofsd (process %d) does not end: %w", s.PID, err)
+		return fmt.Errorf("end virtiofsd (process %d): %w", pid, err)
 	}
 	return nil
 }

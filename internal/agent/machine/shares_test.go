@@ -2,13 +2,16 @@ package machine
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/gateway/virtiofs"
 )
 
 // served is a machine with a process in the place of virtiofsd.
@@ -82,9 +85,12 @@ func TestWatchIsGivenUp(t *testing.T) {
 // TestEndShares: stopped or not, it ends; a later process with its number does not.
 func TestEndShares(t *testing.T) {
 	m, cmd := served(t)
-	other := m.shares[0]
+	other, later := m.shares[0], &Machine{Sockets: t.TempDir()}
 	other.Started++
-	if err := other.end(); err != nil {
+	if err := later.keepShares([]Share{other}); err != nil {
+		t.Fatal(err)
+	}
+	if err := EndShares(later.Sockets); err != nil {
 		t.Error(err)
 	}
 	if _, err := StartOf(cmd.Process.Pid); err != nil {
@@ -99,5 +105,22 @@ func TestEndShares(t *testing.T) {
 	}
 	if err := EndShares(t.TempDir()); err != nil { // none was ever there
 		t.Error(err)
+	}
+}
+
+// TestShareWithdrawn: a directory that is refused leaves nothing behind, and the next one can be served.
+func TestShareWithdrawn(t *testing.T) {
+	m := &Machine{Sockets: t.TempDir()}
+	m.User.UID, m.User.GID = os.Getuid(), os.Getgid()
+	for range 2 {
+		_, err := m.Serve(t.Context(), "/usr/bin/virtiofsd", virtiofs.Directory{}, ShareFor{}) // of root
+		if !farm.IsCode(err, virtiofs.CodeNoGateway) {
+			t.Error(err)
+		}
+	}
+	left, err := filepath.Glob(filepath.Join(m.Sockets, "bind*"))
+	if all, read := readShares(m.Sockets); len(left) > 0 || len(all) > 0 || len(m.shares) > 0 ||
+		errors.Join(err, read) != nil {
+		t.Errorf("%v is left, and shares %v, %v: %v, %v", left, all, m.shares, err, read)
 	}
 }

@@ -28,16 +28,16 @@ const answerLimit = 20 * time.Second
 // Clone takes the directory that is open in a process. That it is open there is the proof that its user may come to it;
 // the rights to what is inside are virtiofsd's own. It must be checked afterwards that the process is still the same.
 // What is mounted below comes along, and Start refuses it. Error: CodeNoGateway.
-func Clone(ctx context.Context, pid, fd int, readOnly bool) (Directory, error) {
-	return within(ctx, func() (Directory, error) { return clone(pid, fd, readOnly) },
+func Clone(ctx context.Context, pid, fd int, uid uint32, readOnly bool) (Directory, error) {
+	return within(ctx, func() (Directory, error) { return clone(pid, fd, uid, readOnly) },
 		func(d Directory) { d.Close() })
 }
 
 // Identify returns which directory is open in a process. It must be checked afterwards that the process is still the
 // same.
-func Identify(ctx context.Context, pid, fd int) (DirectoryID, error) {
+func Identify(ctx context.Context, pid, fd int, uid uint32) (DirectoryID, error) {
 	return within(ctx, func() (DirectoryID, error) {
-		open, id, err := opened(pid, fd)
+		open, id, err := opened(pid, fd, uid)
 		if err != nil {
 			return id, err
 		}
@@ -45,7 +45,7 @@ func Identify(ctx context.Context, pid, fd int) (DirectoryID, error) {
 	}, func(DirectoryID) {})
 }
 
-var errSilent = errors.New("the file system of the directory does not answer")
+var errSilent = refused(hintFuse, "the file system of the directory does not answer")
 
 // within calls do on a thread of its own, and leaves it there when it does not come back in time: late takes what it
 // returns then.
@@ -79,22 +79,39 @@ func within[T any](ctx context.Context, do func() (T, error), late func(T)) (val
 	}
 }
 
-// opened opens once more what is open in a process. It asks no server.
-func opened(pid, fd int) (open int, id DirectoryID, err error) {
+// owned refuses a process that has become somebody else by executing a set-user-ID program, under the same number: what
+// that has open is its own, and the kernel gives its files in /proc to root.
+func owned(pid int, uid uint32) error {
+	var st unix.Stat_t
+	if err := unix.Stat(fmt.Sprintf("/proc/%d/fd", pid), &st); err != nil || st.Uid != uid {
+		return refused(hintFuse, "the process of the caller is not the caller's any more")
+	}
+	return nil
+}
+
+// opened opens once more what is open in a user's process. It asks no server.
+func opened(pid, fd int, uid uint32) (open int, id DirectoryID, err error) {
+	if err := owned(pid, uid); err != nil {
+		return -1, id, err
+	}
 	open, err = unix.Open(fmt.Sprintf("/proc/%d/fd/%d", pid, fd), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return -1, id, fmt.Errorf("the caller's descriptor %d: %w", fd, err)
+		return -1, id, refused(hintFuse, "the caller's descriptor %d: %v", fd, err)
+	}
+	if err := owned(pid, uid); err != nil {
+		unix.Close(open)
+		return -1, id, err
 	}
 	var st unix.Statx_t
 	if err := unix.Statx(open, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &st); err != nil {
 		unix.Close(open)
-		return -1, id, fmt.Errorf("the caller's descriptor %d: %w", fd, err)
+		return -1, id, refused(hintFuse, "the caller's descriptor %d: %v", fd, err)
 	}
 	return open, DirectoryID{st.Dev_major, st.Dev_minor, st.Ino}, nil
 }
 
-func clone(pid, fd int, readOnly bool) (Directory, error) {
-	open, id, err := opened(pid, fd)
+func clone(pid, fd int, uid uint32, readOnly bool) (Directory, error) {
+	open, id, err := opened(pid, fd, uid)
 	if err != nil {
 		return Directory{}, err
 	}

@@ -132,4 +132,7 @@ func TestNothingBelow(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "at a/proc") {
 		t.Error(err)
 	}
+	if err := nothingBelow(root + "32 30 0:22 / /tmp/directory rw - ext4 sdb rw\n"); err == nil {
+		t.Error("a file system that is mounted over the directory is served in its place")
+	}
 }

@@ -2,6 +2,7 @@ package virtiofs
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -132,9 +133,16 @@ func attach() error {
 // nothingBelow refuses a directory with mounts below it: some may be of the kernel's own file systems, which no VM is
 // shown, and without them there would be what the host has covered.
 func nothingBelow(mounts string) error {
+	own := 0
 	for line := range strings.Lines(mounts) {
 		const mountPoint = 4
-		if f := strings.Fields(line); len(f) > mountPoint && strings.HasPrefix(f[mountPoint], place+"/") {
+		f := strings.Fields(line)
+		if len(f) > mountPoint && f[mountPoint] == place {
+			if own++; own > 1 {
+				return errors.New("a file system is mounted over it")
+			}
+		}
+		if len(f) > mountPoint && strings.HasPrefix(f[mountPoint], place+"/") {
 			return fmt.Errorf("a file system is mounted below it, at %s", strings.TrimPrefix(f[mountPoint], place+"/"))
 		}
 	}

@@ -60,7 +60,7 @@ func Start(ctx context.Context, s Server) (pid int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("start virtiofsd: %w", err)
 	}
-	go cmd.Wait()
+	defer func() { go cmd.Wait() }() // until then one that dies keeps its number
 	if err := s.begin(ctx, cmd.Process.Pid, order, report); err != nil {
 		cmd.Process.Kill()
 		return 0, err

@@ -85,7 +85,7 @@ func start(t *testing.T, dir string, uid uint32, readOnly bool, groups ...uint32
 	t.Helper()
 	s := Server{Program: needVirtiofsd(t), Command: []string{"/proc/self/exe", runWord}, UID: uid, GID: uid,
 		Groups: groups, Files: 1 << 16}
-	d, err := Clone(t.Context(), holder(t, dir, uid, groups...), 0, readOnly)
+	d, err := Clone(t.Context(), holder(t, dir, uid, groups...), 0, uid, readOnly)
 	if err != nil {
 		return 0, "", "", err
 	}
@@ -270,8 +270,19 @@ func TestNotOpen(t *testing.T) {
 	}
 	pid := holder(t, t.TempDir(), 640001)
 	for _, fd := range []int{1, 77, -1} {
-		if d, err := Clone(t.Context(), pid, fd, false); err == nil {
+		if d, err := Clone(t.Context(), pid, fd, 640001, false); err == nil {
 			t.Errorf("descriptor %d: %v", fd, d)
 		}
+	}
+}
+
+// TestCloneOfAnother: what a process has open that became somebody else's is not the caller's.
+func TestCloneOfAnother(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root looks at others' descriptors: root")
+	}
+	pid := holder(t, t.TempDir(), 61097)
+	if _, err := Clone(t.Context(), pid, 0, 61096, true); !farm.IsCode(err, CodeNoGateway) {
+		t.Error(err)
 	}
 }
