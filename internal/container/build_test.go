@@ -426,7 +426,7 @@ func TestLargeManifest(t *testing.T) {
 	push(t, ref("l/a"), imageOf(t, packed(t, "gzip", lowLayer(t))))
 	large.Store(true)
 	_, err := fetch(t, ref("l/a"), Options{})
-	wantCode(t, "a large manifest", err, farm.CodeBadImage, "no image that can be used")
+	wantCode(t, "a large manifest", err, farm.CodeBadImage, "is not a usable image")
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "index.json"), nil, 0o644); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -106,14 +107,17 @@ func (s *space) links() string {
 	for _, word := range []string{"NO-CARRIER,", ",LOWER_UP", " state UP", " state DOWN", " state UNKNOWN"} {
 		out = strings.ReplaceAll(out, word, "")
 	}
-	var lines []string
+	var lines, own []string
 	for line := range strings.Lines(out) {
-		line, _, _ = strings.Cut(line, "link/ether") // another one each time
+		line, address, _ := strings.Cut(line, "link/ether ") // another one each time
+		address, _, _ = strings.Cut(address, " ")
+		own = append(own, address)
 		_, line, _ = strings.Cut(line, ": ")
 		lines = append(lines, strings.TrimSpace(line))
 	}
 	for line := range strings.Lines(s.run("bridge fdb show")) {
-		if address, of, _ := strings.Cut(line, " "); address[:3] == "0a:" || address == "00:00:00:00:00:00" {
+		address, of, _ := strings.Cut(line, " ")
+		if address[:3] == "0a:" && !slices.Contains(own, address) || address == "00:00:00:00:00:00" {
 			lines = append(lines, of)
 		}
 	}

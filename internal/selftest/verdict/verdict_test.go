@@ -143,7 +143,7 @@ func TestMemory(t *testing.T) {
 	check(t, "more than planned", verdict.JudgeMemory(
 		with(func(m *verdict.Machine) { m.Memory.Overhead = 90 * farm.MiB })), verdict.Bad, "90M")
 	check(t, "not known", verdict.JudgeMemory(with(func(m *verdict.Machine) { m.Memory.Known = false })),
-		verdict.Warning, "not to be told")
+		verdict.Warning, "cannot be distinguished")
 }
 
 func TestHost(t *testing.T) {
