@@ -158,10 +158,11 @@ func guideLua(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(text), "```lua\n")
-	script, _, ok := strings.Cut(rest, "```")
-	if !ok {
-		t.Fatal("the guide has no job_submit.lua")
+	for _, rest := range strings.Split(string(text), "```lua\n")[1:] {
+		if script, _, ok := strings.Cut(rest, "```"); ok && strings.Contains(script, "function slurm_job_submit") {
+			return script
+		}
 	}
-	return script
+	t.Fatal("the guide has no job_submit.lua")
+	return ""
 }
