@@ -64,7 +64,7 @@ func startElastic(ctx context.Context) (e *elastic, err error) {
 		return e, err
 	}
 	for n := range hostCount {
-		h, err := lab.Start(ctx, lab.Options{NoImage: true, Network: "/run/netns/" + e.hostNS(n),
+		h, err := lab.Start(ctx, lab.Options{NoImage: true, Network: "/run/netns/" + e.hostNS(n), Inside: true,
 			Config: e.agentConfig(n)})
 		if err != nil {
 			return e, err
@@ -78,12 +78,17 @@ func startElastic(ctx context.Context) (e *elastic, err error) {
 	return e, e.cluster(ctx)
 }
 
-// images builds the worker image on the first host and takes it to the others, as a site would.
-func (e *elastic) images(ctx context.Context) error {
-	if out, err := e.hosts[0].Grange(ctx, "image", "build", "worker", "--site").CombinedOutput(); err != nil {
+// images builds the image on a host that is none of the cluster's, for those reach no mirror of Debian.
+func (e *elastic) images(ctx context.Context) (err error) {
+	builder, err := lab.Start(ctx, lab.Options{NoImage: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, builder.Close()) }()
+	if out, err := builder.Grange(ctx, "image", "build", "worker", "--site").CombinedOutput(); err != nil {
 		return fmt.Errorf("image build worker: %w\n%s", err, out)
 	}
-	return e.hosts[0].Share(ctx, "worker", e.hosts[1:]...)
+	return builder.Share(ctx, "worker", e.hosts...)
 }
 
 func (e *elastic) hostNS(n int) string { return fmt.Sprintf("%s-%d", e.ns, n) }
