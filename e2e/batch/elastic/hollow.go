@@ -13,8 +13,8 @@ import (
 // runs. It takes more than the minute of a first back-off, so it runs when it is asked for.
 func hollow(ctx context.Context, e *elastic, _ *figures) error {
 	h := e.hosts[0]
-	if out, err := h.Grange(ctx, "image", "build", "micro", "hollow", "--site").CombinedOutput(); err != nil {
-		return fmt.Errorf("image build: %w\n%s", err, out)
+	if err := e.build(ctx, "hollow", "micro", "hollow", "--site"); err != nil {
+		return err
 	}
 	sound, err := os.ReadFile(e.path("worker.toml"))
 	if err != nil {

@@ -72,23 +72,25 @@ func startElastic(ctx context.Context) (e *elastic, err error) {
 		e.hosts = append(e.hosts, h)
 	}
 	progress("building the worker image")
-	if err := e.images(ctx); err != nil {
+	if err := e.build(ctx, "worker", "worker", "--site"); err != nil {
 		return e, err
 	}
 	return e, e.cluster(ctx)
 }
 
-// images builds the image on a host that is none of the cluster's, for those reach no mirror of Debian.
-func (e *elastic) images(ctx context.Context) (err error) {
+// build builds an image by words of `grange image build`, on a host that is none of the cluster's, for those reach no
+// mirror of Debian, and takes it to all of them.
+func (e *elastic) build(ctx context.Context, name string, words ...string) (err error) {
 	builder, err := lab.Start(ctx, lab.Options{NoImage: true})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, builder.Close()) }()
-	if out, err := builder.Grange(ctx, "image", "build", "worker", "--site").CombinedOutput(); err != nil {
-		return fmt.Errorf("image build worker: %w\n%s", err, out)
+	out, err := builder.Grange(ctx, append([]string{"image", "build"}, words...)...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("image build %s: %w\n%s", name, err, out)
 	}
-	return builder.Share(ctx, "worker", e.hosts...)
+	return builder.Share(ctx, name, e.hosts...)
 }
 
 func (e *elastic) hostNS(n int) string { return fmt.Sprintf("%s-%d", e.ns, n) }
