@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/journal"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // metalClaim is a claim with what tells, later, whether it is stale. One file holds it, below state_dir.
@@ -30,7 +30,7 @@ type metalClaim struct {
 }
 
 // claimKey is farm.Allotment.Key: jobs of arrays and of several clusters have more than digits.
-var claimKey = regexp.MustCompile(`^[a-z]+/[A-Za-z0-9][A-Za-z0-9._+@:\[\]-]{0,150}$`)
+var claimKey = lazyregexp.New(`^[a-z]+/[A-Za-z0-9][A-Za-z0-9._+@:\[\]-]{0,150}$`)
 
 func (a *claims) claimsDir() string { return filepath.Join(a.config().StateDir, "claims") }
 

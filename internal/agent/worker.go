@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 	"github.com/grange-project/grange/internal/names"
 )
 
@@ -23,7 +23,7 @@ const (
 	followerRoom   = 4096
 )
 
-var nodeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,62}$`)
+var nodeName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9-]{0,62}$`)
 
 // mayWork reports who may have VMs that hold the cluster's key: root, and whom the configuration names.
 func (a workerDesk) mayWork(c Caller) error {

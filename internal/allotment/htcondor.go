@@ -3,7 +3,6 @@ package allotment
 import (
 	"fmt"
 	"io/fs"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/grange-project/grange/internal/classad"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // HTCondor recognises jobs by the condor_starter above them. What the job was given is in two files that the starter
@@ -75,13 +75,13 @@ func starterSlot(argv []string) string {
 	return ""
 }
 
-var condorSlot = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]*(_\d+)*$`)
+var condorSlot = lazyregexp.New(`^[A-Za-z][A-Za-z0-9]*(_\d+)*$`)
 
 // condorPlace is a slot's control group: BASE_CGROUP/condor_var_lib_condor_execute_slot1_1@host, the first part being
 // the execute directory.
 type condorPlace struct{ top, slot string }
 
-var condorGroups = regexp.MustCompile(`^((?:/[^/]+)*?/condor_[^/]*_(slot\d+(?:_\d+)*)@[^/]+)(?:/.*)?$`)
+var condorGroups = lazyregexp.New(`^((?:/[^/]+)*?/condor_[^/]*_(slot\d+(?:_\d+)*)@[^/]+)(?:/.*)?$`)
 
 func condorPath(at string) condorPlace {
 	if m := condorGroups.FindStringSubmatch(at); m != nil && !strings.Contains(at, "/../") {
@@ -222,7 +222,7 @@ func (ads condorAds) id() string {
 	return id
 }
 
-var condorJob = regexp.MustCompile(`^[A-Za-z0-9@._:-]+#\d+\.\d+$`)
+var condorJob = lazyregexp.New(`^[A-Za-z0-9@._:-]+#\d+\.\d+$`)
 
 // account is the group whose share the negotiator counts, or else nothing: "physics.alice@site" of user alice@site is
 // physics.

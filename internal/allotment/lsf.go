@@ -2,11 +2,11 @@ package allotment
 
 import (
 	"io/fs"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // LSF recognises jobs by the res above them, which sbatchd starts as root for each job, and whose last argument is the
@@ -63,7 +63,7 @@ func LSF(files fs.FS, p Process) (farm.Allotment, error) {
 }
 
 var (
-	lsfFile = regexp.MustCompile(`/\.lsbatch/\d+\.(\d+)(?:\.(\d+))?$`)
+	lsfFile = lazyregexp.New(`/\.lsbatch/\d+\.(\d+)(?:\.(\d+))?$`)
 	// lsfPath is /lsf/CLUSTER/job.JOB.PID.TIME; of an element of an array, job.JOB[ELEMENT] or job.JOB_ELEMENT.
-	lsfPath = regexp.MustCompile(`^(/lsf/[^/]+/job\.(\d+)(?:[[_]\d+\]?)?(?:\.[^/]*)?)(?:/.*)?$`)
+	lsfPath = lazyregexp.New(`^(/lsf/[^/]+/job\.(\d+)(?:[[_]\d+\]?)?(?:\.[^/]*)?)(?:/.*)?$`)
 )

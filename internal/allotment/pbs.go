@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"regexp"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // PBS recognises jobs by the pbs_mom above them. Which job it is, only grange's hook tells: it runs as root in the
@@ -72,7 +72,7 @@ func PBS(files fs.FS, p Process) (farm.Allotment, error) {
 
 // pbsPath is a group of PBS's cgroup hook: PREFIX.service/jobid/JOB, or in older ones PREFIX/JOB; pbs_jobs is the
 // prefix that it comes with.
-var pbsPath = regexp.MustCompile(`^(/(?:pbs_jobs|pbspro)(?:\.service/jobid|\.slice)?/([^/]+))(?:/.*)?$`)
+var pbsPath = lazyregexp.New(`^(/(?:pbs_jobs|pbspro)(?:\.service/jobid|\.slice)?/([^/]+))(?:/.*)?$`)
 
 // pbsRecords is where the hook writes. Root's alone.
 const pbsRecords = "run/grange/pbs"

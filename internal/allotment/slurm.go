@@ -3,10 +3,10 @@ package allotment
 import (
 	"io/fs"
 	"path"
-	"regexp"
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // Slurm recognises jobs by their control groups where Slurm makes them (proctrack/cgroup, task/cgroup,
@@ -46,9 +46,9 @@ type slurmPlace struct{ job, step, top string }
 // slurmPath takes the path of a control group apart: /slurm/uid_U/job_J/step_S/task_T in version 1 (with several
 // slurmds on a host, /slurm_NODE), system.slice/slurmstepd.scope/job_J/step_S/user/task_T in version 2
 // (NODE_slurmstepd.scope), as the cgroup plug-ins of Slurm 22.05 to 24.11 write them.
-var slurmPaths = []*regexp.Regexp{
-	regexp.MustCompile(`^(/slurm(?:_[^/]+)?/uid_\d+/job_(\d+))(?:/step_(\w+))?(?:/.*)?$`),
-	regexp.MustCompile(`^((?:/[^/]+)*?/(?:[^/]+_)?slurmstepd\.scope/job_(\d+))(?:/step_(\w+))?(?:/.*)?$`),
+var slurmPaths = []*lazyregexp.Regexp{
+	lazyregexp.New(`^(/slurm(?:_[^/]+)?/uid_\d+/job_(\d+))(?:/step_(\w+))?(?:/.*)?$`),
+	lazyregexp.New(`^((?:/[^/]+)*?/(?:[^/]+_)?slurmstepd\.scope/job_(\d+))(?:/step_(\w+))?(?:/.*)?$`),
 }
 
 func slurmPath(at string) slurmPlace {
@@ -117,4 +117,4 @@ func (p Process) slurmTitle() slurmPlace {
 	return slurmPlace{}
 }
 
-var slurmStep = regexp.MustCompile(`^slurmstepd: \[(\d+)(?:\+\d+)?\.(\w+)\]`)
+var slurmStep = lazyregexp.New(`^slurmstepd: \[(\d+)(?:\+\d+)?\.(\w+)\]`)

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"io/fs"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // Running are the jobs that batch systems confine on this host now: for each its CPUs and memory, as far as they are
@@ -59,7 +59,7 @@ type slurmRoot struct{ mount, dir, node string }
 // slurmstepd.scope or NODE_slurmstepd.scope of version 2, in the slice that systemd keeps services in.
 func slurmRoots(files fs.FS) []slurmRoot {
 	var roots []slurmRoot
-	add := func(mount, parent string, form *regexp.Regexp) {
+	add := func(mount, parent string, form *lazyregexp.Regexp) {
 		entries, _ := fs.ReadDir(files, parent)
 		for _, e := range entries {
 			if m := form.FindStringSubmatch(e.Name()); m != nil && e.IsDir() {
@@ -78,8 +78,8 @@ func slurmRoots(files fs.FS) []slurmRoot {
 }
 
 var (
-	slurmRootV1 = regexp.MustCompile(`^slurm(?:_(.+))?$`)
-	slurmRootV2 = regexp.MustCompile(`^(?:(.+)_)?slurmstepd\.scope$`)
+	slurmRootV1 = lazyregexp.New(`^slurm(?:_(.+))?$`)
+	slurmRootV2 = lazyregexp.New(`^(?:(.+)_)?slurmstepd\.scope$`)
 )
 
 // jobDirs are the directories of jobs; in version 1 they lie in one of their user.

@@ -84,3 +84,22 @@ func TestDomainTypesCarryNoTags(t *testing.T) {
 		})
 	}
 }
+
+// TestExpressionsAreLazy: what each start of the program compiles is time that each job waits for.
+func TestExpressionsAreLazy(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test || !strings.HasPrefix(s.pkg, "internal/") || s.pkg == "internal/lazyregexp" {
+			continue
+		}
+		for _, d := range s.ast.Decls {
+			if v, ok := d.(*ast.GenDecl); ok {
+				ast.Inspect(v, func(n ast.Node) bool {
+					if f, ok := n.(*ast.SelectorExpr); ok && f.Sel.Name == "MustCompile" {
+						t.Errorf("%s: a variable of a package is a lazyregexp.Regexp", s.path)
+					}
+					return true
+				})
+			}
+		}
+	}
+}

@@ -33,6 +33,7 @@ var rules = []struct {
 	{"internal/farmfile", filed, outside,
 		"what a farm file changes follows from the file and the farm, and can be told before anything is touched"},
 	{"internal/stricttoml", nil, outside, "a text is read as it was handed over"},
+	{"internal/lazyregexp", standard, nil, "every package may use it"},
 	{"internal/breaker", pure, outside,
 		"when something is tried again follows from what was told, and from the time that is brought"},
 	{"internal/chart", pure, outside, "a picture follows from its arguments"},
@@ -64,8 +65,10 @@ var rules = []struct {
 		"it reads the fs.FS it is given, so that recorded trees work"},
 }
 
-// pure lets the standard library and the words of the farm through.
-func pure(path string) bool { return standard(path) || path == "internal/farm" }
+// pure lets the standard library, the words of the farm and expressions through.
+func pure(path string) bool {
+	return standard(path) || path == "internal/farm" || path == "internal/lazyregexp"
+}
 
 // filtering lets running nft through as well, and what the kernel says of devices.
 func filtering(path string) bool {

@@ -7,13 +7,13 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"path"
-	"regexp"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/imagesource"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // The schemes of references.
@@ -48,9 +48,9 @@ func Is(text string) bool {
 const mostReference = 4096 + 512
 
 // repositoryName is as the OCI's distribution specification has it: no detours.
-var repositoryName = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
+var repositoryName = lazyregexp.New(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
 
-var layoutTag = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+var layoutTag = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
 // Parse reads oci://REGISTRY/NAME[:TAG][@DIGEST], oci+http://…, oci-layout:/DIR[:TAG], sif:/FILE, /FILE.sif or
 // dir:/DIR. Error: imagesource.CodeBadSource.
@@ -129,7 +129,7 @@ func (r Reference) String() string { return r.text }
 // IsSIF reports whether the reference names a SIF file, and which.
 func (r Reference) IsSIF() (file string, ok bool) { return r.path, r.scheme == schemeSIF }
 
-var outsideName = regexp.MustCompile(`[^a-z0-9._-]+`)
+var outsideName = lazyregexp.New(`[^a-z0-9._-]+`)
 
 // ImageName is the name under which the image of a reference is in a store: some of its words, and a digest that no
 // other reference has.

@@ -11,13 +11,13 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // Names of a VM's disks in its directory.
@@ -28,7 +28,7 @@ const (
 )
 
 // diskName matches the names of a VM's disks: allFiles are those of a directory.
-var diskName = regexp.MustCompile(`^(root\.(qcow2|raw)|scratch(-[0-9]+)?\.raw|swap\.raw|seed\.iso)$`)
+var diskName = lazyregexp.New(`^(root\.(qcow2|raw)|scratch(-[0-9]+)?\.raw|swap\.raw|seed\.iso)$`)
 
 // ScratchLabel is the label of a scratch disk's file system.
 const ScratchLabel = "scratch"
@@ -292,7 +292,7 @@ func (p *Pool) usage(vm, file string) (used, size farm.Bytes) {
 	return used, farm.Bytes(info.Size())
 }
 
-var validVM = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+var validVM = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 func checkVM(vm string) error {
 	if validVM.MatchString(vm) {

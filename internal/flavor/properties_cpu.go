@@ -2,12 +2,12 @@ package flavor
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // cpuWish is how a VM wants its CPUs.
@@ -188,9 +188,9 @@ func parseCPUs(text string) (farm.CPUSet, error) {
 }
 
 var (
-	pcpuKey  = regexp.MustCompile(`^resources([1-9][0-9]*)?:PCPU$`)
-	vcpuKey  = regexp.MustCompile(`^resources([1-9][0-9]*)?:VCPU$`)
-	traitKey = regexp.MustCompile(`^trait([1-9][0-9]*)?:HW_CPU_HYPERTHREADING$`)
+	pcpuKey  = lazyregexp.New(`^resources([1-9][0-9]*)?:PCPU$`)
+	vcpuKey  = lazyregexp.New(`^resources([1-9][0-9]*)?:VCPU$`)
+	traitKey = lazyregexp.New(`^trait([1-9][0-9]*)?:HW_CPU_HYPERTHREADING$`)
 )
 
 // resources is the other way to say a policy: by counting dedicated (PCPU) or shared (VCPU) CPUs.
@@ -219,7 +219,7 @@ func (v VM) resources(policy *string, emulator string) error {
 	return nil
 }
 
-func (v VM) sum(key *regexp.Regexp) int {
+func (v VM) sum(key *lazyregexp.Regexp) int {
 	total := 0
 	for name, value := range v.Flavor {
 		if n, err := strconv.Atoi(value); err == nil && key.MatchString(name) {

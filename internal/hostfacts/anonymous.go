@@ -8,9 +8,10 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hosttree"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
-var macAddress = regexp.MustCompile(`\b(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}\b`)
+var macAddress = lazyregexp.New(`\b(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}\b`)
 
 // anonymize gives the host, its VMs and their disks made-up names, in paths and in contents. The same name always
 // becomes the same one, so that what belongs together still does.

@@ -8,9 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // removed stands where a secret was.
@@ -18,10 +19,10 @@ const removed = "removed"
 
 var (
 	// settingSecret is a setting whose name says that its value is nobody's business: "rd.luks.key=…".
-	settingSecret = regexp.MustCompile(
+	settingSecret = lazyregexp.New(
 		`(?i)([\w.-]*(?:(?:passw|passphrase|secret|token)[\w.-]*|[._-]key))=("[^"\n]*"|[^\s"']+)`)
 	// attrSecret is an attribute such as passwd='…' of a graphics element.
-	attrSecret = regexp.MustCompile(`(?i)(passw[a-z]*|secret|key)\s*=\s*("[^"]*"|'[^']*')`)
+	attrSecret = lazyregexp.New(`(?i)(passw[a-z]*|secret|key)\s*=\s*("[^"]*"|'[^']*')`)
 )
 
 // keptOptions are the options of QEMU's command line that tell of pins, memory and processors. All others go: they may

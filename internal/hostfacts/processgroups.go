@@ -3,11 +3,11 @@ package hostfacts
 import (
 	"io/fs"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // cgroups reads which CPUs control groups allow, of both versions.
@@ -31,7 +31,7 @@ func (c cgroups) ofMachine(file string) farm.CPUSet {
 	return c.cpus(tops, group)
 }
 
-var partOfMachine = regexp.MustCompile(`^(emulator|libvirt|vcpu[0-9]+|iothread[0-9]+)$`)
+var partOfMachine = lazyregexp.New(`^(emulator|libvirt|vcpu[0-9]+|iothread[0-9]+)$`)
 
 // directories reads where the group of the cpuset controller is: the places its version is mounted at, and the group
 // below.

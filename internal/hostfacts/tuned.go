@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // Where tuned looks for profiles, the first that has one counts. Those in /etc stand in for packaged ones of the same
@@ -16,8 +17,8 @@ var tunedDirs = []string{"etc/tuned/profiles", "usr/lib/tuned/profiles", "etc/tu
 const mostTunedProfiles = 32 // that one includes
 
 var (
-	tunedName     = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
-	tunedVariable = regexp.MustCompile(`\$\{(\w+)\}`)
+	tunedName     = lazyregexp.New(`^[A-Za-z0-9_.-]+$`)
+	tunedVariable = lazyregexp.New(`\$\{(\w+)\}`)
 )
 
 // tunedUnit is a section of a profile, merged from all that the active one includes.

@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"io/fs"
 	"os/exec"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/grange-project/grange/internal/lazyregexp"
 
 	"golang.org/x/sys/unix"
 )
@@ -63,8 +64,8 @@ func (o overlay) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(o.FS,
 var (
 	qemuPaths    = []string{"/usr/bin/" + qemuName(), "/usr/libexec/qemu-kvm", "/usr/bin/qemu-kvm"}
 	libvirtPaths = []string{"/usr/sbin/libvirtd", "/usr/sbin/virtqemud"}
-	qemuSays     = regexp.MustCompile(`(?:QEMU|qemu).* version (\d+(?:\.\d+)+)`)
-	libvirtSays  = regexp.MustCompile(`\(libvirt\) (\d+(?:\.\d+)+)`)
+	qemuSays     = lazyregexp.New(`(?:QEMU|qemu).* version (\d+(?:\.\d+)+)`)
+	libvirtSays  = lazyregexp.New(`\(libvirt\) (\d+(?:\.\d+)+)`)
 )
 
 func qemuName() string {
@@ -84,7 +85,7 @@ func askVersions(ctx context.Context) Versions {
 const askTime = 20 * time.Second
 
 // askVersion asks the first of these programs that answers.
-func askVersion(ctx context.Context, programs []string, says *regexp.Regexp) string {
+func askVersion(ctx context.Context, programs []string, says *lazyregexp.Regexp) string {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	for _, program := range programs {

@@ -5,11 +5,11 @@ package imagerecipe
 import (
 	"fmt"
 	"path"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 	"github.com/grange-project/grange/internal/stricttoml"
 )
 
@@ -106,13 +106,13 @@ func Parse(text []byte) (Recipe, error) {
 }
 
 var (
-	packageName     = regexp.MustCompile(`^[a-z0-9][a-z0-9.+-]+(=[A-Za-z0-9.+:~-]+)?$`)
-	suiteName       = regexp.MustCompile(`^[a-z][a-z0-9.-]*$`)
-	snapshotAt      = regexp.MustCompile(`^20[0-9]{6}T[0-9]{6}Z$`)
-	userName        = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,30}$`)
-	kernelParameter = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.,:=/+-]*$`)
+	packageName     = lazyregexp.New(`^[a-z0-9][a-z0-9.+-]+(=[A-Za-z0-9.+:~-]+)?$`)
+	suiteName       = lazyregexp.New(`^[a-z][a-z0-9.-]*$`)
+	snapshotAt      = lazyregexp.New(`^20[0-9]{6}T[0-9]{6}Z$`)
+	userName        = lazyregexp.New(`^[a-z_][a-z0-9_-]{0,30}$`)
+	kernelParameter = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9_.,:=/+-]*$`)
 
-	hexSum = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	hexSum = lazyregexp.New(`^[0-9a-f]{64}$`)
 )
 
 func (r Recipe) check() error {

@@ -9,10 +9,10 @@ import (
 	"hash"
 	"io"
 	"path"
-	"regexp"
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // Sum is a checksum of a file: SHA-256 or SHA-512 in hex, told apart by their length.
@@ -49,9 +49,9 @@ func (s Sum) Check(r io.Reader, name string) error {
 
 var (
 	// coreutils' form: digits, a space, a space or an asterisk, the name.
-	sumLine = regexp.MustCompile(`^\\?([0-9a-fA-F]{64}|[0-9a-fA-F]{128})[ \t]+[ *]?(\S.*)$`)
+	sumLine = lazyregexp.New(`^\\?([0-9a-fA-F]{64}|[0-9a-fA-F]{128})[ \t]+[ *]?(\S.*)$`)
 	// BSD's: SHA256 (name) = digits.
-	bsdLine = regexp.MustCompile(`^SHA(?:256|512) \((.+)\) = ([0-9a-fA-F]{64}|[0-9a-fA-F]{128})$`)
+	bsdLine = lazyregexp.New(`^SHA(?:256|512) \((.+)\) = ([0-9a-fA-F]{64}|[0-9a-fA-F]{128})$`)
 )
 
 // FindSum finds a file in a list of checksums, as sha256sum or BSD's tools write it. Names in the list may have

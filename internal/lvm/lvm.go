@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 	"github.com/grange-project/grange/internal/program"
 )
 
@@ -222,7 +222,7 @@ func (r Report) Has(p Place) error {
 }
 
 // valid is what may be a name of LVM's, and a word in a selection of it.
-var valid = regexp.MustCompile(`^[A-Za-z0-9_+.][A-Za-z0-9_+.-]{0,120}$`)
+var valid = lazyregexp.New(`^[A-Za-z0-9_+.][A-Za-z0-9_+.-]{0,120}$`)
 
 // ValidName reports whether a volume group or a thin pool may have that name.
 func ValidName(name string) bool { return valid.MatchString(name) && name != "." && name != ".." }

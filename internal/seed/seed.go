@@ -14,7 +14,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"unicode"
@@ -23,6 +22,7 @@ import (
 	"github.com/kdomanski/iso9660"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // CodeBadSeed is an error code; see docs/errors.md.
@@ -68,9 +68,9 @@ type File struct {
 }
 
 var (
-	validHostname = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$`)
-	validSerial   = regexp.MustCompile(`^[a-z0-9-]{0,20}$`)
-	validID       = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+	validHostname = lazyregexp.New(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$`)
+	validSerial   = lazyregexp.New(`^[a-z0-9-]{0,20}$`)
+	validID       = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 )
 
 // start is run by cloud-init on every boot, before the network is up.

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 	"github.com/grange-project/grange/internal/rawqemu"
 	"github.com/grange-project/grange/internal/selftest/report"
 	"github.com/grange-project/grange/internal/selftest/verdict"
@@ -137,7 +137,7 @@ func (t *tester) look(ctx context.Context, r *report.Report) error {
 	return err
 }
 
-var release = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*(-[0-9]+)*`)
+var release = lazyregexp.New(`^[0-9]+(\.[0-9]+)*(-[0-9]+)*`)
 
 // roomNow reads what is free.
 func (t *tester) roomNow(ctx context.Context) (verdict.Room, error) {

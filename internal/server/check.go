@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"encoding/pem"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // Bounds of one request. They are far above what anybody needs, and keep rows and wanted lists small.
@@ -36,9 +36,9 @@ const (
 )
 
 var (
-	validLabel = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
-	validTag   = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._/:-]*[A-Za-z0-9])?$`)
-	validNeed  = regexp.MustCompile(`^(!?[A-Za-z0-9][A-Za-z0-9._/-]*|[A-Za-z0-9][A-Za-z0-9._/-]*!?=[A-Za-z0-9._/:-]*)$`)
+	validLabel = lazyregexp.New(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
+	validTag   = lazyregexp.New(`^[A-Za-z0-9]([A-Za-z0-9._/:-]*[A-Za-z0-9])?$`)
+	validNeed  = lazyregexp.New(`^(!?[A-Za-z0-9][A-Za-z0-9._/-]*|[A-Za-z0-9][A-Za-z0-9._/-]*!?=[A-Za-z0-9._/:-]*)$`)
 )
 
 func badVM(format string, args ...any) error {

@@ -2,8 +2,9 @@ package steps
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
+
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // option is one that a VM may give srun. What could run a program, read or write a file, or reach another job is none
@@ -11,7 +12,7 @@ import (
 type option struct {
 	name  string
 	short byte           // 0: none
-	value *regexp.Regexp // nil: it has none
+	value *lazyregexp.Regexp // nil: it has none
 	maybe bool           // its value may be missing
 }
 
@@ -19,13 +20,13 @@ type option struct {
 const mostValue = 512
 
 var (
-	count    = regexp.MustCompile(`^[0-9]{1,9}$`)
-	counts   = regexp.MustCompile(`^[0-9]{1,9}(-[0-9]{1,9})?$`)
-	duration = regexp.MustCompile(`^[0-9:-]+$`)
-	memory   = regexp.MustCompile(`^[0-9]{1,12}[KMGTkmgt]?[Bb]?$`)
-	words    = regexp.MustCompile(`^[A-Za-z0-9_.,:=*+\[\]-]+$`)
-	label    = regexp.MustCompile(`^[A-Za-z0-9_.,:=+@ -]+$`)
-	standard = regexp.MustCompile(`^(none|all)$`) // no file of the host; a number of no task would be one too
+	count    = lazyregexp.New(`^[0-9]{1,9}$`)
+	counts   = lazyregexp.New(`^[0-9]{1,9}(-[0-9]{1,9})?$`)
+	duration = lazyregexp.New(`^[0-9:-]+$`)
+	memory   = lazyregexp.New(`^[0-9]{1,12}[KMGTkmgt]?[Bb]?$`)
+	words    = lazyregexp.New(`^[A-Za-z0-9_.,:=*+\[\]-]+$`)
+	label    = lazyregexp.New(`^[A-Za-z0-9_.,:=+@ -]+$`)
+	standard = lazyregexp.New(`^(none|all)$`) // no file of the host; a number of no task would be one too
 )
 
 // options are in the words of srun of Slurm 22.05 to 24.11: https://slurm.schedmd.com/srun.html
@@ -50,8 +51,8 @@ var options = []option{
 	{"input", 'i', standard, false},
 	{"output", 'o', standard, false},
 	{"error", 'e', standard, false},
-	{"mpi", 0, regexp.MustCompile(`^none$`), false},
-	{"kill-on-bad-exit", 'K', regexp.MustCompile(`^[01]$`), true},
+	{"mpi", 0, lazyregexp.New(`^none$`), false},
+	{"kill-on-bad-exit", 'K', lazyregexp.New(`^[01]$`), true},
 	{"exact", 0, nil, false},
 	{"exclusive", 0, nil, false},
 	{"overlap", 0, nil, false},
@@ -127,7 +128,7 @@ func take(arg string) (o option, value string, given bool, rest string, err erro
 
 // variables are those that sbatch sets as defaults of srun; others of the VM's environment do not reach the host's
 // srun.
-var variables = map[string]*regexp.Regexp{
+var variables = map[string]*lazyregexp.Regexp{
 	"SLURM_NTASKS": count, "SLURM_NPROCS": count, "SLURM_CPUS_PER_TASK": count, "SRUN_CPUS_PER_TASK": count,
 	"SLURM_NNODES":        counts,
 	"SLURM_JOB_NUM_NODES": counts, "SLURM_NTASKS_PER_NODE": count, "SLURM_MEM_PER_CPU": memory,

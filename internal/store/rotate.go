@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -14,12 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // rotatedTime is in the name of each backup of a directory: by name they are in order.
 const rotatedTime = "20060102T150405Z"
 
-var rotatedName = regexp.MustCompile(`^grange-\d{8}T\d{6}Z\.db$`)
+var rotatedName = lazyregexp.New(`^grange-\d{8}T\d{6}Z\.db$`)
 
 // unfinished is how the directory begins that a backup is written in.
 const unfinished = ".grange-backup-"

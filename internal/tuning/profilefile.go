@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // profileFile is what the TOML looks like. A key that is not there means that the profile does not care.
@@ -104,7 +104,7 @@ func describe(err error) string {
 	return err.Error()
 }
 
-var profileName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+var profileName = lazyregexp.New(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
 // words are the values that a key may have; the empty one is always allowed.
 var words = []struct {

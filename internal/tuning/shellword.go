@@ -1,12 +1,11 @@
 package tuning
 
 import (
-	"regexp"
-
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+var plainWord = lazyregexp.New(`^[A-Za-z0-9_@%+=:,./-]+$`)
 
 // ShellWord is text as one word of a POSIX shell, quoted where it is not plain: names of VMs and files may hold
 // anything, and people paste the commands that we tell them.

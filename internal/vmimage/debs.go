@@ -14,7 +14,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -23,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 const (
@@ -39,8 +39,8 @@ type deb struct {
 }
 
 var (
-	validPackage = regexp.MustCompile(`^[a-z0-9][a-z0-9.+-]+(:[a-z0-9]+)?$`)
-	printedURI   = regexp.MustCompile(`^'[^']*' (\S+) \d+ (?:SHA256:([0-9a-f]{64})|SHA512:([0-9a-f]{128}))$`)
+	validPackage = lazyregexp.New(`^[a-z0-9][a-z0-9.+-]+(:[a-z0-9]+)?$`)
+	printedURI   = lazyregexp.New(`^'[^']*' (\S+) \d+ (?:SHA256:([0-9a-f]{64})|SHA512:([0-9a-f]{128}))$`)
 )
 
 // apt is one directory of the store that the host's apt downloads to. apt is a stranger to this host: what arrives

@@ -8,11 +8,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"time"
 
 	"github.com/grange-project/grange/internal/container"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // Codes of errors of images; see docs/errors.md.
@@ -153,9 +153,9 @@ func unmarshal(text []byte) (Image, error) {
 }
 
 var (
-	validName   = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
-	validDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
-	validPrefix = regexp.MustCompile(`^sha256:[0-9a-f]{4,64}$`)
+	validName   = lazyregexp.New(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+	validDigest = lazyregexp.New(`^sha256:[0-9a-f]{64}$`)
+	validPrefix = lazyregexp.New(`^sha256:[0-9a-f]{4,64}$`)
 )
 
 // CheckName reports whether name may name an image: 1 to 63 of a-z, 0-9, dot, underscore and dash, a letter or digit

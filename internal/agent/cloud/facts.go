@@ -2,7 +2,6 @@ package cloud
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/network"
 	"github.com/grange-project/grange/internal/wire"
@@ -58,7 +58,7 @@ func (h *Host) ReadFacts() fleet.Facts {
 const scratchStep = farm.GiB
 
 // noKind are words of a processor's name that tell nothing of its kind.
-var noKind = regexp.MustCompile(
+var noKind = lazyregexp.New(
 	`(?i)\((r|tm)\)|@.*$|\b(\d+|two|four|six|eight|twelve|sixteen)-core\b|\b(cpu|processor|with radeon.*)\b|\b(genuine|authentic)(intel|amd)\b`)
 
 // hostKind names what hardware the host is, so that people can ask for it: vendor, model and sockets, as

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 	"github.com/grange-project/grange/internal/names"
 	"github.com/grange-project/grange/internal/program"
 )
@@ -202,7 +202,7 @@ func (d *Driver) reservation(r record) string {
 }
 
 // wanted is an image in a resource requirement, as elim publishes it.
-var wanted = regexp.MustCompile(`\bgrange_(\w+)\s*==\s*1\b`)
+var wanted = lazyregexp.New(`\bgrange_(\w+)\s*==\s*1\b`)
 
 // Demand is what waits.
 func (d *Driver) Demand(ctx context.Context) ([]batch.Demand, error) {
@@ -346,4 +346,4 @@ func (d *Driver) Lookup(ctx context.Context, a farm.Allotment) (farm.Allotment, 
 	return a, batch.NoJob(farm.LSF, a.Job)
 }
 
-var jobID = regexp.MustCompile(`^\d+(\[\d+\])?$`)
+var jobID = lazyregexp.New(`^\d+(\[\d+\])?$`)

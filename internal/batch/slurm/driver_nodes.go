@@ -3,17 +3,17 @@ package slurm
 import (
 	"cmp"
 	"errors"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // who is behind a reason as scontrol shows it: " [root@2026-11-21T08:00:00]".
-var who = regexp.MustCompile(` \[[^\]\s]+@[^\]\s]+\]$`)
+var who = lazyregexp.New(` \[[^\]\s]+@[^\]\s]+\]$`)
 
 // parseNodes reads `scontrol --oneliner show nodes`: one line a node, KEY=VALUE with blanks between; Reason is the last
 // that may hold blanks.

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hosttree"
+	"github.com/grange-project/grange/internal/lazyregexp"
 	"github.com/grange-project/grange/internal/tuning"
 	"github.com/grange-project/grange/internal/tuning/apply"
 )
@@ -127,7 +127,7 @@ func inTree(dir string, err error) error {
 	return own
 }
 
-var tuneCommandLine = regexp.MustCompile(`grange tune (plan|apply|undo|history|drift)\b`)
+var tuneCommandLine = lazyregexp.New(`grange tune (plan|apply|undo|history|drift)\b`)
 
 // withRoot is a command for the tree in dir; "" is this host.
 func withRoot(command, dir string) string {

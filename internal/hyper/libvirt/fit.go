@@ -3,13 +3,13 @@ package libvirt
 import (
 	"encoding/xml"
 	"fmt"
-	"regexp"
 	"slices"
 
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // A machine that comes from another host is made from this host's own description of it, h.domain, in which what its
@@ -18,10 +18,10 @@ import (
 // host's.
 
 // machineType is what QEMU calls the q35 machines that we make, with the version that a running one has.
-var machineType = regexp.MustCompile(`^pc-q35-[a-z0-9.-]{1,40}$`)
+var machineType = lazyregexp.New(`^pc-q35-[a-z0-9.-]{1,40}$`)
 
 // word is what libvirt calls processors and their features.
-var word = regexp.MustCompile(`^[A-Za-z0-9._+-]{1,64}$`)
+var word = lazyregexp.New(`^[A-Za-z0-9._+-]{1,64}$`)
 
 // misfit is the error for a machine that cannot be made here as its guest sees it.
 func misfit(format string, args ...any) error {

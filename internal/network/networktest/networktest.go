@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/lazyregexp"
 	"github.com/grange-project/grange/internal/network"
 )
 
@@ -305,7 +305,7 @@ func (s *suite) restore(vms []network.VM) {
 }
 
 // settling is what the kernel changes by itself, some time after a link is up.
-var settling = regexp.MustCompile(`NO-CARRIER,|,LOWER_UP| state [A-Z]+`)
+var settling = lazyregexp.New(`NO-CARRIER,|,LOWER_UP| state [A-Z]+`)
 
 // host is what a kind may leave: links, addresses, routes, rules, and how many addresses each link is forwarded, in
 // some order.

@@ -5,12 +5,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"regexp"
 	"time"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 	"github.com/grange-project/grange/internal/pki"
 	"github.com/grange-project/grange/internal/policy"
 	"github.com/grange-project/grange/internal/server/action"
@@ -20,7 +20,7 @@ import (
 // maxClock is how far a host's clock may be from ours when it joins: certificates are backdated by an hour.
 const maxClock = 10 * time.Minute
 
-var hostPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
+var hostPattern = lazyregexp.New(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
 
 func validHost(name string) bool { return len(name) <= 253 && hostPattern.MatchString(name) }
 

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // stateDir holds one directory for each apply, and the lock.
@@ -91,7 +91,7 @@ type journal struct {
 	size int64 // of what is whole
 }
 
-var runID = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z(-[0-9]{1,3})?$`)
+var runID = lazyregexp.New(`^[0-9]{8}T[0-9]{6}Z(-[0-9]{1,3})?$`)
 
 // lock keeps two applies and undos apart. It ends with the process that holds it.
 func lock(root *os.Root) (unlock func(), err error) {

@@ -3,11 +3,11 @@ package apply
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 	"github.com/grange-project/grange/internal/tuning"
 )
 
@@ -69,16 +69,16 @@ func (s Service) String() string {
 const ksmRun = "sys/kernel/mm/ksm/run"
 
 var (
-	nodePages = regexp.MustCompile(
+	nodePages = lazyregexp.New(
 		`^sys/devices/system/node/node(\d{1,4})/hugepages/hugepages-(\d{1,9})kB/nr_hugepages$`)
-	hostPages  = regexp.MustCompile(`^sys/kernel/mm/hugepages/hugepages-(\d{1,9})kB/nr_hugepages$`)
-	paramPath  = regexp.MustCompile(`^sys/module/([A-Za-z0-9_]+)/parameters/([A-Za-z0-9_]+)$`)
-	valuePath  = regexp.MustCompile(`^(sys|proc/sys)/[A-Za-z0-9_./:,+@-]+$`)
-	valueText  = regexp.MustCompile(`^[\x20-\x7e]+$`)
-	unitName   = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.@-]*$`)
-	moduleName = regexp.MustCompile(`^[A-Za-z0-9_]+$`)
-	bootName   = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
-	bootValue  = regexp.MustCompile(`^[A-Za-z0-9_.,:=/+@-]*$`)
+	hostPages  = lazyregexp.New(`^sys/kernel/mm/hugepages/hugepages-(\d{1,9})kB/nr_hugepages$`)
+	paramPath  = lazyregexp.New(`^sys/module/([A-Za-z0-9_]+)/parameters/([A-Za-z0-9_]+)$`)
+	valuePath  = lazyregexp.New(`^(sys|proc/sys)/[A-Za-z0-9_./:,+@-]+$`)
+	valueText  = lazyregexp.New(`^[\x20-\x7e]+$`)
+	unitName   = lazyregexp.New(`^[A-Za-z0-9_][A-Za-z0-9_.@-]*$`)
+	moduleName = lazyregexp.New(`^[A-Za-z0-9_]+$`)
+	bootName   = lazyregexp.New(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
+	bootValue  = lazyregexp.New(`^[A-Za-z0-9_.,:=/+@-]*$`)
 )
 
 const mostName, mostValue = 128, 1000

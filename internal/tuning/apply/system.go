@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // System is a host that is planned for and changed: the one we run on, or a tree of files in its place.
@@ -146,7 +146,7 @@ func (v VM) String() string {
 	return fmt.Sprintf("%s (PID %d)", v.Name, v.PID)
 }
 
-var guestName = regexp.MustCompile(`^(?:guest=)?([^,]*)`)
+var guestName = lazyregexp.New(`^(?:guest=)?([^,]*)`)
 
 // RunningVMs finds the processes that run virtual machines, whoever started them, by rising PID: QEMU, and all that
 // have one of KVM's open, by which the module is in use.

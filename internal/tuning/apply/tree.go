@@ -6,12 +6,12 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // tree is a directory that stands for a host. It does to files what the kernel and programs would do on the host, as
@@ -31,7 +31,7 @@ func (t *tree) CanUpdateBoot() bool              { return true }
 // runDir is where libvirt keeps the state of VMs that it started.
 const runDir = "run/libvirt/qemu"
 
-var domainState = regexp.MustCompile(`<domstatus\b[^>]*\bstate=['"]([a-z]+)['"]`)
+var domainState = lazyregexp.New(`<domstatus\b[^>]*\bstate=['"]([a-z]+)['"]`)
 
 // VMs are the processes of QEMU, or what libvirt says runs where that is more: a recording may lack processes.
 func (t *tree) VMs() ([]VM, error) {

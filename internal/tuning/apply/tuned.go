@@ -3,16 +3,16 @@ package apply
 import (
 	"context"
 	"path"
-	"regexp"
 	"strings"
 
+	"github.com/grange-project/grange/internal/lazyregexp"
 	"github.com/grange-project/grange/internal/tuning"
 )
 
 var (
-	tunedFile    = regexp.MustCompile(`^etc/tuned/(profiles/)?[A-Za-z0-9_-][A-Za-z0-9_.-]*/tuned\.conf$`)
-	tunedSection = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
-	tunedOption  = regexp.MustCompile(`^[A-Za-z0-9_./*-]+$`)
+	tunedFile    = lazyregexp.New(`^etc/tuned/(profiles/)?[A-Za-z0-9_-][A-Za-z0-9_.-]*/tuned\.conf$`)
+	tunedSection = lazyregexp.New(`^[A-Za-z0-9_.-]+$`)
+	tunedOption  = lazyregexp.New(`^[A-Za-z0-9_./*-]+$`)
 )
 
 // tuned sets options in profiles of the site's own, which tuned reads when it starts next. Until then the values that

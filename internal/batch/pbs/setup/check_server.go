@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/pbs"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // need are the events of the hook, and what is missing without each.
@@ -168,7 +168,7 @@ func (s *Site) checkQueues(queues []string, add func(string, batch.Finding)) {
 	}
 }
 
-var schedResources = regexp.MustCompile(`(?m)^\s*resources\s*:\s*"?([^"\n]*)"?`)
+var schedResources = lazyregexp.New(`(?m)^\s*resources\s*:\s*"?([^"\n]*)"?`)
 
 // checkSched looks at the scheduler's configuration, where it is on this host.
 func (s *Site) checkSched() batch.Finding {

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // slurmds are the daemon's processes on this host, as directories below Root.
@@ -93,7 +93,7 @@ func usable(root fs.FS, below, program string) bool {
 	return true
 }
 
-var cgroupControllers = regexp.MustCompile(`(?m)^\s*cgroup_controllers\s*=\s*\[([^\]]*)\]`)
+var cgroupControllers = lazyregexp.New(`(?m)^\s*cgroup_controllers\s*=\s*\[([^\]]*)\]`)
 
 // checkLibvirtCgroups: libvirt makes control groups for each VM as well, and looks after them.
 func checkLibvirtCgroups(s Site) batch.Finding {

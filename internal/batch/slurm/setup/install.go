@@ -8,12 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 	"github.com/grange-project/grange/internal/program"
 )
 
@@ -88,7 +88,7 @@ func (i Install) prologFile() string { return filepath.Join(i.ConfDir, "prolog.d
 
 func (i Install) plugin() string { return filepath.Join(i.PluginDir, PluginName) }
 
-var defaultText = regexp.MustCompile(`^(sha256:)?[A-Za-z0-9._][A-Za-z0-9._-]*(:[A-Za-z0-9._][A-Za-z0-9._-]*)?$`)
+var defaultText = lazyregexp.New(`^(sha256:)?[A-Za-z0-9._][A-Za-z0-9._-]*(:[A-Za-z0-9._][A-Za-z0-9._-]*)?$`)
 
 // validDefault knows what the plug-in takes for IMAGE[:SHAPE]: it finds out when the first job starts, and ends that.
 func validDefault(text string) error {

@@ -7,11 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 	"github.com/grange-project/grange/internal/program"
 	source "github.com/grange-project/grange/slurm"
 )
@@ -72,7 +72,7 @@ func Compile(ctx context.Context, run program.Run, root, include, out string) er
 	return os.Rename(so, out)
 }
 
-var versionText = regexp.MustCompile(`(\d+)\.(\d+)\.(\d+)`)
+var versionText = lazyregexp.New(`(\d+)\.(\d+)\.(\d+)`)
 
 // Release is a version of Slurm. Plug-ins work with the first two numbers that they were compiled for.
 type Release struct{ Major, Minor, Micro int }

@@ -3,13 +3,13 @@ package worker
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/lazyregexp"
 	"github.com/grange-project/grange/internal/program"
 )
 
@@ -61,10 +61,10 @@ func (n Node) Registered() bool {
 }
 
 var (
-	nodeNameField  = regexp.MustCompile(`(?:^|\s)NodeName=(\S+)`)
-	nodeStateField = regexp.MustCompile(`\sState=(\S+)`)
+	nodeNameField  = lazyregexp.New(`(?:^|\s)NodeName=(\S+)`)
+	nodeStateField = lazyregexp.New(`\sState=(\S+)`)
 	// The last field but for what follows who said it, and when.
-	nodeReasonField = regexp.MustCompile(`\sReason=(.*) \[[^\]]*@[^\]]*\]`)
+	nodeReasonField = lazyregexp.New(`\sReason=(.*) \[[^\]]*@[^\]]*\]`)
 )
 
 // stateMarks are what Slurm puts behind a state for people; each of them is a word of its own as well, but for the
@@ -167,7 +167,7 @@ func (s Scontrol) StartNow(ctx context.Context, job string) error {
 	return err
 }
 
-var jobID = regexp.MustCompile(`^[0-9]+$`)
+var jobID = lazyregexp.New(`^[0-9]+$`)
 
 // JobsOn are the jobs that hold a node.
 func (s Scontrol) JobsOn(ctx context.Context, node string) ([]string, error) {
