@@ -11,9 +11,9 @@ import (
 // of these.
 type option struct {
 	name  string
-	short byte           // 0: none
+	short byte               // 0: none
 	value *lazyregexp.Regexp // nil: it has none
-	maybe bool           // its value may be missing
+	maybe bool               // its value may be missing
 }
 
 // mostValue is how long a value may be. Their forms do not count: each start of grange would pay for compiling that.
