@@ -198,12 +198,26 @@ func (f *Fleet) take(c fleet.Catalogue) {
 	if c.Revision != f.wanted && f.wanted != 0 { // it changed on its way: what is newer is right
 		f.wanted = max(f.wanted, c.Revision)
 	}
+	before := f.copy.Names
 	f.copy, f.images = c, images
 	f.newsLocked()
 	f.mu.Unlock()
+	f.unname(before, c.Names)
 	for name, digest := range c.Names {
 		if err := f.name(name, digest); err != nil && !farm.IsCode(err, farm.CodeNoImage) {
 			f.Log.Error("an image does not get its name", "image", name, "digest", digest, "error", err)
+		}
+	}
+}
+
+// unname takes names from copies that the catalogue has no more: nothing starts by them, and tidy removes the files.
+func (f *Fleet) unname(before, now map[string]string) {
+	for name, digest := range before {
+		if now[name] != "" {
+			continue
+		}
+		if err := f.Images.Untag(name, digest); err != nil {
+			f.Log.Error("an image keeps a name that the catalogue has no more", "image", name, "error", err)
 		}
 	}
 }

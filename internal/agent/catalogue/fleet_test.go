@@ -263,6 +263,39 @@ func TestMarksOfHostAndFleet(t *testing.T) {
 	is("the host's again", vmimage.Deprecated)
 }
 
+// A name that the catalogue has no more means nothing on hosts either, unless somebody gave it to another image there.
+func TestRemovedNames(t *testing.T) {
+	s, it := publish(t, "it", false)
+	s.catalogue.Names["second"], s.catalogue.Names["theirs"] = it.Digest, it.Digest
+	f := newFleet(t, s)
+	for _, name := range []string{"it", "second", "theirs"} {
+		if err := f.Ensure(t.Context(), name, quiet); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own := filepath.Join(t.TempDir(), "own")
+	content := bytes.Repeat([]byte{9}, 4096)
+	copy(content[510:], "\x55\xaa")
+	if err := os.WriteFile(own, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Images.Import(t.Context(), "theirs", own, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.catalogue.Names = map[string]string{"it": it.Digest}
+	s.catalogue.Revision++
+	f.take(s.catalogue)
+	if _, err := f.Images.Get("second"); !farm.IsCode(err, farm.CodeNoImage) {
+		t.Errorf("a name that was removed: %v", err)
+	}
+	if i, err := f.Images.Get("theirs"); err != nil || i.Digest == it.Digest {
+		t.Errorf("another image's name: %v %v", i.Digest, err)
+	}
+	if i, err := f.Images.Get("it"); err != nil || i.Digest != it.Digest {
+		t.Errorf("a name that stays: %v %v", i.Digest, err)
+	}
+}
+
 // Without a catalogue, and without a server, images are the host's own.
 func TestNoCatalogue(t *testing.T) {
 	var none *Fleet
