@@ -37,6 +37,7 @@ type Server struct {
 	SilentAfter time.Duration
 	Brokers     map[string]Broker // by the word that cells name them by
 	ImageRate   farm.Bytes        // a second that hosts together get of images; 0: any number
+	SourceRate  farm.Bytes        // a second that this server downloads of images; 0: any number
 	// ImageDir has the files of the catalogue of images, which take ImageSpace at most; 0: what is free.
 	ImageDir   string
 	ImageSpace farm.Bytes
@@ -128,6 +129,7 @@ type serverFile struct {
 	SilentAfter string               `toml:"silent_after"`
 	Brokers     map[string]Broker    `toml:"brokers"`
 	ImageRate   string               `toml:"image_rate"`
+	SourceRate  string               `toml:"image_source_rate"`
 	ImageDir    string               `toml:"image_dir"`
 	ImageSpace  string               `toml:"image_space"`
 }
@@ -145,7 +147,7 @@ func ReadServer(path string) (Server, error) {
 func ParseServer(text []byte, name string) (Server, error) {
 	f := serverFile{Store: "/var/lib/grange-server/server.db", Socket: "/run/grange-server/server.sock",
 		SocketMode: 0o666, Listen: ":7480", HostField: "dns", SilentAfter: "90s",
-		ImageSpace: "200G", ImageRate: "0"}
+		ImageSpace: "200G", ImageRate: "0", SourceRate: "0"}
 	if err := stricttoml.Unmarshal(text, &f); err != nil {
 		return Server{}, badServer(name, err.Error())
 	}
@@ -178,6 +180,9 @@ func (f serverFile) server() (Server, error) {
 	}
 	var err error
 	if s.ImageRate, err = parseRate("image_rate", f.ImageRate); err != nil {
+		return s, err
+	}
+	if s.SourceRate, err = parseRate("image_source_rate", f.SourceRate); err != nil {
 		return s, err
 	}
 	// Hosts poll three times in that time: less would be a load, and what takes longer is no news any more.

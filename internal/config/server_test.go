@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/grange-project/grange/internal/farm"
 )
 
 func TestServer(t *testing.T) {
@@ -12,6 +14,7 @@ store = "postgres://grange@/farm"
 listen = "192.0.2.1:7480"
 servers = ["https://a:7480", "https://b:7480"]
 silent_after = "2m"
+image_source_rate = "10M"
 [brokers.west]
 system = "slurm"
 environment = { SLURM_CONF = "/etc/slurm-west/slurm.conf" }
@@ -26,6 +29,9 @@ hold = ["-q", "metal.q"]
 	}
 	if g := s.Brokers["grid"]; g.Parallel != "smp" || !g.Projects || len(g.Hold) != 2 {
 		t.Errorf("%+v", g)
+	}
+	if s.SourceRate != 10*farm.MiB {
+		t.Errorf("source rate %v", s.SourceRate)
 	}
 	if s.Brokers["west"].Environment["SLURM_CONF"] == "" || s.SilentAfter.Minutes() != 2 || s.SocketMode != 0o666 {
 		t.Errorf("%+v", s)

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -43,6 +45,23 @@ func (l *lab) mark(ref, state string) images.Details {
 		l.t.Fatal(err)
 	}
 	return d
+}
+
+// What the server downloads of images is bounded by its rate.
+func TestPaceOfDownloads(t *testing.T) {
+	l := newLab(t)
+	disk := make([]byte, 1<<20)
+	copy(disk[510:], "\x55\xaa")
+	path := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(path, disk, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Images.Add(t.Context(), root, images.Request{Name: "d", Source: path}, func(string) {}); err != nil {
+		t.Fatal(err)
+	}
+	if n := l.downloaded.Load(); n != int64(len(disk)) {
+		t.Errorf("%d of %d bytes kept the pace", n, len(disk))
+	}
 }
 
 // A VM keeps the version that its image was when it was made, until it is rebuilt.

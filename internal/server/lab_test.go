@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,6 +28,8 @@ type lab struct {
 	*Server
 	t       *testing.T
 	brokers map[string]batch.System
+
+	downloaded atomic.Int64 // bytes from the sources of images
 
 	mu  sync.Mutex
 	now time.Time
@@ -56,8 +59,9 @@ func newLabOn(t *testing.T, url string) *lab {
 	l := &lab{t: t, now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), brokers: map[string]batch.System{}}
 	l.Server = New(Options{Store: st, Log: slog.New(slog.DiscardHandler), Now: l.clock,
 		URL: "https://server.example.org", CAKeyFile: filepath.Join(t.TempDir(), "ca.key"), Broker: l.broker,
-		ImageDir: filepath.Join(t.TempDir(), "images"),
-		Brokers:  []string{"slurm"}})
+		ImageDir:  filepath.Join(t.TempDir(), "images"),
+		ImagePace: func(_ context.Context, n int) error { l.downloaded.Add(int64(n)); return nil },
+		Brokers:   []string{"slurm"}})
 	l.update(func(tx *store.Tx) error {
 		pool := farm.AddressPool{First: netip.MustParseAddr("10.0.0.10"),
 			Last: netip.MustParseAddr("10.0.0.12"), Bits: 24}

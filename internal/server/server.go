@@ -22,6 +22,7 @@ import (
 	"github.com/grange-project/grange/internal/server/images"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/transfer"
+	"github.com/grange-project/grange/internal/vmimage"
 )
 
 // Options is what a server is made of.
@@ -52,6 +53,8 @@ type Options struct {
 	// may take; 0: what is free.
 	ImageDir   string
 	ImageSpace farm.Bytes
+	// ImagePace bounds how fast this server downloads images from their sources; nil: nothing does.
+	ImagePace vmimage.Pace
 }
 
 // Server is one of the servers of a fleet. All of them answer requests; the one that leads runs the loops.
@@ -104,7 +107,7 @@ func New(o Options) *Server {
 	s.Accounts = accounts.New(s.actions)
 	s.Farm = apply.New(s.actions, append([]string{farm.BrokerGrange}, o.Brokers...))
 	s.Images = images.New(images.Options{Actions: s.actions, Store: o.Store, Log: o.Log, Now: o.Now, URL: o.URL,
-		Dir: o.ImageDir, Limit: o.ImageSpace, Silent: s.Links.Silent})
+		Dir: o.ImageDir, Limit: o.ImageSpace, Pace: o.ImagePace, Silent: s.Links.Silent})
 	s.brokers = broker.New(broker.Options{Store: o.Store, Log: o.Log, Now: o.Now, System: o.Broker, Closed: s.closed,
 		Stage: s.Images.Stage, EndVM: s.endVM})
 	s.mirror = placer.NewMirror(placer.Options{Store: o.Store, Log: o.Log, Now: o.Now, Silent: s.Links.SilentSince,

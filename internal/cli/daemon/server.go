@@ -27,6 +27,7 @@ import (
 	"github.com/grange-project/grange/internal/sdnotify"
 	"github.com/grange-project/grange/internal/server"
 	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/transfer"
 	"github.com/grange-project/grange/internal/version"
 )
 
@@ -183,7 +184,8 @@ func newServer(c config.Server, db *store.Store, log *slog.Logger) (*server.Serv
 	o := server.Options{Store: db, Log: log, URL: c.URL, Servers: c.Servers, Version: version.String(),
 		Silence: c.SilentAfter, CAKeyFile: c.KeyFile(),
 		Broker: func(cell farm.Cell) (batch.System, error) { return brokerOf(c, cell) }, Brokers: brokerNames(c),
-		ImageDir: c.Images(), ImageSpace: c.ImageSpace}
+		ImageDir: c.Images(), ImageSpace: c.ImageSpace,
+		ImagePace: transfer.NewRate(int64(c.SourceRate)).Wait}
 	var s *server.Server
 	var err error
 	open := func(sum string) (*os.File, error) { return s.Images.OpenBlob(sum) }

@@ -38,9 +38,10 @@ type Options struct {
 	Store   *store.Store
 	Log     *slog.Logger
 	Now     func() time.Time
-	URL     string     // by which hosts reach this server
-	Dir     string     // where the files are; "": this server keeps none
-	Limit   farm.Bytes // the most that they may take; 0: as the file system has
+	URL     string       // by which hosts reach this server
+	Dir     string       // where the files are; "": this server keeps none
+	Limit   farm.Bytes   // the most that they may take; 0: as the file system has
+	Pace    vmimage.Pace // of downloads from sources; nil: none
 	Silent  func(farm.Host) bool
 }
 
@@ -73,6 +74,7 @@ func (c *Catalogue) Files() (vmimage.Exchange, error) {
 	}
 	files, err := vmimage.Open(filepath.Join(c.Dir, "store"))
 	if err == nil {
+		vmimage.SetPace(files, c.Pace)
 		c.files = files
 	}
 	return vmimage.Exchange{Store: files}, err
