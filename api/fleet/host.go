@@ -15,6 +15,10 @@ import (
 //	4  2026-11-25  hosts filter what VMs send on bridges, and keep networks that isolate or are closed
 const Capability = 4
 
+// OldestCapability is that of the oldest agents that a server of this release works with: those of the two releases
+// before it. There is none yet, so nothing is too old.
+const OldestCapability = 1
+
 // CapabilityHeader carries the sender's Capability on every request and answer between host and server.
 const CapabilityHeader = "Grange-Capability"
 

@@ -56,8 +56,8 @@ func build(ctx context.Context, dir, from string) (b builds, err error) {
 	return b, lab.BuildFrom(ctx, top, b.later, "-overlay", overlay)
 }
 
-// capability is where the protocol's number is declared.
-var capability = regexp.MustCompile(`(?m)^const Capability = \d+$`)
+// capability is where the protocol's numbers are declared: this release's, and the oldest that it works with.
+var capability = regexp.MustCompile(`(?m)^const (Capability|OldestCapability) = \d+$`)
 
 // laterProtocol writes what `go build -overlay` wants, for a tree with a protocol that is too far ahead of this one.
 func laterProtocol(top, dir string) (string, error) {
@@ -66,12 +66,12 @@ func laterProtocol(top, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if len(capability.FindAll(text, -1)) != 1 {
-		return "", fmt.Errorf("%s does not declare Capability on a line of its own", file)
+	if len(capability.FindAll(text, -1)) != 2 {
+		return "", fmt.Errorf("%s does not declare Capability and OldestCapability on lines of their own", file)
 	}
 	changed := filepath.Join(dir, "host.go")
 	if err := os.WriteFile(changed, capability.ReplaceAll(text,
-		[]byte("const Capability = "+strconv.Itoa(fleet.Capability+tooFar))), 0o644); err != nil {
+		[]byte("const ${1} = "+strconv.Itoa(fleet.Capability+tooFar))), 0o644); err != nil {
 		return "", err
 	}
 	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{file: changed}})

@@ -25,6 +25,8 @@ const (
 	maxSuperseded = 8
 	// ClockWarning is how far a host's clock may be off before people are told.
 	ClockWarning = 30 * time.Second
+	// ahead is how far an agent's capability may be above the server's: in an upgrade in the wrong order.
+	ahead = 2
 	// MaxReported bounds the VMs of one report: more than any host can run.
 	MaxReported = 4096
 	// cpuTimeStep is how much CPU time of a VM is worth writing down when nothing else changed.
@@ -34,18 +36,19 @@ const (
 // CodeReportLong is of a host that reports more VMs than it can have.
 const CodeReportLong farm.Code = "report-too-long"
 
-// CheckCapability refuses an agent that this release does not understand, or that would not understand it: two behind
-// or ahead work. 0 is one that does not say.
+// CheckCapability refuses an agent that this release does not understand, or that may not understand it. 0 is one that
+// does not say.
 func CheckCapability(capability int) error {
 	switch {
-	case capability < max(fleet.Capability-2, 1):
+	case capability < fleet.OldestCapability:
 		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeAgentOld,
-			Message: fmt.Sprintf("the agent's capability is %d, and this server's %d: more than two apart", capability,
-				fleet.Capability), Hint: "update grange on the host; its VMs go on meanwhile"}
-	case capability > fleet.Capability+2:
+			Message: fmt.Sprintf("the agent's capability is %d, and this server works with those from %d to %d",
+				capability, fleet.OldestCapability, fleet.Capability+ahead),
+			Hint: "update grange on the host; its VMs go on meanwhile"}
+	case capability > fleet.Capability+ahead:
 		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeAgentNew,
-			Message: fmt.Sprintf("the agent's capability is %d, and this server's %d: more than two apart", capability,
-				fleet.Capability),
+			Message: fmt.Sprintf("the agent's capability is %d, and this server works with those from %d to %d",
+				capability, fleet.OldestCapability, fleet.Capability+ahead),
 			Hint: "update the server first: servers before hosts; the host's VMs go on meanwhile"}
 	}
 	return nil
