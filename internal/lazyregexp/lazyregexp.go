@@ -22,7 +22,6 @@ func New(expr string) *Regexp {
 }
 
 func (r *Regexp) MatchString(s string) bool            { return r.compiled().MatchString(s) }
-func (r *Regexp) Match(b []byte) bool                  { return r.compiled().Match(b) }
 func (r *Regexp) FindString(s string) string           { return r.compiled().FindString(s) }
 func (r *Regexp) FindStringSubmatch(s string) []string { return r.compiled().FindStringSubmatch(s) }
 func (r *Regexp) ReplaceAllString(s, by string) string { return r.compiled().ReplaceAllString(s, by) }

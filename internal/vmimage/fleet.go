@@ -124,6 +124,27 @@ func (s Exchange) Discard(digest string, inUse func(digest string) bool) error {
 	return s.removeBlob(blob)
 }
 
+// Untag takes a name from the image with digest, whose files stay; a name that means another one by now is left alone.
+func (s Exchange) Untag(name, digest string) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	unlock, err := s.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	link := path.Join("images", name)
+	target, err := s.root.Readlink(link)
+	if err == nil && path.Base(target) == blobName(digest) {
+		err = s.root.Remove(link)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return storeError(s.dir, err)
+	}
+	return nil
+}
+
 // Overrule has the marks of a fleet hold beside this store's own, by digest: whichever allows less.
 func (s Exchange) Overrule(marks map[string]Mark) {
 	s.mu.Lock()

@@ -86,27 +86,6 @@ func (s *Store) Tag(ref, name string) (Image, error) {
 	return s.link(name, blobName(i.Digest))
 }
 
-// Untag takes a name from the image with digest, whose files stay; a name that means another one by now is left alone.
-func (s *Store) Untag(name, digest string) error {
-	if err := CheckName(name); err != nil {
-		return err
-	}
-	unlock, err := s.lock()
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	link := path.Join("images", name)
-	target, err := s.root.Readlink(link)
-	if err == nil && path.Base(target) == blobName(digest) {
-		err = s.root.Remove(link)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return storeError(s.dir, err)
-	}
-	return nil
-}
-
 // replace writes a small file of the store, whole or not at all.
 func (s *Store) replace(name string, text []byte) error {
 	next := path.Join("tmp", "file-"+path.Base(name))

@@ -8,7 +8,7 @@ import (
 )
 
 func TestCheckCapability(t *testing.T) {
-	for capability, want := range map[int]farm.Code{0: farm.CodeAgentOld, fleet.OldestCapability - 1: farm.CodeAgentOld,
+	for capability, want := range map[int]farm.Code{fleet.OldestCapability - 1: farm.CodeAgentOld,
 		fleet.OldestCapability: "", fleet.Capability: "", fleet.Capability + ahead: "",
 		fleet.Capability + ahead + 1: farm.CodeAgentNew} {
 		if err := CheckCapability(capability); (err == nil) != (want == "") || err != nil && !farm.IsCode(err, want) {
