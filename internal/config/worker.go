@@ -16,7 +16,7 @@ type Worker struct {
 	MungeKey   string // path of the cluster's key: read by the agent alone, and given to guests of site images only
 	Network    farm.Network
 	Site       string // the network of [networks] that they have leases on, in the place of all below to DNS; "": none
-	Isolate    bool // workers of this host do not reach each other
+	Isolate    bool   // workers of this host do not reach each other
 	Addresses  farm.AddressPool
 	Gateway    string // "": none
 	DNS        []string

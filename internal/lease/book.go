@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Book remembers which lease was given when, and to which node of a batch system. A lease that has just come back is the
-// last to be given again: others go on sending to the addresses of a VM that has ended. What an agent forgets at its end
-// is no more than that.
+// Book remembers which lease was given when, and to which node of a batch system. A lease that has just come back is
+// the last to be given again: others go on sending to the addresses of a VM that has ended. What an agent forgets at
+// its end is no more than that.
 type Book struct {
 	last []given // the latest at the end
 }

@@ -1,6 +1,6 @@
-// Package lease has what a VM on a site's network is given for as long as it lives: a host name, a MAC and addresses, as
-// a site's registry of hosts has them; read from a list, or computed from a pool. It is pure: who has which lease is
-// given to it.
+// Package lease has what a VM on a site's network is given for as long as it lives: a host name, a MAC and addresses,
+// as a site's registry of hosts has them; read from a list, or computed from a pool. It is pure: who has which lease
+// is given to it.
 package lease
 
 import (
