@@ -22,6 +22,7 @@ type Network struct {
 
 // Lease is one entry of the site's registry.
 type Lease struct {
+	Network   string   `json:"network,omitempty"` // in the view of a VM
 	Name      string   `json:"name"`
 	MAC       string   `json:"mac"`
 	Addresses []string `json:"addresses,omitempty"` // with the length of the prefix; none: by DHCP

@@ -71,6 +71,11 @@ func (d *Desk) view(n config.SiteNetwork, see func(owner uint32) bool) api.Netwo
 	return out
 }
 
+// View is a lease as it is shown with its VM.
+func (l Lease) View() *api.Lease {
+	return &api.Lease{Network: l.Network, Name: l.Name, MAC: l.MAC, Addresses: texts(l.Addresses), Taken: true}
+}
+
 func texts[T fmt.Stringer](all []T) (out []string) {
 	for _, v := range all {
 		out = append(out, v.String())
