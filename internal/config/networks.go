@@ -105,8 +105,8 @@ func (n *SiteNetwork) pools(texts []string) error {
 		return fmt.Errorf("host_names: %q has not one star, for the number of a lease, as wn-*", n.HostNames)
 	}
 	all := lease.FromPools(n.Pools, n.HostNames, n.Domain)
-	if last := all[len(all)-1]; !farm.IsHostname(last.Name) {
-		return fmt.Errorf("host_names: no host is called %q", last.Name)
+	if err := lease.CheckName(all[len(all)-1].Name); err != nil {
+		return fmt.Errorf("host_names: %w", err)
 	}
 	var taken lease.Taken
 	for _, l := range all {

@@ -52,8 +52,8 @@ func parse(words []string, domain string) (Lease, error) {
 		return Lease{}, fmt.Errorf("%d words: expected NAME MAC ADDRESS/BITS", len(words))
 	}
 	l := Lease{Name: withDomain(words[0], domain)}
-	if !farm.IsHostname(l.Name) {
-		return l, fmt.Errorf("no host is called %q", l.Name)
+	if err := CheckName(l.Name); err != nil {
+		return l, err
 	}
 	mac, err := net.ParseMAC(words[1])
 	if err != nil || len(mac) != 6 || mac[0]&1 != 0 || bytes.Equal(mac, make([]byte, 6)) {
@@ -77,10 +77,19 @@ func parse(words []string, domain string) (Lease, error) {
 }
 
 func withDomain(name, domain string) string {
-	if domain == "" || strings.Contains(name, ".") {
-		return name
+	if domain != "" && !strings.Contains(name, ".") {
+		name += "." + domain
 	}
-	return name + "." + domain
+	return strings.ToLower(name) // as DNS reads it, and cloud-init takes it
+}
+
+// CheckName refuses what no guest can be called. Linux has 64 bytes for it, whatever DNS has.
+func CheckName(name string) error {
+	const most = 64
+	if !farm.IsHostname(name) || len(name) > most {
+		return fmt.Errorf("no host is called %q", name)
+	}
+	return nil
 }
 
 // FromPools computes the leases of pools: the first address of each family goes with the first of the other. In names a
@@ -179,7 +188,7 @@ func (t *Taken) Has(l Lease) bool {
 
 func (l Lease) parts() (words []string) {
 	if l.Name != "" {
-		words = append(words, "name "+strings.ToLower(l.Name))
+		words = append(words, "name "+l.Name)
 	}
 	if l.MAC != "" {
 		words = append(words, "mac "+l.MAC)
