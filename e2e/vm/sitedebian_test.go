@@ -10,8 +10,8 @@ import (
 	"github.com/grange-project/grange/e2e/lab"
 )
 
-// TestDebianImageOnSiteNetwork has a full image on a site's network, once with the addresses of its lease, and once with
-// one that the network's own DHCP knows.
+// TestDebianImageOnSiteNetwork has a full image on a site's network, once with the addresses of its lease, and once
+// with one that the network's own DHCP knows.
 func TestDebianImageOnSiteNetwork(t *testing.T) {
 	if os.Getenv("GRANGE_SLOW") == "" {
 		t.Skip("takes minutes; GRANGE_SLOW=1 runs it")
@@ -24,7 +24,8 @@ func TestDebianImageOnSiteNetwork(t *testing.T) {
 		"addr add 2001:db8::1/64 dev br0 nodad", "link set br0 up")
 	list := filepath.Join(t.TempDir(), "grid.leases")
 	config := strings.Replace(strings.Replace(siteNetworkConfig, "LIST", list, 1), "closed = true", "", 1)
-	l, err := lab.Start(ctx(t), lab.Options{Network: "/run/netns/" + network, Inside: true, NoImage: true, Config: config})
+	l, err := lab.Start(ctx(t), lab.Options{Network: "/run/netns/" + network, Inside: true, NoImage: true,
+		Config: config})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,9 +21,16 @@ domain = "example.org"
 gateways = ["10.77.0.1", "2001:db8::1"]
 dns = ["10.77.0.1"]
 closed = true
+[network.overlay]
+local = "192.0.2.1"
+vnis = "7001"
+[networks.over]
+network = "vxlan:7001"
+addresses = ["10.78.0.20-10.78.0.29/24", "2001:db8:78::20-2001:db8:78::29/64"]
+host_names = "over-*"
 [[policy]]
 name = "pilots"
-networks = ["grid"]
+networks = ["grid", "over"]
 `
 
 const siteLeases = `wn1 52:54:00:77:00:11 10.77.0.11/16 2001:db8::11/64
@@ -34,7 +41,8 @@ wn2 52:54:00:77:00:12 2001:db8::12/64
 // their hosts reach, what stays when the agent is killed, and what is left at the end.
 func TestSiteNetwork(t *testing.T) {
 	network := newNetwork(t, "site", "link add br0 type bridge mcast_snooping 0", "addr add 10.77.0.1/16 dev br0",
-		"addr add 2001:db8::1/64 dev br0 nodad", "link set br0 up")
+		"addr add 2001:db8::1/64 dev br0 nodad", "link set br0 up", "link add eno2 type veth peer name eno3",
+		"addr add 192.0.2.1/24 dev eno2", "link set eno2 up")
 	list := filepath.Join(t.TempDir(), "grid.leases")
 	write := func(text string) {
 		if err := os.WriteFile(list, []byte(text), 0o600); err != nil {
@@ -124,11 +132,20 @@ func TestSiteNetwork(t *testing.T) {
 		t.Errorf("%v: %s%s", err, show.out, show.errors)
 	}
 	end(first)
+	over := run(t, l.Exec(ctx(t), "--network", "over", "--", "sh", "-c", "hostname; ip address"), "")
+	for _, want := range []string{"over-1\n", "inet 10.78.0.20/24", "inet6 2001:db8:78::20/64", "mtu 1450"} {
+		if !strings.Contains(over.out, want) {
+			t.Errorf("VXLAN: no %q in %s%s", want, over.out, over.errors)
+		}
+	}
 	if left := l.Leaks(ctx(t)); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 	if rules := inside("nft list ruleset"); strings.Contains(rules, "52:54:00:77") {
 		t.Errorf("filters are left:\n%s", rules)
+	}
+	if links := inside("ip link"); strings.Contains(links, "gvxlan") {
+		t.Errorf("links are left:\n%s", links)
 	}
 	if out := run(t, l.Grange(ctx(t), "network", "export", "grid", "--format", "hosts"), ""); out.out !=
 		"10.77.0.11\twn3.example.org wn3\n" {
