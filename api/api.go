@@ -223,6 +223,7 @@ type VM struct {
 	Tasks   int      `json:"tasks,omitempty"` // tasks of that job in it now
 	Purpose string   `json:"purpose"`         // job, worker or cloud
 	Cloud   *CloudVM `json:"cloud,omitempty"` // of cloud VMs
+	Lease   *Lease   `json:"lease,omitempty"` // on a network of the site; of jobs and workers
 	// starting, running, suspended, kept; of cloud VMs as the server says it
 	State   string    `json:"state"`
 	Image   string    `json:"image"`

@@ -119,7 +119,7 @@ func (l *lab) guest(begin func(*os.File, station) *exec.Cmd, raw bool) (*guest, 
 		}
 	}
 	g.vm = network.VM{Name: fmt.Sprintf("grange-%08d", l.made), Network: farm.NetworkBridge(bridge),
-		MAC: s.mac.String(), PID: g.cmd.Process.Pid, Gateway: gateway,
+		MAC: s.mac.String(), PID: g.cmd.Process.Pid, Gateways: []netip.Addr{gateway},
 		Addresses: []netip.Prefix{netip.PrefixFrom(s.ip4, 16), netip.PrefixFrom(s.ip6, 64)}}
 	return g, err
 }

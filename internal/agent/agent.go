@@ -13,6 +13,7 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/agent/catalogue"
 	"github.com/grange-project/grange/internal/agent/cloud"
+	"github.com/grange-project/grange/internal/agent/leases"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/transfers"
 	"github.com/grange-project/grange/internal/config"
@@ -69,6 +70,7 @@ type Agent struct {
 	transfers *transfers.Transfers // of images within the fleet; nil: there is none
 
 	claims     claims
+	leases     leases.Desk
 	healing    healing
 	recovery   recovery
 	requests   requests

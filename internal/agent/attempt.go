@@ -58,7 +58,13 @@ func (v *making) attempt(image vmimage.Image, number int) error {
 		return vmimage.NoKernel("which is of an earlier release", errNoRoots)
 	}
 	v.phase("boot", began)
-	return m.CheckGuest(v.record.Shape)
+	return v.checkGuest(m)
+}
+
+// checkGuest refuses a guest that is up and cannot take what its VM has.
+func (v *making) checkGuest(m *machine.Machine) error {
+	r := v.recordNow()
+	return m.CheckGuest(r.Shape, r.Lease != nil && r.Lease.IPv6().IsValid())
 }
 
 // prepareDisks makes the VM's directories, disks and seed, and says what machine they belong to.
@@ -118,7 +124,8 @@ func (v *making) systemDisks(m *machine.Machine, image vmimage.Image) ([]hyper.D
 		return nil, err
 	}
 	path := filepath.Join(m.Disks, disk.SeedFile)
-	if err := (seed.Seed{ID: m.ID, Hostname: m.Name, Guest: v.agent.guestFile}).WriteFile(path); err != nil {
+	if err := (seed.Seed{ID: m.ID, Hostname: v.record.hostname(),
+		Guest: v.agent.guestFile}).WriteFile(path); err != nil {
 		return nil, err
 	}
 	return []hyper.Disk{root, {Serial: "seed", Path: path, Format: "raw", ReadOnly: true, CDROM: true}}, nil

@@ -15,9 +15,6 @@ const (
 // CodeNotFetched is of a container image that is not here, and is not the caller's to fetch.
 const CodeNotFetched farm.Code = "image-not-fetched"
 
-// Codes of errors of a host on which no VM starts, and of joining a VM to its batch job.
-const ()
-
 // Codes of what an agent has at a time, and of what one user may have of it.
 const (
 	CodeSlowRequest farm.Code = "slow-request" // its body did not come in time
@@ -41,7 +38,5 @@ const (
 const (
 	CodeNoWorkers    farm.Code = "no-workers"     // the host is not configured for workers
 	CodeNotSite      farm.Code = "not-site-image" // a worker of an image that the site does not vouch for
-	CodeNoAddress    farm.Code = "no-address"     // all addresses of the pool are leased
 	CodeWorkerExists farm.Code = "worker-exists"
-	CodeWorkersOnly  farm.Code = "workers-only" // a network that jobs cannot have
 )

@@ -12,6 +12,7 @@ import (
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/rlimits"
 	"github.com/grange-project/grange/internal/guest"
+	"github.com/grange-project/grange/internal/vmimage"
 )
 
 // guestJob is the job as its guest gets it: who it runs as is the kernel's word, not the caller's. vm is what its VM
@@ -30,8 +31,9 @@ func (a requests) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, er
 	}
 	facts := a.facts(vm)
 	network, _ := vm.Shape.Network.Kind()
-	g := &guest.Job{ID: j.id, Argv: r.Argv, Dir: r.Dir, User: known.guestUser(j.caller, r.Home), Hostname: vm.Name,
-		Hook: hook, Network: network.UserMode,
+	g := &guest.Job{ID: j.id, Argv: r.Argv, Dir: r.Dir, User: known.guestUser(j.caller, r.Home),
+		Hostname: vm.hostname(),
+		Hook:     hook, Network: network.UserMode,
 		Env: features.Variables(append(append([]string{}, r.Env...), facts.environment()...)),
 		Files: append(features.Files(a.featured(vm, a.jobEnds(j.caller.Batch), time.Now())),
 			guest.File{Path: factsPath, Content: facts.file()})}
@@ -40,6 +42,12 @@ func (a requests) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, er
 		return nil, err
 	}
 	inContainer(g, r, image)
+	if l := vm.Lease; l != nil {
+		if g.Address, g.Address6 = l.Address(); image.Kind != vmimage.Disk { // a full image knows its own name
+			g.Files = append(g.Files, guest.File{Path: "/etc/hostname", Content: []byte(g.Hostname + "\n")},
+				guest.File{Path: "/etc/hosts", Content: l.Hosts(vm.Name)})
+		}
+	}
 	for i, p := range r.Prologs {
 		path := fmt.Sprintf("/var/lib/grange/%s-prolog-%d", j.id, i) // where programs may be run, in all images
 		g.Files, g.Prologs = append(g.Files, guest.File{Path: path, Content: p.Content, Own: true}), append(g.Prologs,

@@ -119,6 +119,9 @@ func (v *making) start() error {
 	if err := vmimage.Refusal(v.agent.images, image.Digest); err != nil { // it may have waited for long
 		return err
 	}
+	if err := v.lease(image); err != nil {
+		return err
+	}
 	v.phase("grant", now)
 	var away time.Time // when the first of the attempts began that a missing hypervisor ended
 	for attempt := 1; ; {

@@ -1,10 +1,15 @@
 package agent
 
 import (
+	"net/http"
 	"net/netip"
+	"time"
 
+	"github.com/grange-project/grange/internal/agent/leases"
 	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/lease"
 	"github.com/grange-project/grange/internal/network"
+	"github.com/grange-project/grange/internal/vmimage"
 )
 
 // restoreNetworks restores the networks of all machines that run.
@@ -27,10 +32,64 @@ func (a recovery) restoreNetworks() {
 	a.machines.RestoreNetworks(a.ctx, all)
 }
 
-// networkVM is a machine for its network. A worker has the one address that it was given.
+// leaseHolders are the VMs of this host, cloud VMs included, with what they have.
+func (a *Agent) leaseHolders() (all []leases.Holder) {
+	for _, v := range a.all() {
+		r := v.recordNow()
+		h := leases.Holder{VM: r.Name, Owner: v.uid}
+		switch {
+		case r.Lease != nil:
+			h.Lease = *r.Lease
+		case r.Worker != nil:
+			h.Lease.MAC, h.Lease.Addresses = r.Worker.MAC, []netip.Prefix{r.Worker.Address}
+		}
+		all = append(all, h)
+	}
+	for _, v := range a.Cloud.All() {
+		vm := v.NetworkVM()
+		all = append(all, leases.Holder{Lease: leases.Lease{Lease: lease.Lease{MAC: vm.MAC, Addresses: vm.Addresses}}})
+	}
+	return all
+}
+
+func (a routes) getNetworks(w http.ResponseWriter, _ *http.Request, _ Caller) error {
+	return answer(w, a.leases.All())
+}
+
+func (a routes) getNetwork(w http.ResponseWriter, r *http.Request, c Caller) error {
+	n, err := a.leases.Show(r.PathValue("name"), func(owner uint32) bool { return a.maySee(c, owner) })
+	if err != nil {
+		return err
+	}
+	return answer(w, n)
+}
+
+// lease gives a VM that has its room a lease, where it is on a network of the site.
+func (v *making) lease(image vmimage.Image) error {
+	r := v.recordNow()
+	if r.Site == "" {
+		return nil
+	}
+	if r.Lease == nil { // of an earlier attempt
+		began := time.Now()
+		enough := func() bool { return v.request.NoWait || v.waitedTooLong(began) }
+		if err := v.agent.leases.Await(v.ctx, r.Site, enough, v.publishWaiting, func(l leases.Lease) error {
+			v.update(func() { v.record.Lease = &l })
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return v.recordNow().Lease.CheckImage(image)
+}
+
+// networkVM is a machine for its network. It has a lease on one of the site, or a worker the one address that it was
+// given.
 func (r record) networkVM(name string) network.VM {
 	vm := network.VM{Name: name, Network: r.Shape.Network}
-	if w := r.Worker; w != nil {
+	if l := r.Lease; l != nil {
+		vm = l.OnNetwork(vm)
+	} else if w := r.Worker; w != nil {
 		vm.MAC, vm.Isolated = w.MAC, w.Isolated
 		if w.Address.IsValid() {
 			vm.Addresses = []netip.Prefix{w.Address}

@@ -11,15 +11,16 @@ import (
 
 // decide applies the site's policy to a caller and what it wishes.
 func (a requests) decide(c Caller, r *api.JobRequest) (policy.Decision, error) {
-	rules := a.config().Policy
-	if len(rules) == 0 {
+	rules, wish := a.config().Policy, wishOf(r)
+	_, wish.SiteNetwork = a.config().Networks[r.Network]
+	if len(rules) == 0 && !wish.SiteNetwork {
 		return policy.Decision{Image: r.Image, Shape: r.Shape, Network: r.Network}, nil
 	}
 	who, err := a.who(rules, c)
 	if err != nil {
 		return policy.Decision{}, err
 	}
-	return policy.Decide(rules, who, wishOf(r))
+	return policy.Decide(rules, who, wish)
 }
 
 func wishOf(r *api.JobRequest) policy.Wish {

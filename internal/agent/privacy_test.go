@@ -9,6 +9,7 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/agent/cloud"
+	"github.com/grange-project/grange/internal/agent/leases"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -116,15 +117,17 @@ func (f *farmhouse) populate() map[string]string {
 		Boot: machine.BootID()}); err != nil {
 		f.Fatal(err)
 	}
+	f.onNetwork(one)
 	j := newJob(f.agent, api.NewID(), admin)
 	j.record = record{Version: recordVersion, Job: j.id, Name: vmName(j.id), User: "slurm", Command: "worker vwn77",
-		Worker: &workerRecord{Name: "vwn77"}}
+		Worker: &workerRecord{Name: "vwn77"}, Lease: &leases.Lease{Network: "grid"}}
 	v := newVM(j)
 	f.agent.mu.Lock()
 	f.agent.vms[v.id] = v
 	f.agent.mu.Unlock()
 	return map[string]string{"the claim": "slurm/424242", "the worker": `"name":"vwn77"`,
-		"the worker's VM": `"user":"slurm"`}
+		"the worker's VM": `"user":"slurm"`,
+		"who has a lease": `"vm":"` + j.record.Name + `"`}
 }
 
 // readAll is what all routes that read answer to a caller who knows the VM's ID.
@@ -139,6 +142,7 @@ func (f *farmhouse) readAll(c Caller, vm string) string {
 		}
 		r := httptest.NewRequest(method, path, nil)
 		r.SetPathValue("vm", vm)
+		r.SetPathValue("name", "grid")
 		w := httptest.NewRecorder()
 		if err := do(w, r, c); err != nil && !farm.IsCode(err, farm.CodeNoVM) {
 			f.Errorf("%s: %v", pattern, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/grange-project/grange/internal/agent/binds"
 	"github.com/grange-project/grange/internal/agent/cloud"
+	"github.com/grange-project/grange/internal/agent/leases"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -33,11 +34,21 @@ type record struct {
 	// the site's policy: which gateways binds may have; nil: all
 	Gateways []farm.Gateway `json:",omitempty"`
 	Binds    []binds.Bound  `json:",omitempty"` // of the job that the VM was made for
+	Site     string         `json:",omitempty"` // the network of [networks] that the VM is on; "": none of them
+	Lease    *leases.Lease  `json:",omitempty"` // nil: it has none, or none yet
 	Worker   *workerRecord  // nil: the VM is a job's, or
 	Cloud    *cloud.About   // the server's: it has no job
 }
 
 const recordVersion = 1
+
+// hostname is what the guest is called: by the site's registry, or as its VM.
+func (r record) hostname() string {
+	if r.Lease != nil {
+		return r.Lease.Name
+	}
+	return r.Name
+}
 
 func (r record) encode() ([]byte, error) { return json.Marshal(r) }
 

@@ -6,16 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/jobrequest"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/policy"
 	"github.com/grange-project/grange/internal/wire"
 )
@@ -66,6 +63,9 @@ func (a requests) shape(r *api.JobRequest, c Caller, d policy.Decision) (farm.Sh
 	s.Pages = machine.MountedPages(s.Pages, machine.PageMounts(os.DirFS("/")))
 	if d.Network != "" {
 		s.Network = farm.Network(d.Network)
+	}
+	if n, ok := a.config().Networks[d.Network]; ok {
+		s.Network = n.On
 	}
 	if s, err = a.confine(s, r, c); err != nil {
 		return s, err
@@ -122,66 +122,6 @@ func tooBig(format string, args ...any) error {
 		Hint:    "ask for less, or for more from the batch system"}
 }
 
-// maxPrologs is far beyond what a batch system has: the site's, and the job's.
-const maxPrologs = 8
-
-// check refuses requests that make no sense before anything is granted.
-func check(r *api.JobRequest) error {
-	switch {
-	case !farm.IsID(r.ID):
-		return badRequest("job ID %q is not a UUID in lower case", r.ID)
-	case len(r.Argv) == 0 && (r.Image == "" || r.Batch != ""), len(r.Argv) > 0 && r.Argv[0] == "":
-		return badRequest("no command")
-	case !filepath.IsAbs(r.Dir):
-		return badRequest("working directory %q is not an absolute path", r.Dir)
-	case len(r.Argv)+len(r.Env) > maxWords:
-		return badRequest("%d words of command and environment; at most %d", len(r.Argv)+len(r.Env), maxWords)
-	case len(r.Dir) > maxPath || len(r.Home) > maxPath:
-		return badRequest("a path has more than %d bytes", maxPath)
-	case len(r.Binds) > guest.MaxBinds:
-		return badRequest("%d binds; at most %d", len(r.Binds), guest.MaxBinds)
-	}
-	if s := r.Script; s != nil && (!filepath.IsAbs(s.Path) || filepath.Clean(s.Path) != s.Path || s.Path == "/" ||
-		strings.ContainsRune(s.Path, 0)) {
-		return badRequest("script %.100q: an absolute path without detours is needed", s.Path)
-	}
-	if len(r.Prologs) > maxPrologs {
-		return badRequest("%d prologs; at most %d", len(r.Prologs), maxPrologs)
-	}
-	for _, s := range append(slices.Clone(r.Prologs), script(r)) {
-		if len(s.Path) > maxPath {
-			return badRequest("a path has more than %d bytes", maxPath)
-		}
-	}
-	for _, b := range r.Binds {
-		if len(b.Target) > maxPath {
-			return badRequest("a path has more than %d bytes", maxPath)
-		}
-		if !filepath.IsAbs(b.Target) || filepath.Clean(b.Target) == "/" {
-			return badRequest("bind target %q: an absolute path below / is needed", b.Target)
-		}
-		if err := farm.Gateway(b.Gateway).Check(); err != nil {
-			return badRequest("bind target %q: %v", b.Target, err)
-		}
-	}
-	for _, words := range [][]string{r.Argv, r.Env} {
-		if slices.ContainsFunc(words, func(text string) bool { return strings.ContainsRune(text, 0) }) {
-			return badRequest("a NUL byte in the command or its environment")
-		}
-	}
-	return nil
-}
-
-// As the kernel counts: a path, and what execve takes many times over.
-const maxPath, maxWords = 4096, 1 << 20
-
-func script(r *api.JobRequest) api.Script {
-	if r.Script == nil {
-		return api.Script{}
-	}
-	return *r.Script
-}
-
 // begin makes the job of a valid request.
 func (a requests) begin(r *api.JobRequest, c Caller) (*job, error) {
 	if r.Started {
@@ -203,8 +143,11 @@ func (a requests) begin(r *api.JobRequest, c Caller) (*job, error) {
 		return nil, err
 	}
 	s, err := a.shape(r, c, d)
-	if err == nil {
-		err = workersOnly(s)
+	site, ok := a.config().Networks[d.Network]
+	if err == nil && ok {
+		err = a.machines.CheckNetwork(site.On)
+	} else if err == nil {
+		err = jobrequest.CheckNetwork(s.Network)
 	}
 	if err == nil {
 		err = jobrequest.CheckScript(r, s.Memory)
@@ -239,7 +182,7 @@ func (a requests) begin(r *api.JobRequest, c Caller) (*job, error) {
 	}
 	j.record = record{Version: recordVersion, Job: r.ID, Created: time.Now(), Shape: s,
 		User: known.guestUser(c, r.Home).Name, Name: vmName(r.ID), Command: brief(r.Argv), Caller: c, Keep: r.Keep,
-		OneFS: d.OneFilesystem, Gateways: d.Gateways}
+		OneFS: d.OneFilesystem, Gateways: d.Gateways, Site: site.Name}
 	return j, nil
 }
 

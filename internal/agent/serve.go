@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/jobrequest"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -55,6 +56,8 @@ func (a routes) actions() map[string]action {
 		"GET /v1/claims":             a.known(a.getClaims),
 		"POST /v1/claims":            a.known(a.postClaim),
 		"DELETE /v1/claims/{key...}": a.known(a.deleteClaim),
+		"GET /v1/networks":           a.known(a.getNetworks),
+		"GET /v1/networks/{name}":    a.known(a.getNetwork),
 		"POST /v1/workers":           a.known(a.postWorker),
 		"GET /v1/workers":            a.known(a.getWorkers),
 		"DELETE /v1/workers/{name}":  a.known(a.deleteWorker),
@@ -131,7 +134,7 @@ func (a routes) postJob(w http.ResponseWriter, r *http.Request, c Caller) error 
 	if err := a.decode(w, r, c, &request); err != nil {
 		return err
 	}
-	if err := check(&request); err != nil {
+	if err := jobrequest.Check(&request); err != nil {
 		return err
 	}
 	waited, err := a.awaitTurn(w, r, &request)

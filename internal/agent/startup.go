@@ -77,6 +77,8 @@ func New(o Options) (*Agent, error) {
 	a.ledger.SetLimits(o.Config.Limits, o.Config.Minimum.Disk)
 	a.machines = machine.NewHost(machine.Options{Hyper: a.hyper, Images: images, Ledger: a.ledger, Names: a.names,
 		Log: a.log, Config: a.config, Topology: a.topology, Areas: areas})
+	a.leases.Holders, a.leases.Log = a.leaseHolders, a.log
+	a.leases.Networks = func() map[string]config.SiteNetwork { return a.config().Networks }
 	a.recovery.loadDrain()
 	pace := func(ctx context.Context, n int) error {
 		receive.Set(int64(a.config().Transfer.ReceiveRate)) // it may have been reloaded
@@ -195,6 +197,7 @@ func (a *Agent) housekeep() {
 		a.recovery.restoreNetworks()
 		a.recovery.removeOldLogs(time.Now())
 		a.claims.dropStaleClaims()
+		a.leases.Warn()
 		a.readHost(0)
 	}
 }

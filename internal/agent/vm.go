@@ -247,6 +247,9 @@ func (v *vm) viewLocked(j *job) *api.VM {
 	if v.key != "" {
 		out.Tasks = len(v.jobs)
 	}
+	if r.Lease != nil {
+		out.Lease = r.Lease.View()
+	}
 	out.Binds = binds.View(r.Binds)
 	out.OneFilesystem = j != nil && j.record.OneFS
 	if m := v.machine; m != nil {

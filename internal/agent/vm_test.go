@@ -85,7 +85,7 @@ func (g *fakeGuests) run(ctx context.Context, m hyper.Machine) {
 			return
 		}
 		closing := context.AfterFunc(ctx, func() { conn.Close() })
-		guest.WriteLine(conn, guest.State{Phase: guest.Ready, Pings: !g.old, Roots: !g.old})
+		guest.WriteLine(conn, guest.State{Phase: guest.Ready, Pings: !g.old, Roots: !g.old, IPv6: !g.old})
 		g.look(conn)
 		// One connection at a time, as QEMU's: what the last agent sent is met before what the next one does.
 		guest.Lines(conn, guest.MaxJobLine, func(c guest.ControlMessage) { g.handle(m.ID, conn, c) })

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/leases"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
@@ -192,13 +193,6 @@ func (a workerDesk) begin(r *api.WorkerRequest, image string, c Caller) (*job, e
 	if err != nil {
 		return nil, err
 	}
-	taken := a.leases()
-	address, ok := a.workers.addresses.Lease(conf.Addresses, r.Name, taken)
-	if !ok {
-		return nil, &farm.Error{Kind: farm.NoCapacity, Code: CodeNoAddress,
-			Message: fmt.Sprintf("all addresses of [worker] are leased (%d)", len(taken)),
-			Hint:    "raise [worker] addresses"}
-	}
 	known, err := a.requests.namesOf(owner)
 	if err != nil {
 		return nil, err
@@ -206,12 +200,37 @@ func (a workerDesk) begin(r *api.WorkerRequest, image string, c Caller) (*job, e
 	j := newJob(a.Agent, api.NewID(), owner)
 	j.record = record{Version: recordVersion, Job: j.id, Created: time.Now(), Shape: s,
 		User: known.guestUser(owner, "").Name, Name: vmName(j.id), Command: "worker " + r.Name, Caller: owner,
-		Keep: true, Image: r.Image, Worker: &workerRecord{Name: r.Name, Image: image, Address: address,
-			MAC: farm.MAC(address.Addr()), Gateway: conf.Gateway, Conf: r.Conf, Warm: r.Warm,
-			Isolated: conf.Isolate}}
+		Keep: true, Image: r.Image, Worker: &workerRecord{Name: r.Name, Image: image, Conf: r.Conf, Warm: r.Warm}}
 	j.request = workerJobRequest(j.record)
-	_, err = a.enter(newVM(j), j)
-	return j, err
+	enter := func() error {
+		_, err := a.enter(newVM(j), j)
+		return err
+	}
+	if conf.Site != "" {
+		return j, a.leases.Give(conf.Site, r.Name, func(l leases.Lease) error {
+			w := j.record.Worker
+			j.record.Site, j.record.Lease = conf.Site, &l
+			w.Address, w.MAC, w.Isolated = l.Addresses[0], l.MAC, l.Isolated
+			return enter()
+		})
+	}
+	if err := a.giveAddress(j.record.Worker, conf); err != nil {
+		return nil, err
+	}
+	return j, enter()
+}
+
+// giveAddress gives a worker an address of [worker].
+func (a workerDesk) giveAddress(w *workerRecord, conf config.Worker) error {
+	taken := a.takenByWorkers()
+	address, ok := a.workers.addresses.Lease(conf.Addresses, w.Name, taken)
+	if !ok {
+		return &farm.Error{Kind: farm.NoCapacity, Code: leases.CodeNoAddress,
+			Message: fmt.Sprintf("all addresses of [worker] are leased (%d)", len(taken)),
+			Hint:    "raise [worker] addresses"}
+	}
+	w.Address, w.MAC, w.Gateway, w.Isolated = address, farm.MAC(address.Addr()), conf.Gateway, conf.Isolate
+	return nil
 }
 
 func (a workerDesk) workerShape(r *api.WorkerRequest, conf config.Worker) (farm.Shape, error) {
@@ -235,8 +254,8 @@ func workerJobRequest(r record) *api.JobRequest {
 	return &api.JobRequest{ID: r.Job, Image: r.Image, Argv: []string{"slurmd"}, Dir: "/", Keep: true}
 }
 
-// leases are the addresses of all workers, also of those that are being ended.
-func (a workerDesk) leases() map[netip.Addr]bool {
+// takenByWorkers are the addresses of all workers, also of those that are being ended.
+func (a workerDesk) takenByWorkers() map[netip.Addr]bool {
 	taken := map[netip.Addr]bool{}
 	for _, v := range a.all() {
 		if w := v.recordNow().Worker; w != nil {

@@ -2,9 +2,9 @@ package agent
 
 import (
 	"bytes"
+	_ "embed" // worker.sh
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	mungeKeyPath = "/etc/munge/munge.key" // in the VM
-	siteHookPath = "/run/grange-site-hook"
+	mungeKeyPath = "/etc/munge/munge.key"  // in the VM
+	siteHookPath = "/run/grange-site-hook" // in worker.sh as well
 )
 
 // workerScript runs as root in a worker's VM before its daemon. Nobody else is there yet, so the key is never read by
@@ -21,30 +21,9 @@ const (
 // refuses them. Debian's slurmd gets its usual name from a script of its package, which an image of unpacked packages
 // never ran. Of unified cgroups slurmd asks systemd for a scope, and ends where there is none; the older kind it
 // manages by itself.
-const workerScript = `set -eu
-chmod 0700 /etc/munge
-chmod 0400 /etc/munge/munge.key
-chown -R 0:0 /etc/munge
-mkdir -p /run/munge /run/slurm /var/spool /var/log/slurm /var/lib/slurm
-chmod 0755 /run/munge
-if [ ! -d /run/systemd/system ] && umount /sys/fs/cgroup; then
-	mount -t tmpfs -o mode=0755,nosuid,nodev,noexec cgroup /sys/fs/cgroup
-	mkdir /sys/fs/cgroup/systemd
-	mount -t cgroup -o nosuid,nodev,noexec,none,name=systemd cgroup /sys/fs/cgroup/systemd
-	for c in cpuset cpu,cpuacct memory devices freezer; do
-		mkdir -p /sys/fs/cgroup/$c
-		mount -t cgroup -o nosuid,nodev,noexec,$c cgroup /sys/fs/cgroup/$c 2>/dev/null || rmdir /sys/fs/cgroup/$c
-	done
-	[ ! -d /sys/fs/cgroup/cpu,cpuacct ] || ln -s cpu,cpuacct /sys/fs/cgroup/cpu
-	[ ! -d /sys/fs/cgroup/cpu,cpuacct ] || ln -s cpu,cpuacct /sys/fs/cgroup/cpuacct
-fi
-for p in slurmd slurmstepd; do
-	[ -e /usr/sbin/$p ] || [ ! -e /usr/sbin/$p-wlm ] || ln -s $p-wlm /usr/sbin/$p
-done
-if [ -e ` + siteHookPath + ` ]; then chmod 0700 ` + siteHookPath + `; ` + siteHookPath + `; fi
-munged --key-file=/etc/munge/munge.key --socket=/run/munge/munge.socket.2 --pid-file=/run/munge/munged.pid \
-	--log-file=/run/munge/munged.log --seed-file=/run/munge/munged.seed
-`
+//
+//go:embed worker.sh
+var workerScript []byte
 
 // guestWorker is a worker's daemon as its guest gets it. The cluster's key goes this way alone: it is in no command
 // line, no environment, no log, no record, and in no file of the host but the site's own.
@@ -61,12 +40,18 @@ func (a workerDesk) guestWorker(j *job, r record) (*guest.Job, error) {
 		return nil, err
 	}
 	name, facts := r.Worker.Name, a.requests.facts(r)
-	ip := r.Worker.Address.Addr().String()
+	hosts := fmt.Appendf(nil, "127.0.0.1 localhost\n::1 localhost\n%v %s\n", r.Worker.Address.Addr(), name)
+	v4 := &guest.Address{CIDR: r.Worker.Address.String(), Gateway: r.Worker.Gateway, DNS: c.DNS}
+	var v6 *guest.Address
+	if r.Lease != nil {
+		v4, v6 = r.Lease.Address()
+		hosts = r.Lease.Hosts(name)
+	}
 	files := []guest.File{
 		{Path: mungeKeyPath, Content: key},
 		{Path: factsPath, Content: facts.file()},
 		{Path: "/etc/hostname", Content: []byte(name + "\n")},
-		{Path: "/etc/hosts", Content: fmt.Appendf(nil, "127.0.0.1 localhost\n::1 localhost\n%s %s\n", ip, name)},
+		{Path: "/etc/hosts", Content: hosts},
 	}
 	if hook != nil {
 		files = append(files, guest.File{Path: siteHookPath, Content: hook})
@@ -89,18 +74,8 @@ func (a workerDesk) guestWorker(j *job, r record) (*guest.Job, error) {
 	scratch, disks := machine.GuestDisks(r.Shape)
 	return &guest.Job{ID: j.id, Scratch: scratch, Disks: disks, Argv: argv, Dir: "/", Hostname: name,
 		User:    guest.User{Name: "root", Home: "/root", Shell: "/bin/sh", Groups: []guest.Group{{Name: "root"}}},
-		Address: &guest.Address{CIDR: r.Worker.Address.String(), Gateway: r.Worker.Gateway, DNS: c.DNS},
+		Address: v4, Address6: v6,
 		Env: append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"},
-			facts.environment()...), Hook: bytes.Join([][]byte{[]byte("#!/bin/sh\n"), []byte(workerScript)}, nil),
+			facts.environment()...), Hook: bytes.Join([][]byte{[]byte("#!/bin/sh\n"), workerScript}, nil),
 		Files: files}, nil
-}
-
-// workersOnly refuses a job that would be on the host's network: it has no address there, and could take another's.
-func workersOnly(s farm.Shape) error {
-	if kind, ok := s.Network.Kind(); !ok || kind.Jobs {
-		return nil
-	}
-	return &farm.Error{Kind: farm.Denied, Code: CodeWorkersOnly,
-		Message: fmt.Sprintf("network %q is for workers only", s.Network),
-		Hint:    "jobs have the networks " + strings.Join(farm.JobNetworks(), " and ")}
 }

@@ -226,9 +226,9 @@ func TestExampleConfiguration(t *testing.T) {
 	// examples of what has no default
 	got.Shapes, got.Hook, got.Facts, got.Policy, got.Worker, got.Server =
 		nil, "", nil, nil, config.Worker{}, config.Uplink{}
-	got.Limits.Except, got.Network = nil, farm.HostNetworks{}
+	got.Limits.Except, got.Network, got.Networks = nil, farm.HostNetworks{}, nil
 	want := defaultConfig(t)
-	want.Shapes = nil
+	want.Shapes, want.Networks = nil, nil
 	if d := cmp.Diff(want, got, sets); d != "" {
 		t.Errorf("what the example says of defaults is not so:\n%s", d)
 	}

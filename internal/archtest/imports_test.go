@@ -27,6 +27,8 @@ var rules = []struct {
 		"it decides from what the store has, and knows neither who asks for VMs nor how hosts are reached"},
 	{"internal/scaling", pure, outside, "decisions are simulated before they are trusted"},
 	{"internal/policy", pure, outside, "who may do what must not depend on the machine that asks"},
+	{"internal/lease", pure, []string{"os", "os/exec", "net/http", "syscall"},
+		"what a VM is given follows from a list and from who has what"},
 	{"internal/chunk", nil, outside, "how a file is cut follows from its bytes"},
 	{"internal/transfer/swarm", pure, outside, "what many hosts do is simulated before it is trusted"},
 	{"internal/wire", nil, outside, "what is on the wire follows from what is said"},

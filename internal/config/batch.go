@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -104,14 +103,14 @@ type ruleFile struct {
 }
 
 // rules checks each rule, and all of them together: a shape that is not there would fail jobs one by one.
-func rules(files []ruleFile, shapes map[string]farm.Shape) ([]policy.Rule, error) {
+func rules(files []ruleFile, shapes map[string]farm.Shape, networks map[string]SiteNetwork) ([]policy.Rule, error) {
 	var all []policy.Rule
 	seen := map[string]bool{}
 	for i, f := range files {
 		if f.Name == "" {
 			f.Name = fmt.Sprintf("policy %d", i+1)
 		}
-		r, err := f.rule(shapes)
+		r, err := f.rule(shapes, networks)
 		if err == nil && seen[f.Name] {
 			err = errors.New("there is another rule of that name")
 		}
@@ -124,7 +123,7 @@ func rules(files []ruleFile, shapes map[string]farm.Shape) ([]policy.Rule, error
 	return all, nil
 }
 
-func (f ruleFile) rule(shapes map[string]farm.Shape) (policy.Rule, error) {
+func (f ruleFile) rule(shapes map[string]farm.Shape, networks map[string]SiteNetwork) (policy.Rule, error) {
 	r := policy.Rule{Name: f.Name, Users: f.Users, Groups: f.Groups, Accounts: f.Accounts, Queues: f.Queues,
 		Systems: f.Systems, Image: f.Image, Images: f.Images, Shape: f.Shape, Shapes: f.Shapes, Network: f.Network,
 		Networks: f.Networks, Binds: f.Binds, Mounts: f.Mounts, OneFilesystem: f.OneFS, Gateways: f.Gateways,
@@ -138,9 +137,11 @@ func (f ruleFile) rule(shapes map[string]farm.Shape) (policy.Rule, error) {
 	if _, ok := shapes[f.Shape]; f.Shape != "" && !ok {
 		return r, fmt.Errorf("shape %q is not below [shapes]", f.Shape)
 	}
-	if err := (farm.Shape{CPUs: 1, Memory: farm.MinMemory,
-		Network: farm.Network(cmp.Or(f.Network, string(farm.NetworkNone)))}).Validate(); err != nil {
-		return r, err
+	if _, ok := networks[f.Network]; !ok && f.Network != "" {
+		if err := (farm.Shape{CPUs: 1, Memory: farm.MinMemory,
+			Network: farm.Network(f.Network)}).Validate(); err != nil {
+			return r, fmt.Errorf("network %q is not below [networks]: %w", f.Network, err)
+		}
 	}
 	if f.MaxMemory != "" {
 		size, err := farm.ParseBytes(f.MaxMemory)

@@ -15,7 +15,8 @@ type Worker struct {
 	Controller string // HOST:PORT of slurmctld
 	MungeKey   string // path of the cluster's key: read by the agent alone, and given to guests of site images only
 	Network    farm.Network
-	Isolate    bool // workers of this host do not reach each other
+	Site       string // the network of [networks] that they have leases on, in the place of all below to DNS; "": none
+	Isolate    bool   // workers of this host do not reach each other
 	Addresses  farm.AddressPool
 	Gateway    string // "": none
 	DNS        []string
@@ -41,7 +42,7 @@ type workerFile struct {
 }
 
 // worker checks the table [worker]; an empty one is right, and means that the host has no workers.
-func (f workerFile) worker(shapes map[string]farm.Shape) (Worker, error) {
+func (f workerFile) worker(shapes map[string]farm.Shape, networks map[string]SiteNetwork) (Worker, error) {
 	w := Worker{Controller: f.Controller, MungeKey: f.MungeKey, Isolate: f.Isolate, Gateway: f.Gateway, DNS: f.DNS,
 		Users: f.Users, Image: f.Image, Shape: f.Shape, Files: f.Files}
 	if f.Controller == "" {
@@ -55,6 +56,13 @@ func (f workerFile) worker(shapes map[string]farm.Shape) (Worker, error) {
 	}
 	if !filepath.IsAbs(f.MungeKey) {
 		return w, fmt.Errorf("worker.munge_key: %q is not an absolute path", f.MungeKey)
+	}
+	if n, ok := networks[f.Network]; ok {
+		w.Site, w.Network = n.Name, n.On
+		if f.Bridge+f.Addresses+f.Gateway != "" || f.Isolate || len(f.DNS) > 0 {
+			return w, fmt.Errorf("worker.network: bridge, addresses, gateway, dns, isolate are in networks.%s", n.Name)
+		}
+		return w, f.rest(shapes)
 	}
 	if w.Network = farm.Network(f.Network); f.Network == "" {
 		w.Network = farm.NetworkBridge(f.Bridge)
@@ -75,15 +83,20 @@ func (f workerFile) worker(shapes map[string]farm.Shape) (Worker, error) {
 			return w, fmt.Errorf("worker: %q is not an IPv4 address", text)
 		}
 	}
+	return w, f.rest(shapes)
+}
+
+// rest checks what is not about the network.
+func (f workerFile) rest(shapes map[string]farm.Shape) error {
 	if _, ok := shapes[f.Shape]; f.Shape != "" && !ok {
-		return w, fmt.Errorf("worker.shape: no shape %q", f.Shape)
+		return fmt.Errorf("worker.shape: no shape %q", f.Shape)
 	}
 	for inside, path := range f.Files {
 		if !filepath.IsAbs(inside) || !filepath.IsAbs(path) {
-			return w, fmt.Errorf("worker.files: %q = %q are not absolute paths", inside, path)
+			return fmt.Errorf("worker.files: %q = %q are not absolute paths", inside, path)
 		}
 	}
-	return w, nil
+	return nil
 }
 
 func isPort(text string) bool {

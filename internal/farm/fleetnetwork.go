@@ -90,6 +90,9 @@ func (n FleetNetwork) Validate() error {
 	return nil
 }
 
+// IsHostname reports whether a host may be called so, with or without its domain.
+func IsHostname(name string) bool { return hostname(name, true) }
+
 // hostname reports whether a name has labels as RFC 1123 has them; with dots, or a single one.
 func hostname(name string, dots bool) bool {
 	if len(name) > 253 || !dots && strings.Contains(name, ".") {

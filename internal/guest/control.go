@@ -41,6 +41,7 @@ type State struct {
 	// Shares, with a Ready without a job: this grange-guest takes Bind.Tag.
 	Shares bool   `json:"shares,omitempty"`
 	Disks  bool   `json:"disks,omitempty"` // with a Ready without a job: this grange-guest takes Job.Disks
+	IPv6   bool   `json:"ipv6,omitempty"`  // with a Ready without a job: this grange-guest takes Job.Address6
 	Pong   uint64 `json:"pong,omitempty"`  // alone: the ping with this number is answered
 	// View, alone, is what its kernel sees of the machine. An older grange-guest sends none.
 	View *farm.GuestView `json:"view,omitempty"`
@@ -72,6 +73,8 @@ type Job struct {
 	Disks    []Disk   `json:"disks,omitempty"`   // beside Scratch; an older grange-guest takes none
 	Network  bool     `json:"network,omitempty"` // set up the user-mode network
 	Address  *Address `json:"address,omitempty"` // of the first network card, which is on a bridge
+	// Address6 is of the first network card, too. An older grange-guest takes none.
+	Address6 *Address `json:"address6,omitempty"`
 	Files    []File   `json:"files,omitempty"`
 	Limits   []Limit  `json:"limits,omitempty"` // the command has these; none: those of grange-guest
 	Hook     []byte   `json:"hook,omitempty"`   // the site's script, run as root before the job

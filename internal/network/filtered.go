@@ -3,7 +3,6 @@ package network
 import (
 	"context"
 	"net"
-	"net/netip"
 
 	"github.com/grange-project/grange/internal/network/nwfilter"
 )
@@ -28,13 +27,11 @@ func (filtered) Release(ctx context.Context, name string) error { return nwfilte
 // filter is what the VM may be and whom it may reach. A MAC that is none is refused with the filter.
 func (vm VM) filter() nwfilter.Filter {
 	mac, _ := net.ParseMAC(vm.MAC)
-	f := nwfilter.Filter{Machine: vm.Name, MAC: mac, Isolated: vm.Isolated, Closed: vm.Closed, DNS: vm.DNS}
+	f := nwfilter.Filter{Machine: vm.Name, MAC: mac, Isolated: vm.Isolated, Closed: vm.Closed, Gateway: vm.Gateways,
+		DNS: vm.DNS}
 	for _, p := range vm.Addresses {
 		f.Addresses = append(f.Addresses, p.Addr())
 		f.Local = append(f.Local, p.Masked())
-	}
-	if vm.Gateway.IsValid() {
-		f.Gateway = []netip.Addr{vm.Gateway}
 	}
 	return f
 }

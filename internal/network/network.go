@@ -50,7 +50,7 @@ type VM struct {
 	Addresses []netip.Prefix // that it was given, with the length of their prefix: it has no others
 	Isolated  bool           // it reaches no other isolated VM of this host
 	Closed    bool           // it reaches the outside, and of the network its gateway and name servers alone
-	Gateway   netip.Addr     // zero: none
+	Gateways  []netip.Addr   // of each family
 	DNS       []netip.Addr
 }
 

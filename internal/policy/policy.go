@@ -61,6 +61,7 @@ type Who struct {
 // Wish is what a job asks for; what is empty it leaves to the site.
 type Wish struct {
 	Image, Shape, Network string
+	SiteNetwork           bool // Network is the site's: only a rule that names it lets a job have it
 	CPUs                  int
 	Memory                farm.Bytes
 	Scratch               farm.Bytes
@@ -129,6 +130,9 @@ func Decide(rules []Rule, who Who, wish Wish) (Decision, error) {
 			return d, err
 		}
 	}
+	if err := allowSite(mine, wish); err != nil {
+		return d, err
+	}
 	if r, ok := first(mine, func(r Rule) bool { return len(r.Binds) > 0 }); ok {
 		d.Binds = r.Binds
 		d.because("binds "+strings.Join(r.Binds, " "), r)
@@ -166,6 +170,17 @@ func (d *Decision) choose(mine []Rule, what, wish string, usual func(Rule) strin
 	}
 	d.Reasons = append(d.Reasons, what+" "+wish+": the job's own wish")
 	return wish, nil
+}
+
+// allowSite refuses a network of the site that no rule names: its addresses are not everybody's.
+func allowSite(mine []Rule, w Wish) error {
+	names := func(r Rule) bool { return r.Network == w.Network || matchesAny(r.Networks, w.Network) }
+	if !w.SiteNetwork || slices.ContainsFunc(mine, names) {
+		return nil
+	}
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodePolicy,
+		Message: fmt.Sprintf("no rule of this host's policy gives this job network %q", w.Network),
+		Hint:    "leave --network out, or ask the site"}
 }
 
 func are(list []string) string {

@@ -197,3 +197,27 @@ func TestOneFilesystem(t *testing.T) {
 		}
 	}
 }
+
+// TestSiteNetwork: a network of the site is for whom a rule names it, as usual or among others; also without any rules.
+func TestSiteNetwork(t *testing.T) {
+	grid := Rule{Name: "pilots", Groups: []string{"grid"}, Network: "grid"}
+	more := Rule{Name: "more", Users: []string{"ann"}, Networks: []string{"gr*"}}
+	for name, c := range map[string]struct {
+		rules []Rule
+		who   Who
+		wish  string
+		want  bool
+	}{
+		"no rules":    {nil, Who{User: "ann"}, "grid", false},
+		"others":      {[]Rule{grid}, Who{User: "bob"}, "grid", false},
+		"the usual":   {[]Rule{grid}, Who{Groups: []string{"grid"}}, "grid", true},
+		"by a wish":   {[]Rule{more}, Who{User: "ann"}, "grid", true},
+		"by no wish":  {[]Rule{grid}, Who{Groups: []string{"grid"}}, "", true},
+		"another one": {[]Rule{more}, Who{User: "ann"}, "lan", false},
+	} {
+		_, err := Decide(c.rules, c.who, Wish{Network: c.wish, SiteNetwork: c.wish != ""})
+		if (err == nil) != c.want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

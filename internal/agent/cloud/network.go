@@ -15,7 +15,9 @@ func networkVM(machine string, r record) network.VM {
 		address, _ := netip.ParsePrefix(w.Address)
 		vm.Addresses = []netip.Prefix{address}
 	}
-	vm.Gateway, _ = netip.ParseAddr(w.Gateway)
+	if gateway, err := netip.ParseAddr(w.Gateway); err == nil {
+		vm.Gateways = []netip.Addr{gateway}
+	}
 	for _, text := range w.DNS {
 		if server, err := netip.ParseAddr(text); err == nil {
 			vm.DNS = append(vm.DNS, server)

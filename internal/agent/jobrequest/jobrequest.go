@@ -1,5 +1,5 @@
-// Package jobrequest is about what requests of jobs take in memory: of the agent that keeps them while they wait, and
-// of the VM that is to have their files.
+// Package jobrequest is about requests of jobs: which of them make sense, and what they take in memory, of the agent
+// that keeps them while they wait, and of the VM that is to have their files.
 package jobrequest
 
 import (

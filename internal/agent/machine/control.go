@@ -35,6 +35,7 @@ type control struct {
 	roots   bool   // the guest takes a container's root
 	disks   bool   // it takes disks beside its scratch disk
 	shares  bool   // it mounts virtiofs
+	ip6     bool   // it sets up IPv6
 	pinged  uint64 // number of the newest ping
 	ponged  bool   // it is answered
 }
@@ -49,6 +50,13 @@ func (c *control) TakesDisks() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.disks
+}
+
+// takesIPv6 reports whether the guest that is up takes an IPv6 address.
+func (c *control) takesIPv6() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ip6
 }
 
 // TakesShares reports whether the guest that is up mounts virtiofs.
@@ -121,6 +129,7 @@ func (c *control) take(s guest.State) {
 		return
 	case s.Job == "" && s.Phase == guest.Ready:
 		c.heard, c.pings, c.roots, c.disks, c.shares = true, s.Pings, s.Roots, s.Disks, s.Shares
+		c.ip6 = s.IPv6
 		c.comes++
 		return
 	}

@@ -104,8 +104,14 @@ func GuestDisks(s farm.Shape) (scratch string, others []guest.Disk) {
 	return scratch, others
 }
 
-// CheckGuest refuses a guest that is up and cannot mount the VM's disks: a job would write elsewhere than it asked to.
-func (m *Machine) CheckGuest(s farm.Shape) error {
+// CheckGuest refuses a guest that is up and cannot mount the VM's disks: a job would write elsewhere than it asked to;
+// and one that cannot set up IPv6, where the VM has it.
+func (m *Machine) CheckGuest(s farm.Shape, ip6 bool) error {
+	if ip6 && !m.Control.takesIPv6() {
+		return &farm.Error{Kind: farm.Invalid, Code: CodeOldGuest,
+			Message: "the grange-guest in the image is of an earlier release: it sets up no IPv6",
+			Hint:    "build the image again: `grange image build micro`"}
+	}
 	if _, others := GuestDisks(s); len(others) == 0 || m.Control.TakesDisks() {
 		return nil
 	}

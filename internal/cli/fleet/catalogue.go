@@ -2,8 +2,6 @@ package fleet
 
 import (
 	"context"
-	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -27,28 +25,4 @@ func (a catalogueCommands) shapeCommand() *cobra.Command {
 	shape.AddCommand(t.Command(a.App, "List the shapes",
 		func(ctx context.Context, c *fleet.Client) ([]fleet.Shape, error) { return c.Shapes(ctx) }))
 	return shape
-}
-
-func (a catalogueCommands) networkCommand() *cobra.Command {
-	network := &cobra.Command{Use: "network", Short: "List the networks of the fleet",
-		Long: "A network provides addresses and host names for VMs of the fleet. Networks are created with\n" +
-			"`grange apply`."}
-	t := app.Table[fleet.Network]{None: "no networks; `grange apply` makes them",
-		Head: "NETWORK\tBRIDGE\tVLAN\tVXLAN\tADDRESSES\tDOMAIN\tHOSTS", Line: func(n fleet.Network) []any {
-			number := func(id int) string {
-				if id == 0 {
-					return "-"
-				}
-				return fmt.Sprint(id)
-			}
-			hosts := strings.Join(n.Hosts, " ")
-			if hosts == "" {
-				hosts = "all that can carry it"
-			}
-			return []any{n.Name, app.Dash(n.Bridge), number(n.VLAN), number(n.VXLAN),
-				app.Dash(strings.Join(n.Addresses, " ")), app.Dash(n.Domain), hosts}
-		}}
-	network.AddCommand(t.Command(a.App, "List the networks",
-		func(ctx context.Context, c *fleet.Client) ([]fleet.Network, error) { return c.Networks(ctx) }))
-	return network
 }

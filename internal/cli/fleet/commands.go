@@ -11,7 +11,7 @@ import (
 func Commands(a *app.App) []*cobra.Command {
 	return []*cobra.Command{
 		cellCommands{a}.cellCommand(), projectCommands{a}.projectCommand(), catalogueCommands{a}.shapeCommand(),
-		catalogueCommands{a}.networkCommand(), farmCommands{a}.applyCommand(), farmCommands{a}.diffCommand(),
+		networkCommands{a}.networkCommand(), farmCommands{a}.applyCommand(), farmCommands{a}.diffCommand(),
 		farmCommands{a}.exportCommand(), simCommands{a}.simCommand(),
 	}
 }

@@ -177,7 +177,9 @@ func (f *execFlags) groups() []flagGroup {
 	flags.IntVar(&f.cpus, "cpus", 0, "number of CPUs")
 	flags.StringVar(&f.memory, "memory", "", "`SIZE` of the VM's memory, for example 2G")
 	f.disks.Register(flags)
-	flags.StringVar(&f.network, "network", "", "none, or user for outgoing connections only")
+	flags.StringVar(&f.network, "network", "",
+		"none, user for outgoing connections only, or the `NAME` of a network of this host, as grange network list "+
+			"--local shows them")
 	flags = tuning.flags
 	flags.StringVar(&f.pageSize, "page-size", "",
 		"page size of the VM's memory: 2M, 1G, 0 for ordinary pages, a list in order of preference such as 1G,2M, or "+

@@ -196,6 +196,9 @@ func (a vmCommands) showVM(vm api.VM) error {
 			t.Row("reason", c.Reason)
 		}
 	}
+	if l := vm.Lease; l != nil {
+		fmt.Fprintf(t, "network\t%s: %s\naddress\t%s %s\n", l.Network, l.Name, l.MAC, strings.Join(l.Addresses, " "))
+	}
 	if vm.Heard != nil {
 		fmt.Fprintf(t, "guest\tanswered %v ago\n", app.Age(*vm.Heard))
 	}

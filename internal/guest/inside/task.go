@@ -227,6 +227,11 @@ func (t *task) prepareVM() error {
 			return fmt.Errorf("network: %w", err)
 		}
 	}
+	if j.Address6 != nil {
+		if err := setUpAddress6(*j.Address6); err != nil {
+			return fmt.Errorf("network: IPv6: %w", err)
+		}
+	}
 	if j.Scratch != "" && j.Root == nil {
 		if err := mountScratch(j.Scratch); err != nil {
 			return fmt.Errorf("scratch: %w", err)
