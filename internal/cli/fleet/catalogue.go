@@ -9,6 +9,7 @@ import (
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/cli/app"
+	"github.com/grange-project/grange/internal/cli/networks"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -30,9 +31,9 @@ func (a catalogueCommands) shapeCommand() *cobra.Command {
 }
 
 func (a catalogueCommands) networkCommand() *cobra.Command {
-	network := &cobra.Command{Use: "network", Short: "List the networks of the fleet",
+	network := &cobra.Command{Use: "network", Short: "List the networks of the fleet, and measure networks",
 		Long: "A network provides addresses and host names for VMs of the fleet. Networks are created with\n" +
-			"`grange apply`."}
+			"`grange apply`. What a network provides, check measures; it needs no server."}
 	t := app.Table[fleet.Network]{None: "no networks; `grange apply` makes them",
 		Head: "NETWORK\tBRIDGE\tVLAN\tVXLAN\tADDRESSES\tDOMAIN\tHOSTS", Line: func(n fleet.Network) []any {
 			number := func(id int) string {
@@ -48,6 +49,7 @@ func (a catalogueCommands) networkCommand() *cobra.Command {
 			return []any{n.Name, app.Dash(n.Bridge), number(n.VLAN), number(n.VXLAN),
 				app.Dash(strings.Join(n.Addresses, " ")), app.Dash(n.Domain), hosts}
 		}}
+	network.AddCommand(networks.Commands(a.App)...)
 	network.AddCommand(t.Command(a.App, "List the networks",
 		func(ctx context.Context, c *fleet.Client) ([]fleet.Network, error) { return c.Networks(ctx) }))
 	return network
