@@ -59,6 +59,9 @@ type kept struct {
 	Checks  map[string]check `json:"checks"`
 }
 
+// mostPackets take 100 s where all are lost: the other side waits for two minutes until it hears of us again.
+const mostPackets = 10_000
+
 // keptFile is below state_dir.
 const keptFile = "network-check.json"
 
@@ -89,7 +92,7 @@ func (a networkCommands) checkCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.name, "name", "", "`NAME` to keep the result by, as vlan:120 (default: the address)")
 	cmd.Flags().StringVar(&f.svg, "svg", "", "draw the results to `FILE` as well")
 	cmd.Flags().DurationVar(&f.time, "time", 5*time.Second, "duration of each transfer")
-	cmd.Flags().IntVar(&f.packets, "packets", 2000, "number of datagrams")
+	cmd.Flags().IntVar(&f.packets, "packets", 2000, fmt.Sprintf("number of datagrams, %d at most", mostPackets))
 	cmd.Flags().BoolVar(&f.show, "show", false, "print the results that were kept, and measure nothing")
 	return cmd
 }
@@ -103,8 +106,8 @@ func (f checkFlags) valid(args []string) error {
 		return nil
 	case len(args) == 0 || len(f.key) != answerer.KeySize:
 		return app.Usage("`grange network answer` on the other side prints both", "an address and --key are needed")
-	case f.time < 100*time.Millisecond || f.time > answerer.Longest || f.packets < 1 || f.packets > 1_000_000:
-		return app.Usage("", "from 100ms to %v, and 1 to 1000000 datagrams", answerer.Longest)
+	case f.time < 100*time.Millisecond || f.time > answerer.Longest || f.packets < 1 || f.packets > mostPackets:
+		return app.Usage("", "from 100ms to %v, and 1 to %d datagrams", answerer.Longest, mostPackets)
 	}
 	return nil
 }

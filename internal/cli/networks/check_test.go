@@ -41,7 +41,8 @@ func TestValid(t *testing.T) {
 		t.Error(err)
 	}
 	for _, f := range []checkFlags{{}, {key: key, packets: 1}, {key: key, time: time.Second}, {show: true}, {key: "a",
-		time: time.Second, packets: 1}, {key: key, time: time.Hour, packets: 1}} {
+		time: time.Second, packets: 1}, {key: key, time: time.Hour, packets: 1},
+		{key: key, time: time.Second, packets: mostPackets + 1}} {
 		if f.valid([]string{"a:1"}) == nil {
 			t.Errorf("%+v is taken", f)
 		}
