@@ -50,7 +50,7 @@ var ExitStatuses = []struct {
 	{ExitWarning, "`tune audit`", "the worst finding is a warning"},
 	{ExitDrift, "`tune drift`", "a setting differs from what was applied"},
 	{ExitUnlike, "`host compare`", "VMs with a CPU model of the host could not move"},
-	{ExitBad, "`selftest`", "a verdict is bad"},
+	{ExitBad, "`selftest`, `network check`", "a verdict is bad"},
 	{ExitMisplaced, "`tune verify`", "a VM does not run where it was planned"},
 	{ExitFault, "`tune audit`", "the worst finding is a fault"},
 	{ExitCrowded, "`tune verify`", "VMs share CPUs while others idle, or are pinned to CPUs that do not exist"},

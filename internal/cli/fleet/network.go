@@ -11,6 +11,7 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/cli/app"
+	"github.com/grange-project/grange/internal/cli/networks"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/lease"
 )
@@ -19,12 +20,13 @@ import (
 type networkCommands struct{ *app.App }
 
 func (a networkCommands) networkCommand() *cobra.Command {
-	network := &cobra.Command{Use: "network", Short: "List the networks of the fleet, or of this host",
+	network := &cobra.Command{Use: "network", Short: "List networks of the fleet or of this host, and measure them",
 		Long: `A network provides addresses and host names for VMs. If a server is configured (--server,
 $GRANGE_SERVER, client.toml, or its socket on this machine), the networks are those of the fleet,
 which are created with ` + "`grange apply`" + `. Otherwise, and with --local or the agent's --socket, they
 are those of this host, on which its jobs and workers have leases: [networks] in agent.toml.`}
 	network.AddCommand(a.listCommand(), a.showCommand(), a.exportCommand())
+	network.AddCommand(networks.Commands(a.App)...)
 	return network
 }
 
