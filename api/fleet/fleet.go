@@ -73,6 +73,9 @@ type Shape struct {
 	ThreadPolicy string `json:"thread_policy,omitempty"`
 	Emulator     string `json:"emulator,omitempty"`
 	Cache        string `json:"cache,omitempty"`
+	// BandwidthIn and BandwidthOut are what a VM may receive and send, in bits a second; 0 is not limited.
+	BandwidthIn  uint64 `json:"bandwidth_in,omitempty"`
+	BandwidthOut uint64 `json:"bandwidth_out,omitempty"`
 	Revision     int64  `json:"revision,omitempty"`
 }
 

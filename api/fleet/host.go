@@ -64,6 +64,7 @@ type Facts struct {
 	ImageUse       []ImageUse `json:"image_use,omitempty"`
 	Networks       []string   `json:"networks,omitempty"` // bridges, and vlan:100-199
 	ScratchFree    uint64     `json:"scratch_free"`
+	Bandwidth      uint64     `json:"bandwidth,omitempty"` // bits a second that its network carries each way
 	Short          []string   `json:"short,omitempty"`
 	// fingerprints (SHA-256) of the authorities that the host believes about servers
 	Trusts []string `json:"trusts,omitempty"`

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/network"
 )
 
@@ -29,6 +30,9 @@ func cycles(l *lab, f *figures) error {
 			return err
 		}
 		g.vm.Isolated, g.vm.Closed = n%3 == 0, n%5 == 0
+		if n%4 < 2 {
+			g.vm.Bandwidth = farm.Bandwidth{In: capIn, Out: capOut}
+		}
 		if n%2 == 0 {
 			if err := errors.Join(l.fence(g), l.restore(g), l.end(g)); err != nil {
 				return fmt.Errorf("cycle %d: %w", n, err)

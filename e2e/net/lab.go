@@ -226,12 +226,17 @@ func (l *lab) restore(guests ...*guest) (err error) {
 	return err
 }
 
-// left counts what is left of guests on the host: lines of rules, taps, and ports of the bridge, beside the uplink.
+// left counts what is left of guests on the host: lines of rules, taps, shapers, and ports of the bridge, beside the
+// uplink.
 func (l *lab) left() (int, error) {
 	rules, err := l.run("nft", "list", "ruleset")
 	if err != nil {
 		return 0, err
 	}
 	links, err := l.run("ip", "-oneline", "link", "show", "master", bridge)
-	return strings.Count(rules, "\n") + strings.Count(links, "\n") - 1, err
+	if err != nil {
+		return 0, err
+	}
+	shapers, err := l.run("tc", "qdisc", "show")
+	return strings.Count(rules, "\n") + strings.Count(links, "\n") - 1 + strings.Count(shapers, "tbf"), err
 }

@@ -1,7 +1,8 @@
 // Command net sends real frames between guests on one bridge of a host in a network namespace, and counts what arrives
 // that should not: everything that a hostile guest may forge, and what a network that isolates or is closed keeps back;
-// and that what is honest arrives. It makes and ends guests many times, kills who filters them, and looks for what is
-// left. It needs root, and no virtual machine. The last line is JSON.
+// and that what is honest arrives. It measures guests that are held to a bandwidth and send more. It makes and ends
+// guests many times, kills who filters them, and looks for what is left. It needs root, and no virtual machine. The
+// last line is JSON.
 package main
 
 import (
@@ -28,6 +29,7 @@ type figures struct {
 	Left     int     `json:"leaked"`           // rules, sets, devices that are left
 	Failed   int     `json:"failed"`
 	Passed   int     `json:"passed"`
+	Off      float64 `json:"bandwidth_off_percent"` // the furthest that a guest was from what it is held to
 	Frames   int     `json:"forged_frames"`
 	Cycles   int     `json:"cycles"`
 	Killed   int     `json:"killed"` // cycles in which the one who filters was killed
@@ -107,7 +109,8 @@ type test struct {
 // tests are all topics. Each is a file; a line more is a topic more.
 func tests() []test {
 	var all []test
-	for _, topic := range [][]test{forgedTests(), honestTests(), apartTests(), stackTests(), cycleTests()} {
+	for _, topic := range [][]test{forgedTests(), honestTests(), apartTests(), stackTests(), bandwidthTests(),
+		cycleTests()} {
 		all = append(all, topic...)
 	}
 	return all

@@ -12,6 +12,8 @@ type networkFile struct {
 	Trunks  map[string]string `toml:"trunks"`
 	Macvtap []string          `toml:"macvtap"`
 	Overlay overlayFile       `toml:"overlay"`
+	// Bandwidth is in bits a second, "10G".
+	Bandwidth string `toml:"bandwidth"`
 }
 
 type overlayFile struct {
@@ -22,6 +24,11 @@ type overlayFile struct {
 
 func (f networkFile) networks() (n farm.HostNetworks, err error) {
 	n.Macvtap = f.Macvtap
+	if f.Bandwidth != "" {
+		if n.Bandwidth, err = farm.ParseRate(f.Bandwidth); err != nil {
+			return n, fmt.Errorf("network.bandwidth: %w", err)
+		}
+	}
 	for card, vlans := range f.Trunks {
 		if n.Trunks == nil {
 			n.Trunks = map[string]farm.IDs{}

@@ -6,6 +6,8 @@ package farm
 // Errors of requests, sizes and configurations, and of OpenStack's words for them.
 const (
 	CodeBadSize          Code = "bad-size"
+	CodeBadRate          Code = "bad-bandwidth"
+	CodeNotLimited       Code = "not-limited" // a VM's network has no bandwidth that could be limited
 	CodeBadCPUList       Code = "bad-cpu-list"
 	CodeBadShape         Code = "bad-shape"
 	CodeNoRoom           Code = "no-room"  // the host cannot hold it now
@@ -42,6 +44,7 @@ const (
 	CodeBeyondMaxima      Code = "beyond-maxima"      // more than the site lets any VM have
 	CodeHostAnswers       Code = "host-answers"       // a host that reports is neither fenced nor replaced
 	CodeNotCarried        Code = "not-carried"        // the host may not, or cannot, carry the network of a VM
+	CodeNotHeld           Code = "bandwidth-not-held" // what a VM receives could not be limited
 	CodeBadAddress        Code = "bad-address"
 	CodeBadNetworkID      Code = "bad-network-id"
 )

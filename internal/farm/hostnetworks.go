@@ -13,6 +13,8 @@ type HostNetworks struct {
 	Trunks  map[string]IDs // VLANs by the card that has them
 	Macvtap []string       // cards that VMs may share with the host
 	Overlay Overlay
+	// that VMs may book each way, all together; 0: the speed of the uplink's card
+	Bandwidth Rate
 }
 
 // Overlay is a host's part in VXLAN networks.

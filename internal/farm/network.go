@@ -32,15 +32,16 @@ type NetworkKind struct {
 	Local    bool              // it is of one host alone: a VM on it cannot move
 	Jobs     bool              // jobs may ask for it; others are for VMs that somebody gives an address
 	UserMode bool              // a guest on it has the addresses of QEMU's user-mode network
+	Limited  bool              // the host holds VMs on it to their bandwidth
 }
 
 // NetworkKinds are all kinds of networks.
 var NetworkKinds = []NetworkKind{
 	{Name: "none", Jobs: true},
 	{Name: "user", Jobs: true, Local: true, UserMode: true},
-	{Name: bridgeKind, Of: "NAME", valid: validInterface},
-	{Name: vlanKind, Of: "ID", most: MaxVLAN},
-	{Name: vxlanKind, Of: "VNI", most: MaxVNI},
+	{Name: bridgeKind, Of: "NAME", valid: validInterface, Limited: true},
+	{Name: vlanKind, Of: "ID", most: MaxVLAN, Limited: true},
+	{Name: vxlanKind, Of: "VNI", most: MaxVNI, Limited: true},
 	{Name: "macvtap", Of: "CARD", valid: validInterface, Local: true},
 }
 

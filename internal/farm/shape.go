@@ -32,6 +32,8 @@ type Shape struct {
 	Cells    int    // guest NUMA: 0 lets the planner decide, 1 is none, n is n equal cells on n nodes
 	Cache    string // of disks, in libvirt's words: "writeback", "none"; "": as the purpose says
 	Disks    Disks  // beside Scratch
+	// What it may receive and send, of VMs whose network is Limited
+	Bandwidth Bandwidth
 }
 
 // Purpose is what a VM is tuned for.
@@ -65,6 +67,9 @@ func (s Shape) Validate() error {
 		return badShape("%v of scratch; the least is 4M", s.Scratch)
 	case !s.Network.valid():
 		return badShape("network %q; there are %s", s.Network, networkForms())
+	}
+	if err := s.Bandwidth.validate(); err != nil {
+		return err
 	}
 	if err := s.validateDisks(); err != nil {
 		return err

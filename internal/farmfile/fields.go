@@ -85,6 +85,8 @@ func shapeFields(s farm.Shape) []field {
 	f.add("volumes", disks.Volumes)
 	f.add("swap", disks.Swap)
 	f.add("memory_peak", disks.MemoryPeak)
+	f.add("bandwidth_in", s.Bandwidth.In)
+	f.add("bandwidth_out", s.Bandwidth.Out)
 	f.add("sockets", s.Guest.Sockets)
 	f.add("cores", s.Guest.Cores)
 	f.add("threads", s.Guest.Threads)

@@ -162,6 +162,12 @@ func shapeTableOf(s farm.Shape) shapeTable {
 		Cores: s.Guest.Cores, Threads: s.Guest.Threads, MaxSockets: s.MaxGuest.Sockets, MaxCores: s.MaxGuest.Cores,
 		MaxThreads: s.MaxGuest.Threads, Purpose: string(s.Purpose), CPUModel: s.CPUModel,
 		ThreadPolicy: string(s.Threads), Emulator: string(s.Emulator), Cache: s.Cache}
+	if b := s.Bandwidth; b.In > 0 {
+		out.BandwidthIn = b.In.String()
+	}
+	if b := s.Bandwidth; b.Out > 0 {
+		out.BandwidthOut = b.Out.String()
+	}
 	switch s.Cells {
 	case 0:
 	case 1:

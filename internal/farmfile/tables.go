@@ -84,6 +84,8 @@ type shapeTable struct {
 	Emulator     string            `toml:"emulator,omitempty"`
 	NUMA         string            `toml:"numa,omitempty"`
 	Cache        string            `toml:"cache,omitempty"`
+	BandwidthIn  string            `toml:"bandwidth_in,omitempty"`
+	BandwidthOut string            `toml:"bandwidth_out,omitempty"`
 	Properties   map[string]string `toml:"properties,omitempty,inline"`
 }
 

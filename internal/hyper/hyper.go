@@ -73,7 +73,7 @@ type Card struct {
 	Bridge string // of BridgeCard: its name on the host
 	Source string // of MacvtapCard: the host's card
 	MAC    string // as "52:54:0a:66:00:14"; "": the hypervisor chooses
-	MTU    int    // of BridgeCard, where the guest has to know of a smaller one; 0: as the bridge has it
+	MTU    int    // of BridgeCard, where the guest has to know of an unusual one; 0: as the bridge has it
 }
 
 // CardType is what a card is plugged into.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"syscall"
@@ -32,7 +33,22 @@ func (bridge) Check(n farm.Network, _ Settings) error {
 }
 
 func (bridge) Prepare(_ context.Context, vm VM, _ Settings) (hyper.Card, error) {
-	return hyper.Card{Type: hyper.BridgeCard, Bridge: vm.Network.Bridge(), MAC: vm.MAC}, nil
+	card := hyper.Card{Type: hyper.BridgeCard, Bridge: vm.Network.Bridge(), MAC: vm.MAC}
+	if i, err := net.InterfaceByName(card.Bridge); err == nil { // or the hypervisor says that it is not there
+		card.MTU = toldMTU(i.MTU)
+	}
+	return card, nil
+}
+
+// usualMTU is what guests take an Ethernet to have until they are told otherwise.
+const usualMTU = 1500
+
+// toldMTU is what a guest has to be told of a network's MTU.
+func toldMTU(mtu int) int {
+	if mtu == usualMTU {
+		return 0
+	}
+	return mtu
 }
 
 // Bridges are the names of the Linux bridges in this process's network, in order, but not of those that grange makes.

@@ -11,7 +11,11 @@ import (
 type filtered struct{ plain }
 
 func (filtered) Fence(ctx context.Context, vm VM, _ Settings) error {
-	return nwfilter.Fence(ctx, nwfilter.VM{PID: vm.PID, Filter: vm.filter()})
+	err := nwfilter.Fence(ctx, nwfilter.VM{PID: vm.PID, Filter: vm.filter()})
+	if err != nil || vm.Bandwidth.In == 0 {
+		return err
+	}
+	return shape(ctx, vm)
 }
 
 func (filtered) Restore(ctx context.Context, vms []VM, _ Settings, failed func(VM, error)) {
@@ -20,6 +24,7 @@ func (filtered) Restore(ctx context.Context, vms []VM, _ Settings, failed func(V
 		all[i] = nwfilter.VM{PID: vm.PID, Filter: vm.filter()}
 	}
 	nwfilter.Restore(ctx, all, func(i int, err error) { failed(vms[i], err) })
+	reshape(ctx, vms, failed)
 }
 
 func (filtered) Release(ctx context.Context, name string) error { return nwfilter.Release(ctx, name) }
@@ -28,7 +33,7 @@ func (filtered) Release(ctx context.Context, name string) error { return nwfilte
 func (vm VM) filter() nwfilter.Filter {
 	mac, _ := net.ParseMAC(vm.MAC)
 	f := nwfilter.Filter{Machine: vm.Name, MAC: mac, Isolated: vm.Isolated, Closed: vm.Closed, Gateway: vm.Gateways,
-		DNS: vm.DNS}
+		DNS: vm.DNS, Send: vm.Bandwidth.Out}
 	for _, p := range vm.Addresses {
 		f.Addresses = append(f.Addresses, p.Addr())
 		f.Local = append(f.Local, p.Masked())

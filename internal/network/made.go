@@ -37,7 +37,7 @@ type port struct {
 	add   []string // `ip link add NAME` goes on so
 	lacks string   // where the kernel knows no such link: what it lacks
 	card  string   // that it lies on; "": none
-	mtu   int      // of the network, where that is less than usual, and guests have to know; 0: as the kernel has it
+	mtu   int      // of the network, where it is not the usual one, and guests have to know; 0: as the kernel has it
 	peers []string // addresses of hosts that get what is for nobody known
 }
 

@@ -52,6 +52,7 @@ type VM struct {
 	Closed    bool           // it reaches the outside, and of the network its gateway and name servers alone
 	Gateways  []netip.Addr   // of each family
 	DNS       []netip.Addr
+	Bandwidth farm.Bandwidth // that it is held to
 }
 
 // Settings are what a site configures of networks.

@@ -34,6 +34,23 @@ func TestBridge(t *testing.T) {
 		Card:    hyper.Card{Type: hyper.BridgeCard, Bridge: "br0", MAC: networktest.MAC}})
 }
 
+// TestLargeFrames: guests learn of an unusual MTU.
+func TestLargeFrames(t *testing.T) {
+	networktest.Run(t, networktest.Lab{Network: farm.NetworkBridge("br0"),
+		Setup: []string{"ip link add br0 address 02:00:00:00:00:01 type bridge", "ip link set dev br0 mtu 9000"},
+		Card:  hyper.Card{Type: hyper.BridgeCard, Bridge: "br0", MAC: networktest.MAC, MTU: 9000}})
+}
+
+// TestVLANLargeFrames is that in a VLAN, which has the MTU of its card.
+func TestVLANLargeFrames(t *testing.T) {
+	needs(t, "ip link add name v0 link eno2 type vlan id 120")
+	networktest.Run(t, networktest.Lab{Network: farm.NetworkVLAN(120),
+		Setup: append(slices.Clone(card), "ip link set dev eno2 mtu 9000"),
+		Settings: network.Settings{Host: farm.HostNetworks{Trunks: map[string]farm.IDs{
+			"eno2": {{First: 100, Last: 199}}}}},
+		Card: hyper.Card{Type: hyper.BridgeCard, Bridge: "gvlan120", MAC: networktest.MAC, MTU: 9000}})
+}
+
 // card is a host with a card eno2, and no cable in it.
 var card = []string{"ip tuntap add dev eno2 mode tap", "ip link set dev eno2 addrgenmode none",
 	"ip link set dev eno2 up"}

@@ -17,10 +17,11 @@ func vlanPort(n farm.Network, s Settings) (port, error) {
 		return port{}, notCarried(n, "no card has the VLAN in [network.trunks] of its agent.toml",
 			"let the network's `hosts` say which hosts carry it, or name the VLAN there")
 	}
-	if _, err := net.InterfaceByName(card); err != nil {
+	below, err := net.InterfaceByName(card)
+	if err != nil {
 		return port{}, notCarried(n, fmt.Sprintf("it has no card %s, which [network.trunks] names", card),
 			"correct [network.trunks] of its agent.toml")
 	}
 	return port{add: []string{"link", card, "type", "vlan", "id", strconv.Itoa(id)}, lacks: "802.1Q, the module 8021q",
-		card: card}, nil
+		card: card, mtu: toldMTU(below.MTU)}, nil
 }

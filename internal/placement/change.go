@@ -352,6 +352,7 @@ func (t *trials) ended() *held {
 func (t *trials) admitsWithout(h *host, v *held, room numa.Room) bool {
 	without := *h
 	without.room, without.scratch, without.vms = room, h.scratch-v.size.Scratch, maps.Clone(h.vms)
+	without.booked = h.booked.Minus(v.bandwidth)
 	delete(without.vms, v.vm)
 	without.outline = numa.Outline{}
 	without.outline.Read(room)

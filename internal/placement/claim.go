@@ -57,9 +57,10 @@ func (f *Fleet) claim(r Request, size farm.Quota, h *host, plan farm.Plan) (Plac
 		return Placed{}, err
 	}
 	f.Release(r.VM)
-	p := Placed{VM: r.VM, Project: r.Project, Host: h.ID, Cell: h.cell.Name, Group: r.Group, Size: size, Plan: plan}
+	p := Placed{VM: r.VM, Project: r.Project, Host: h.ID, Cell: h.cell.Name, Group: r.Group, Size: size,
+		Bandwidth: r.Shape.Bandwidth, Plan: plan}
 	f.enter(hold(p), h)
-	h.room, h.scratch = left, h.scratch+size.Scratch
+	h.room, h.scratch, h.booked = left, h.scratch+size.Scratch, h.booked.Plus(p.Bandwidth)
 	h.changed(false)
 	return p, nil
 }
@@ -306,7 +307,7 @@ var phrases = map[Constraint]string{
 	NoImage: "hosts do not have the image", TooBig: "hosts are too small",
 	HostFull: "hosts have as many VMs as they may",
 	NoCPUs:   "too few free CPUs", NoMemory: "too little free memory", NoPages: "too few free huge pages",
-	NoScratch: "too little disk",
-	InPieces:  "enough is free, and not side by side", GroupRule: "the rule of its server group",
+	NoScratch: "too little disk", NoBandwidth: "too little free bandwidth",
+	InPieces: "enough is free, and not side by side", GroupRule: "the rule of its server group",
 	Refused: "hosts refused it lately",
 }

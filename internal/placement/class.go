@@ -34,6 +34,7 @@ type class struct {
 type classKey struct {
 	cpus, cells     int
 	memory, scratch farm.Bytes
+	bandwidth       farm.Bandwidth
 	pages           [maxSizes]farm.Bytes
 	sizes           int
 	guest           farm.GuestTopology
@@ -49,9 +50,9 @@ const maxSizes = 4
 
 func keyOf(r Request) classKey {
 	s := r.Shape
-	k := classKey{cpus: s.CPUs, cells: s.Cells, memory: s.Memory, scratch: s.DiskSpace(), sizes: len(s.Pages),
-		guest: s.Guest, threads: s.Threads, emulator: s.Emulator, network: r.Network, image: r.Image,
-		prefer: r.Prefer}
+	k := classKey{cpus: s.CPUs, cells: s.Cells, memory: s.Memory, scratch: s.DiskSpace(), bandwidth: s.Bandwidth,
+		sizes: len(s.Pages), guest: s.Guest, threads: s.Threads, emulator: s.Emulator, network: r.Network,
+		image: r.Image, prefer: r.Prefer}
 	copy(k.pages[:], s.Pages)
 	switch len(r.Needs) {
 	case 0:
@@ -102,13 +103,14 @@ const (
 	littleMemory
 	fewPages
 	littleScratch
+	littleBandwidth
 	inPieces
 	verdicts // how many there are
 )
 
 var constraintOf = [verdicts]Constraint{refuses: HostRefuses, mislabelled: WrongLabels, unconnected: NoNetwork,
 	imageless: NoImage, full: HostFull, fewCPUs: NoCPUs, littleMemory: NoMemory, fewPages: NoPages,
-	littleScratch: NoScratch, inPieces: InPieces}
+	littleScratch: NoScratch, littleBandwidth: NoBandwidth, inPieces: InPieces}
 
 var verdictOf = map[numa.Shortage]verdict{numa.ShortOfNothing: fits, numa.ShortOfCPUs: fewCPUs,
 	numa.ShortOfMemory: littleMemory, numa.ShortOfPages: fewPages, numa.ShortOfTogether: inPieces}
@@ -227,6 +229,8 @@ func (k *class) ask(h *host) (score float64, v verdict) {
 		return 0, full
 	case h.scratch+k.key.scratch > h.Scratch && k.key.scratch > 0:
 		return 0, littleScratch
+	case !k.key.bandwidth.Fits(h.Bandwidth, h.booked):
+		return 0, littleBandwidth
 	}
 	cost, short := h.outline.Estimate(&k.demand)
 	return k.score(h, cost), verdictOf[short]

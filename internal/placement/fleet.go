@@ -33,6 +33,7 @@ func NewFleet() *Fleet {
 type held struct {
 	vm, project, host, cell, group string
 	size                           farm.Quota
+	bandwidth                      farm.Bandwidth
 	cpus                           farm.CPUSet // that it holds
 	memory                         []nodeMemory
 }
@@ -46,7 +47,7 @@ type nodeMemory struct {
 func hold(p Placed) *held {
 	// One text for each name, however many VMs have it: a farm has hundreds of thousands.
 	h := &held{vm: p.VM, project: interned(p.Project), host: interned(p.Host), cell: interned(p.Cell),
-		group: interned(p.Group), size: p.Size}
+		group: interned(p.Group), size: p.Size, bandwidth: p.Bandwidth}
 	h.size.VMs = 1
 	if len(p.Plan.VCPUs) == 0 && len(p.Plan.Cells) == 0 {
 		return h
@@ -77,7 +78,8 @@ func (h *held) plan() farm.Plan {
 
 func (h *held) placed() Placed {
 	return Placed{VM: h.vm, Project: h.project, Host: h.host, Cell: h.cell, Group: h.group, Size: h.size,
-		Plan: h.plan()}
+		Bandwidth: h.bandwidth,
+		Plan:      h.plan()}
 }
 
 // SetCell enters a cell, or its change: packing, limits, overcommit.

@@ -12,6 +12,7 @@ type host struct {
 	slot    int32            // in cell
 	vms     map[string]*held // Fleet.at's
 	scratch farm.Bytes       // that they hold
+	booked  farm.Bandwidth   // by them
 	empty   numa.Room        // without VMs of the fleet
 	room    numa.Room
 	outline numa.Outline // of room
@@ -30,7 +31,7 @@ const maxLike = 16
 
 // fill makes the room anew from the empty one.
 func (h *host) fill() {
-	h.room, h.crowded, h.scratch = h.empty, false, 0
+	h.room, h.crowded, h.scratch, h.booked = h.empty, false, 0, farm.Bandwidth{}
 	for _, v := range h.vms {
 		h.take(v)
 	}
@@ -43,6 +44,7 @@ func (h *host) fill() {
 // take counts a VM's plan, or finds the host to be crowded.
 func (h *host) take(v *held) {
 	h.scratch += v.size.Scratch
+	h.booked = h.booked.Plus(v.bandwidth)
 	if h.crowded || !v.planned() {
 		return
 	}
@@ -78,6 +80,7 @@ func (h *host) release(v *held) {
 		return
 	}
 	h.scratch -= v.size.Scratch
+	h.booked = h.booked.Minus(v.bandwidth)
 	if v.planned() {
 		h.room = h.room.Give(v.plan())
 	}

@@ -19,6 +19,8 @@ type Host struct {
 	Images   []string    // names and digests
 	Networks []string    // names of farm.FleetNetwork that it can carry
 	Scratch  farm.Bytes  // for all VMs of the fleet together
+	// that its network carries each way; VMs of the fleet book of it what their shapes have
+	Bandwidth farm.Rate
 }
 
 // Request is one VM to place.
@@ -41,7 +43,8 @@ type Placed struct {
 	VM, Project, Host, Cell string
 	Group                   string     // project/name
 	Size                    farm.Quota // one VM's
-	Plan                    farm.Plan  // the zero value holds nothing: the host plans, or a batch system does
+	Bandwidth               farm.Bandwidth
+	Plan                    farm.Plan // the zero value holds nothing: the host plans, or a batch system does
 }
 
 // Explanation is why a request does, or does not, go to each host.
@@ -87,6 +90,7 @@ const (
 	NoMemory    Constraint = "memory"    // too little free memory
 	NoPages     Constraint = "pages"     // too few free huge pages
 	NoScratch   Constraint = "scratch"   // too little disk
+	NoBandwidth Constraint = "bandwidth" // too little of its network is free
 	InPieces    Constraint = "in pieces" // enough of each, and not side by side on the nodes that the VM may have
 	GroupRule   Constraint = "group"     // the rule of its server group
 	Refused     Constraint = "refused"   // the host refused this VM lately

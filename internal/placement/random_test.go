@@ -105,6 +105,7 @@ func (g *game) host(id string) Host {
 		Scratch: farm.Bytes(g.r.IntN(5)) * 10 * farm.GiB, Labels: map[string]string{"kind": one(g.r, "a", "b")},
 		Networks: one(g.r, nil, []string{"n1"}, []string{"n1", "n2"}),
 		Images:   one(g.r, nil, []string{"i1"}, []string{"i1", "i2"})}
+	h.Bandwidth = one(g.r, 0, farm.Rate(1e9), 1e9, 10e9)
 	if g.r.IntN(3) == 0 {
 		h.Labels["gpu"] = ""
 	}
@@ -127,6 +128,8 @@ func (g *game) request() Request {
 	if cpus%2 == 0 && s.Memory%(2*farm.GiB) == 0 {
 		s.Cells = one(g.r, 0, 0, 1, 2)
 	}
+	s.Bandwidth = one(g.r, farm.Bandwidth{}, farm.Bandwidth{}, farm.Bandwidth{In: 400e6},
+		farm.Bandwidth{In: 100e6, Out: 600e6})
 	r := Request{VM: fmt.Sprintf("v%d", g.next), Project: one(g.r, "p1", "p2", "p3"), Shape: s,
 		Cells: one(g.r, []string{"c0"}, []string{"c1"}, []string{"c1", "c0"}), Image: one(g.r, "", "i1", "i2"),
 		Network: one(g.r, "", "", "", "n1", "n2"), Prefer: one(g.r, "", "i1", "i2", "i3")}

@@ -15,7 +15,8 @@ func HostOf(h farm.Host, cell farm.Cell, networks []farm.FleetNetwork) Host {
 	why, closed := Refusal(h)
 	return Host{ID: h.ID, Name: h.Name, Cell: h.Cell, Labels: LabelsOf(h, cell), Refuses: why, Closed: closed,
 		Topology: h.Facts.Topology, Reserve: h.Facts.Reserve, Taken: h.Facts.Taken, Images: h.Facts.Images,
-		Networks: NetworksOf(h, networks), Scratch: h.Facts.ScratchFree}
+		Networks: NetworksOf(h, networks), Scratch: h.Facts.ScratchFree,
+		Bandwidth: h.Facts.Bandwidth}
 }
 
 // Refusal returns why a host takes nothing new, beside silence; "": it does. closed reports whether people said so, and
@@ -92,7 +93,7 @@ func PlacedOf(vm farm.VM) Placed {
 		plan = vm.Observed.Plan
 	}
 	return Placed{VM: vm.ID, Project: vm.Project, Host: vm.Host, Cell: vm.Cell, Group: groupOf(vm),
-		Size: sizeOf(vm.Shape), Plan: plan}
+		Size: sizeOf(vm.Shape), Bandwidth: vm.Shape.Bandwidth, Plan: plan}
 }
 
 func groupOf(vm farm.VM) string {
@@ -104,7 +105,7 @@ func groupOf(vm farm.VM) string {
 
 // rejections are codes with which a host's reason begins when it would not have a VM that it never ran.
 var rejections = []farm.Code{farm.CodeNoRoom, farm.CodeTooBig, farm.CodeBadPlan, farm.CodeBackedOff, farm.CodeNoImage,
-	farm.CodeNoBridge, farm.CodeNotCarried, farm.CodeNoFilter}
+	farm.CodeNoBridge, farm.CodeNotCarried, farm.CodeNoFilter, farm.CodeNotHeld}
 
 // MaxRejections is how many hosts may reject a VM before it is left as it is.
 const MaxRejections = 5

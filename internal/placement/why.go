@@ -107,7 +107,8 @@ func (f *Fleet) brief(r Request, h *host, d *numa.Demand, detailed bool) Answer 
 	}
 	var empty numa.Outline
 	empty.Read(h.empty)
-	if _, short := empty.Estimate(d); short != numa.ShortOfNothing || r.Shape.DiskSpace() > h.Scratch {
+	if _, short := empty.Estimate(d); short != numa.ShortOfNothing || r.Shape.DiskSpace() > h.Scratch ||
+		!r.Shape.Bandwidth.Fits(h.Bandwidth, farm.Bandwidth{}) {
 		a.Constraint = TooBig
 	}
 	return a
@@ -173,12 +174,15 @@ func lacking(r Request, h *host, err error) (Constraint, string) {
 	if err != nil && !errors.As(err, &said) {
 		return InPieces, err.Error()
 	}
-	perHost, scratch := h.cell.PerHost, r.Shape.DiskSpace()
+	perHost, scratch, bandwidth := h.cell.PerHost, r.Shape.DiskSpace(), r.Shape.Bandwidth
 	switch {
 	case said.Code == farm.CodeTooBig:
 		return TooBig, said.Message
 	case scratch > h.Scratch:
 		return TooBig, fmt.Sprintf("it has %v of disk for VMs, and %v are asked for", h.Scratch, scratch)
+	case !bandwidth.Fits(h.Bandwidth, farm.Bandwidth{}):
+		return TooBig, fmt.Sprintf("its network carries %vbit/s each way, as far as it is known, and %vbit/s in and "+
+			"%vbit/s out are asked for", h.Bandwidth, bandwidth.In, bandwidth.Out)
 	case perHost > 0 && len(h.vms) >= perHost:
 		return HostFull, fmt.Sprintf("it has %d VMs, and hosts of cell %s may have %d", len(h.vms),
 			h.cell.Name, perHost)
@@ -190,6 +194,9 @@ func lacking(r Request, h *host, err error) (Constraint, string) {
 		return InPieces, said.Message
 	case scratch > 0 && h.scratch+scratch > h.Scratch:
 		return NoScratch, fmt.Sprintf("%v of its %v of disk for VMs are taken", h.scratch, h.Scratch)
+	case !bandwidth.Fits(h.Bandwidth, h.booked):
+		return NoBandwidth, fmt.Sprintf("%vbit/s in and %vbit/s out of its %vbit/s are booked", h.booked.In,
+			h.booked.Out, h.Bandwidth)
 	}
 	return "", ""
 }

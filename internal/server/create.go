@@ -136,6 +136,11 @@ func (c creation) draft() (farm.VM, error) {
 	if vm.Shape, err = c.shape(p, cells); err != nil {
 		return vm, err
 	}
+	if r.Network == "" {
+		if err := vm.Shape.CheckBandwidth(); err != nil {
+			return vm, err
+		}
+	}
 	if err := resolve(c.call, &vm, r.Guest != (farm.GuestTopology{})); err != nil {
 		return vm, err
 	}

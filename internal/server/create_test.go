@@ -357,3 +357,23 @@ func TestNamesOnOneNetwork(t *testing.T) {
 		t.Errorf("%+v", v.Lease)
 	}
 }
+
+// TestCreateBandwidth: a VM keeps the bandwidth of its shape, and is refused where no host could hold it to that.
+func TestCreateBandwidth(t *testing.T) {
+	l := newLab(t)
+	want := farm.Bandwidth{In: 500e6, Out: 100e6}
+	l.update(func(tx *store.Tx) error {
+		return tx.PutShape(farm.Shape{Name: "slow", CPUs: 1, Memory: farm.GiB, Network: farm.NetworkNone,
+			Bandwidth: want})
+	})
+	r := web("slow")
+	r.Shape = "slow"
+	if _, err := l.VMs.Create(t.Context(), ann, r); !farm.IsCode(err, farm.CodeNotLimited) {
+		t.Errorf("without a network: %v", err)
+	}
+	r.Network = "lan"
+	made := l.create(ann, r)
+	if kept, _ := l.row(made[0].ID); kept.Shape.Bandwidth != want {
+		t.Errorf("keeps %v, want %v", kept.Shape.Bandwidth, want)
+	}
+}

@@ -85,6 +85,11 @@ func (c *call) resized(p farm.Project, vm farm.VM, r ResizeVM) (farm.Shape, erro
 	if s.CPUs == vm.Shape.CPUs && s.Memory == vm.Shape.Memory && s.Name == vm.Shape.Name {
 		return s, badVM("VM %s has this size", action.Label(vm))
 	}
+	if vm.Network == "" {
+		if err := s.CheckBandwidth(); err != nil {
+			return s, err
+		}
+	}
 	return s, c.fits(p, named, s)
 }
 

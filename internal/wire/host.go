@@ -13,7 +13,7 @@ func Facts(f farm.Facts, now time.Time) fleet.Facts {
 	v := fleet.Facts{Version: f.Version, Capability: f.Capability, Instance: f.Instance, Boot: f.Boot, Now: now,
 		Accelerator: f.Accelerator, Kind: f.Kind, Topology: Topology(f.Topology), ReservedCPUs: f.Reserve.CPUs.String(),
 		ReservedMemory: uint64(f.Reserve.Memory), Images: f.Images, Networks: f.Networks,
-		ScratchFree: uint64(f.ScratchFree), Short: f.Short, Trusts: f.Trusts}
+		ScratchFree: uint64(f.ScratchFree), Bandwidth: uint64(f.Bandwidth), Short: f.Short, Trusts: f.Trusts}
 	for _, p := range f.Taken {
 		v.Taken = append(v.Taken, Plan(p))
 	}
@@ -31,7 +31,8 @@ func ParseFacts(v fleet.Facts) (farm.Facts, error) {
 		Accelerator: word(v.Accelerator), Kind: word(v.Kind), Topology: r.topology(v.Topology),
 		Reserve: farm.HostReserve{CPUs: r.cpus("reserved_cpus", v.ReservedCPUs), Memory: farm.Bytes(v.ReservedMemory)},
 		Images:  words(v.Images), Networks: words(v.Networks), ScratchFree: farm.Bytes(v.ScratchFree),
-		Short: words(v.Short), Trusts: words(v.Trusts[:min(len(v.Trusts), maxTrusts)])}
+		Bandwidth: farm.Rate(min(v.Bandwidth, maxBandwidth)),
+		Short:     words(v.Short), Trusts: words(v.Trusts[:min(len(v.Trusts), maxTrusts)])}
 	for _, p := range v.Taken {
 		f.Taken = append(f.Taken, r.plan(p))
 	}
@@ -48,6 +49,8 @@ const (
 	maxReason = 4096
 	maxWord   = 512 // of a name, a digest, a model of a processor
 	maxTrusts = 16  // authorities: a fleet has two at most, a site's file some
+	// in bits a second, so that no sum of what VMs book is ever past what a number holds
+	maxBandwidth = 1e15
 	// of images that jobs run from, that are under way, or that were not to be had
 	maxImageUse = 512
 )

@@ -51,6 +51,9 @@ func (h *Host) ReadFacts() fleet.Facts {
 	if space, err := h.ledger.DiskSpace(ledger.CloudFiles); err == nil {
 		facts.ScratchFree = space.Free / scratchStep * scratchStep
 	}
+	if facts.Bandwidth = h.config().Network.Bandwidth; facts.Bandwidth == 0 {
+		facts.Bandwidth = network.UplinkSpeed()
+	}
 	return wire.Facts(facts, time.Time{})
 }
 

@@ -35,11 +35,16 @@ const (
 func (h *Host) wantedShape(w fleet.WantedVM) (farm.Shape, error) {
 	shape, err := wire.ParseShape(w.Shape)
 	n := hostNetwork(w)
-	if err != nil || n == "" {
+	if err != nil {
 		return shape, err
 	}
-	shape.Network = n
-	if err := shape.Validate(); err != nil {
+	if n != "" {
+		shape.Network = n
+		if err := shape.Validate(); err != nil {
+			return shape, err
+		}
+	}
+	if err := shape.CheckBandwidth(); err != nil {
 		return shape, err
 	}
 	return shape, h.Machines.CheckNetwork(n)

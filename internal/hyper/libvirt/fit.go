@@ -124,6 +124,9 @@ func fitDevices(own, seen *libvirtxml.DomainDeviceList) error {
 		if o.Address = s.Address; o.MAC == nil {
 			o.MAC = s.MAC
 		}
+		if s.MTU == nil {
+			o.MTU = nil // by an agent that told guests of smaller ones alone
+		}
 		return s.MAC != nil && o.MAC.Address == s.MAC.Address
 	}); err != nil {
 		return err

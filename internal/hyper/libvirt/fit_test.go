@@ -66,6 +66,24 @@ func TestFit(t *testing.T) {
 	}
 }
 
+// TestFitMTU: a guest that was told no MTU is told none here, and one that was is told this host's.
+func TestFitMTU(t *testing.T) {
+	own, seen := moved(t)
+	told := func(text, size string) string {
+		const model = `<model type="virtio"></model>`
+		return strings.Replace(text, model, `<mtu size="`+size+`"></mtu>`+model, 1)
+	}
+	for name, c := range map[string]struct {
+		seen string
+		want bool
+	}{"not told": {seen, false}, "told": {told(seen, "9000"), true}, "told less": {told(seen, "68"), true}} {
+		got, err := fit(told(own, "9000"), []byte(c.seen))
+		if err != nil || strings.Contains(got, `<mtu size="9000">`) != c.want || strings.Contains(got, `size="68"`) {
+			t.Errorf("%s: %v\n%s", name, err, got)
+		}
+	}
+}
+
 // TestFitHostile has a host that is not ours describe its machine: what it could gain by it on this host is refused, or
 // left out.
 func TestFitHostile(t *testing.T) {

@@ -18,6 +18,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/grange-project/grange/internal/farm"
 )
 
 // Table is the name of our table, of the family bridge.
@@ -38,6 +40,7 @@ type Filter struct {
 	Local     []netip.Prefix // of Closed: its network
 	Gateway   []netip.Addr   // of Closed
 	DNS       []netip.Addr   // of Closed
+	Send      farm.Rate      // at most, in the long run; 0: as much as it likes
 }
 
 // check refuses what cannot be made into rules.
@@ -85,7 +88,9 @@ add counter bridge grange malformed
 add counter bridge grange metadata
 add counter bridge grange closed
 add counter bridge grange overlay
+add counter bridge grange bandwidth
 add set bridge grange taps { type iface_index; }
+add set bridge grange rates { type iface_index; size 65535; flags dynamic, timeout; timeout 1m; }
 add map bridge grange senders { type iface_index : verdict; }
 add map bridge grange closed_senders { type iface_index : verdict; }
 add chain bridge grange prerouting { type filter hook prerouting priority -300; policy accept; }
@@ -184,7 +189,8 @@ func (r *ruleset) chain(kind string, index int, machine string) (rule func(forma
 	}
 }
 
-// send are the rules for what a VM sends, to whomever.
+// send are the rules for what a VM sends, to whomever. What it has sent lately is not in its chain, which is made anew
+// every few seconds, but in a set, whose elements go a minute after their last frame.
 func (r *ruleset) send(f Filter, index int) {
 	rule := r.chain(sendKind, index, f.Machine)
 	var v6 []netip.Addr
@@ -192,6 +198,10 @@ func (r *ruleset) send(f Filter, index int) {
 	rule("ether type { 8021q, 8021ad, 0x9100, 0x9200 } counter name tagged drop")
 	rule("ether type != { arp, ip, ip6, 0x8035 } counter name ethertype drop")
 	rule("ether saddr != %v counter name spoofed_mac drop", f.MAC)
+	if f.Send > 0 {
+		rule("update @rates { iif limit rate over %d bytes/second burst %d bytes } counter name bandwidth drop",
+			f.Send/8, max(f.Send/8/20, 128*1024))
+	}
 	const arp = "arp htype 1 arp ptype ip arp hlen 6 arp plen 4"
 	for _, own := range byFamily(f.Addresses) {
 		if own.family == "ip6" {

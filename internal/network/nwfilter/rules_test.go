@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/grange-project/grange/internal/farm"
 )
 
 var update = flag.Bool("update", false, "write the rules into testdata")
@@ -80,6 +82,10 @@ func readFilter(t *testing.T, path string) (f Filter) {
 			}
 		case "addresses":
 			f.Addresses = addresses()
+		case "send":
+			if f.Send, err = farm.ParseRate(words[1]); err != nil {
+				t.Fatal(err)
+			}
 		case "closed":
 			f.Closed = true
 		case "local":
