@@ -22,14 +22,37 @@ const maxLine = 1 << 18
 
 // Find reads a process's mountinfo, see proc(5), for the mount of an ID.
 func Find(mountinfo io.Reader, id int) (m Mount, found bool, err error) {
+	err = each(mountinfo, func(of int, is Mount) bool {
+		if of == id {
+			m, found = is, true
+		}
+		return !found
+	})
+	return m, found, err
+}
+
+// Networked reads the network file systems from a mountinfo, in its order.
+func Networked(mountinfo io.Reader) ([]Mount, error) {
+	var all []Mount
+	err := each(mountinfo, func(_ int, m Mount) bool {
+		if m.Network() {
+			all = append(all, m)
+		}
+		return true
+	})
+	return all, err
+}
+
+// each hands over one mount after the other, until more says that it is enough.
+func each(mountinfo io.Reader, more func(id int, m Mount) bool) error {
 	s := bufio.NewScanner(mountinfo)
 	s.Buffer(nil, maxLine)
 	for s.Scan() {
-		if of, m, ok := parse(s.Text()); ok && of == id {
-			return m, true, nil
+		if id, m, ok := parse(s.Text()); ok && !more(id, m) {
+			return nil
 		}
 	}
-	return m, false, s.Err()
+	return s.Err()
 }
 
 // parse reads a line of mountinfo: ID, parent, device, root, mount point, options, any number of further fields, a

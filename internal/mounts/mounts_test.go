@@ -42,6 +42,13 @@ func TestFind(t *testing.T) {
 	}
 }
 
+func TestNetworked(t *testing.T) {
+	all, err := Networked(strings.NewReader(table))
+	if err != nil || len(all) != 3 || all[0].Type != "nfs4" || all[1].Type != "ceph" || all[2].Type != "fuse.cvmfs2" {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
 func TestUnescape(t *testing.T) {
 	for in, want := range map[string]string{`a\011b`: "a\tb", `\`: `\`, `\04`: `\04`, `\999`: `\999`, `\777`: `\777`,
 		`\040`: " "} {
