@@ -111,6 +111,16 @@ type BoundBy struct {
 	Target  string `json:"target"`
 	Gateway string `json:"gateway"`
 	Why     string `json:"why"` // for people
+	// FileSystem is where the host has the directory from; nil: not known.
+	FileSystem *FileSystem `json:"file_system,omitempty"`
+}
+
+// FileSystem is one that is mounted on a host, in the words of whoever mounted it.
+type FileSystem struct {
+	Type       string `json:"type"`
+	Source     string `json:"source"`
+	MountPoint string `json:"mount_point"`
+	Network    bool   `json:"network,omitempty"` // a server has the files
 }
 
 // Size is that of a terminal, in characters.

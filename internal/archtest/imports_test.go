@@ -34,6 +34,7 @@ var rules = []struct {
 	{"internal/wire", nil, outside, "what is on the wire follows from what is said"},
 	{"internal/farmfile", filed, outside,
 		"what a farm file changes follows from the file and the farm, and can be told before anything is touched"},
+	{"internal/mounts", standard, outside, "what is mounted is read of, and never looked at: a server may not answer"},
 	{"internal/stricttoml", nil, outside, "a text is read as it was handed over"},
 	{"internal/lazyregexp", standard, nil, "every package may use it"},
 	{"internal/breaker", pure, outside,

@@ -15,6 +15,7 @@ import (
 	"github.com/grange-project/grange/internal/gateway/virtiofs"
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/mounts"
 )
 
 // Bound is how a directory came into a VM with its first job, and by which tag virtiofs has it.
@@ -24,7 +25,8 @@ type Bound struct {
 	Why      string
 	Tag      string `json:",omitempty"` // "": virtiofs has it not
 	ID       virtiofs.DirectoryID
-	ReadOnly bool `json:",omitempty"`
+	ReadOnly bool          `json:",omitempty"`
+	From     *mounts.Mount `json:",omitempty"` // the host's file system; nil: not known
 }
 
 // Caller is whose directories they are: the process that has them open.
@@ -64,7 +66,7 @@ func Serve(ctx context.Context, m *machine.Machine, all []api.Bind, c Caller) ([
 	var shares []hyper.Share
 	for _, b := range all {
 		g, why := wanted(farm.Gateway(b.Gateway), c.Gateways)
-		done := Bound{Target: b.Target, Gateway: g, Why: why, ReadOnly: b.ReadOnly}
+		done := Bound{Target: b.Target, Gateway: g, Why: why, ReadOnly: b.ReadOnly, From: fileSystem(c, b.FD)}
 		if g == farm.FUSE {
 			bound = append(bound, done)
 			continue
@@ -185,7 +187,7 @@ func View(all []Bound) []api.BoundBy {
 	var out []api.BoundBy
 	for _, b := range all {
 		out = append(out, api.BoundBy{Target: farm.Clean(b.Target, machine.MaxReason), Gateway: string(b.Gateway),
-			Why: farm.Clean(b.Why, machine.MaxReason)})
+			Why: farm.Clean(b.Why, machine.MaxReason), FileSystem: viewFileSystem(b.From)})
 	}
 	return out
 }

@@ -246,6 +246,9 @@ func (a vmCommands) showVM(vm api.VM) error {
 	}
 	for _, b := range vm.Binds {
 		t.Row("bind", fmt.Sprintf("%s by %s: %s", b.Target, b.Gateway, b.Why))
+		if f := b.FileSystem; f != nil {
+			t.Row("", fmt.Sprintf("from %s, a file system of type %s at %s", f.Source, f.Type, f.MountPoint))
+		}
 	}
 	if x.Confinement != "" {
 		fmt.Fprintf(t, "confined by\t%s\n", x.Confinement)
