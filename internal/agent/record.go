@@ -33,6 +33,7 @@ type record struct {
 	// the site's policy: which gateways binds may have; nil: all
 	Gateways []farm.Gateway `json:",omitempty"`
 	Binds    []binds.Bound  `json:",omitempty"` // of the job that the VM was made for
+	Services []string       `json:",omitempty"` // of the host that it may use, by name
 	Worker   *workerRecord  // nil: the VM is a job's, or
 	Cloud    *cloud.About   // the server's: it has no job
 }

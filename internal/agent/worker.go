@@ -203,10 +203,14 @@ func (a workerDesk) begin(r *api.WorkerRequest, image string, c Caller) (*job, e
 	if err != nil {
 		return nil, err
 	}
+	may, err := a.requests.services(owner)
+	if err != nil {
+		return nil, err
+	}
 	j := newJob(a.Agent, api.NewID(), owner)
 	j.record = record{Version: recordVersion, Job: j.id, Created: time.Now(), Shape: s,
 		User: known.guestUser(owner, "").Name, Name: vmName(j.id), Command: "worker " + r.Name, Caller: owner,
-		Keep: true, Image: r.Image, Worker: &workerRecord{Name: r.Name, Image: image, Address: address,
+		Keep: true, Image: r.Image, Services: may, Worker: &workerRecord{Name: r.Name, Image: image, Address: address,
 			MAC: farm.MAC(address.Addr()), Gateway: conf.Gateway, Conf: r.Conf, Warm: r.Warm,
 			Isolated: conf.Isolate}}
 	j.request = workerJobRequest(j.record)

@@ -64,6 +64,7 @@ type Agent struct {
 	Heartbeat   Heartbeat
 	UserNetwork UserNetwork
 	Network     farm.HostNetworks
+	Services    []Service // of the host, for its VMs
 	Metadata    Metadata
 	Move        Move
 	Transfer    Transfer
@@ -72,47 +73,48 @@ type Agent struct {
 
 // file is what the TOML looks like. Its keys are explained in docs/reference/agent.md.
 type file struct {
-	Socket           string               `toml:"socket"`
-	SocketMode       int                  `toml:"socket_mode"`
-	StateDir         string               `toml:"state_dir"`
-	RunDir           string               `toml:"run_dir"`
-	Libvirt          string               `toml:"libvirt"`
-	LibvirtLogs      string               `toml:"libvirt_logs"`
-	GuestFile        string               `toml:"guest_file"`
-	VMUIDs           string               `toml:"vm_uids"`
-	Accelerator      string               `toml:"accelerator"`
-	ProbeTimeout     string               `toml:"probe_timeout"`
-	BootTimeout      string               `toml:"boot_timeout"`
-	StopTimeout      string               `toml:"stop_timeout"`
-	Attempts         int                  `toml:"attempts"`
-	ReservedCPUs     string               `toml:"reserved_cpus"`
-	ReservedMemory   string               `toml:"reserved_memory"`
-	MemoryOvercommit float64              `toml:"memory_overcommit"`
-	SlurmNodes       []string             `toml:"slurm_nodes"`
-	DefaultImage     string               `toml:"default_image"`
-	Default          shapeFile            `toml:"default_shape"`
-	Shapes           map[string]shapeFile `toml:"shapes"`
-	PullImages       []string             `toml:"pull_images"`
-	UnusedImages     string               `toml:"unused_images"`
-	Hook             string               `toml:"hook"`
-	Facts            map[string]string    `toml:"facts"`
-	PrivateVMs       bool                 `toml:"private_vms"`
-	Minimum          minimumFile          `toml:"minimum"`
-	Limits           limitsFile           `toml:"limits"`
-	Overlay          string               `toml:"overlay"`
-	Batch            batchFile            `toml:"batch"`
-	Policy           []ruleFile           `toml:"policy"`
-	CoreFiles        bool                 `toml:"core_files"`
-	Areas            areasFile            `toml:"areas"`
-	Disks            Disks                `toml:"disks"`
-	Worker           workerFile           `toml:"worker"`
-	Heartbeat        heartbeatFile        `toml:"heartbeat"`
-	UserNetwork      userNetworkFile      `toml:"user_network"`
-	Network          networkFile          `toml:"network"`
-	Metadata         metadataFile         `toml:"metadata"`
-	Move             moveFile             `toml:"move"`
-	Transfer         transferFile         `toml:"transfer"`
-	Server           uplinkFile           `toml:"server"`
+	Socket           string                 `toml:"socket"`
+	SocketMode       int                    `toml:"socket_mode"`
+	StateDir         string                 `toml:"state_dir"`
+	RunDir           string                 `toml:"run_dir"`
+	Libvirt          string                 `toml:"libvirt"`
+	LibvirtLogs      string                 `toml:"libvirt_logs"`
+	GuestFile        string                 `toml:"guest_file"`
+	VMUIDs           string                 `toml:"vm_uids"`
+	Accelerator      string                 `toml:"accelerator"`
+	ProbeTimeout     string                 `toml:"probe_timeout"`
+	BootTimeout      string                 `toml:"boot_timeout"`
+	StopTimeout      string                 `toml:"stop_timeout"`
+	Attempts         int                    `toml:"attempts"`
+	ReservedCPUs     string                 `toml:"reserved_cpus"`
+	ReservedMemory   string                 `toml:"reserved_memory"`
+	MemoryOvercommit float64                `toml:"memory_overcommit"`
+	SlurmNodes       []string               `toml:"slurm_nodes"`
+	DefaultImage     string                 `toml:"default_image"`
+	Default          shapeFile              `toml:"default_shape"`
+	Shapes           map[string]shapeFile   `toml:"shapes"`
+	PullImages       []string               `toml:"pull_images"`
+	UnusedImages     string                 `toml:"unused_images"`
+	Hook             string                 `toml:"hook"`
+	Facts            map[string]string      `toml:"facts"`
+	PrivateVMs       bool                   `toml:"private_vms"`
+	Minimum          minimumFile            `toml:"minimum"`
+	Limits           limitsFile             `toml:"limits"`
+	Overlay          string                 `toml:"overlay"`
+	Batch            batchFile              `toml:"batch"`
+	Policy           []ruleFile             `toml:"policy"`
+	CoreFiles        bool                   `toml:"core_files"`
+	Areas            areasFile              `toml:"areas"`
+	Disks            Disks                  `toml:"disks"`
+	Worker           workerFile             `toml:"worker"`
+	Heartbeat        heartbeatFile          `toml:"heartbeat"`
+	UserNetwork      userNetworkFile        `toml:"user_network"`
+	Network          networkFile            `toml:"network"`
+	Services         map[string]serviceFile `toml:"services"`
+	Metadata         metadataFile           `toml:"metadata"`
+	Move             moveFile               `toml:"move"`
+	Transfer         transferFile           `toml:"transfer"`
+	Server           uplinkFile             `toml:"server"`
 }
 
 type shapeFile struct {
@@ -198,7 +200,7 @@ func (f file) agent() (Agent, error) {
 		Facts:      f.Facts, PrivateVMs: f.PrivateVMs, CoreFiles: f.CoreFiles, Disks: f.Disks,
 		Shapes: map[string]farm.Shape{}, Metadata: Metadata(f.Metadata),
 	}
-	var errs [22]error
+	var errs [23]error
 	a.ProbeTimeout, errs[0] = time.ParseDuration(f.ProbeTimeout)
 	a.BootTimeout, errs[1] = time.ParseDuration(f.BootTimeout)
 	a.ReservedCPUs, errs[2] = farm.ParseCPUSet(f.ReservedCPUs)
@@ -227,6 +229,7 @@ func (f file) agent() (Agent, error) {
 	a.Areas, errs[19] = f.Areas.areas(f.StateDir)
 	a.UnusedImages, errs[20] = unusedImages(f.UnusedImages)
 	a.Network, errs[21] = f.Network.networks()
+	a.Services, errs[22] = services(f.Services)
 	if a.VMUIDs, errs[16] = farm.ParseUIDs(f.VMUIDs); errs[16] != nil {
 		errs[16] = fmt.Errorf("vm_uids: %w", errs[16])
 	}

@@ -244,6 +244,9 @@ func (a vmCommands) showVM(vm api.VM) error {
 	for _, b := range vm.Binds {
 		t.Row("bind", fmt.Sprintf("%s by %s: %s", b.Target, b.Gateway, b.Why))
 	}
+	for _, s := range vm.Services {
+		t.Row("service", s)
+	}
 	if x.Confinement != "" {
 		fmt.Fprintf(t, "confined by\t%s\n", x.Confinement)
 	}
