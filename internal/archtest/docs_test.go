@@ -226,7 +226,7 @@ func TestExampleConfiguration(t *testing.T) {
 	// examples of what has no default
 	got.Shapes, got.Hook, got.Facts, got.Policy, got.Worker, got.Server =
 		nil, "", nil, nil, config.Worker{}, config.Uplink{}
-	got.Limits.Except, got.Network = nil, farm.HostNetworks{}
+	got.Limits.Except, got.Network, got.Services = nil, farm.HostNetworks{}, nil
 	want := defaultConfig(t)
 	want.Shapes = nil
 	if d := cmp.Diff(want, got, sets); d != "" {

@@ -24,8 +24,8 @@ type RelayGuest struct {
 
 // NewRelayGuest returns an end whose host has not come yet. Serve drives it.
 func NewRelayGuest(device RelayDevice) *RelayGuest {
-	return &RelayGuest{relay: relay{channel: device, halfOpen: relayHalfOpen, conns: map[uint32]*relayed{}}, device: device,
-		synced: make(chan uint32, 1)}
+	return &RelayGuest{device: device, synced: make(chan uint32, 1),
+		relay: relay{channel: device, halfOpen: relayHalfOpen, conns: map[uint32]*relayed{}}}
 }
 
 // Carry carries a connection of the VM to the host's service behind a port, until it is over. It is closed at once

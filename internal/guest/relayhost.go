@@ -17,8 +17,7 @@ func RelayHost(ctx context.Context, channel io.ReadWriteCloser,
 	dial func(ctx context.Context, port uint16) (net.Conn, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	h := &relayHost{ctx: ctx, relay: relay{channel: channel, halfOpen: relayHalfOpen, epoch: rand.Uint32(),
-		conns: map[uint32]*relayed{}},
-		dial: dial, answered: make(chan struct{})}
+		conns: map[uint32]*relayed{}}, dial: dial, answered: make(chan struct{})}
 	stop := context.AfterFunc(ctx, func() { channel.Close() })
 	h.over.Go(func() { h.ask(channel) })
 	err := h.read(channel)
