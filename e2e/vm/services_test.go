@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/grange-project/grange/internal/guest"
 )
 
 // serviceScript runs in a VM without a network. Its first connection ends with the agent.
@@ -22,10 +25,11 @@ head -c 10000000 <&3 | cmp - /tmp/f && echo same
 wait
 exec 4<>/dev/tcp/::1/3128; echo six >&4; head -n 1 <&4
 if (exec 5<>/dev/tcp/127.0.0.1/22) 2>/dev/null; then echo more than is declared; fi
-exec 6<>/dev/tcp/127.0.0.1/5432; if head -c 1 <&6 2>/dev/null | grep -q .; then echo from whom; fi; echo down
+(exec 6<>/dev/tcp/127.0.0.1/5432; head -c 1 <&6) 2>/dev/null | grep -q . && echo from whom; echo down
 exec 7<>/dev/tcp/127.0.0.1/9
-t=$(cut -d. -f1 /proc/uptime); s=$(head -c 100000000 <&7 | wc -c); echo $s >&2
-echo seconds: $(($(cut -d. -f1 /proc/uptime) - t)) >&2
+t=${EPOCHREALTIME/./}; s=$(head -c 50000000 <&7 | wc -c); echo "$s bytes in: $((${EPOCHREALTIME/./} - t)) us" >&2
+exec 9<>/dev/tcp/127.0.0.1/10
+t=${EPOCHREALTIME/./}; head -c 50000000 /dev/zero >&9; read s <&9; echo "$s bytes out: $((${EPOCHREALTIME/./} - t)) us" >&2
 echo up
 cat <&3 2>/dev/null || true
 again() { exec 8<>/dev/tcp/127.0.0.1/3128 && echo anew >&8 && head -n 1 <&8 | grep anew; }
@@ -61,6 +65,10 @@ func TestServices(t *testing.T) {
 			}
 		}
 	})
+	sink := listen("tcp", "127.0.0.1:0", func(c net.Conn) {
+		n, _ := io.CopyN(io.Discard, c, 50_000_000)
+		fmt.Fprintln(c, n)
+	})
 	config := fmt.Sprintf(`
 [services.echo]
 connect = %q
@@ -69,6 +77,9 @@ variables = { PROXY = "http://{address}:{port}" }
 [services.source]
 connect = %q
 port = 9
+[services.sink]
+connect = %q
+port = 10
 [services.db]
 connect = %q
 port = 5432
@@ -76,11 +87,11 @@ port = 5432
 connect = %q
 port = 22
 users = ["nobody"]
-`, echo, source, filepath.Join(dir, "none"), echo)
+`, echo, source, sink, filepath.Join(dir, "none"), echo)
 	defer reload(t, testConfig, "configuration reloaded")
 	reload(t, config, "configuration reloaded")
 	j := launch(t, host.Exec(ctx(t), "-v", "--memory", "512M", "--", "bash", "-c", serviceScript))
-	const all = "db=127.0.0.1:5432 echo=127.0.0.1:3128 source=127.0.0.1:9"
+	const all = "db=127.0.0.1:5432 echo=127.0.0.1:3128 sink=127.0.0.1:10 source=127.0.0.1:9"
 	for _, line := range []string{all, "SERVICES=" + all, "same", "six", "down", "up"} {
 		j.expect(t, line)
 	}
@@ -93,6 +104,13 @@ users = ["nobody"]
 	}
 	if out := run(t, host.Grange(ctx(t), "vm", "show", vmName(t)), "").out; !strings.Contains(out, "service") {
 		t.Errorf("vm show names no service:\n%s", out)
+	}
+	ports, _ := filepath.Glob(filepath.Join(host.Dir, "run/vm/*/"+guest.ServicePort))
+	if len(ports) != 1 {
+		t.Fatalf("the VM's service ports are %q", ports)
+	}
+	if info, err := os.Stat(ports[0]); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("others may connect to the VM's service port: %v, %v", info, err)
 	}
 	host.KillAgent()
 	time.Sleep(100 * time.Millisecond)

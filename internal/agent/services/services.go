@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -96,6 +97,10 @@ func View(all []config.Service) (out []string) {
 // Follow answers a VM's connections until ctx ends or the VM has gone. socket is the host's end of its port, and
 // allowed what it may use now.
 func Follow(ctx context.Context, socket string, allowed func() []config.Service) {
+	// QEMU makes it with the group's rights that its daemon's umask leaves, and VMs may share their group.
+	if err := os.Chmod(socket, 0o600); err != nil {
+		return // the VM has gone; nobody else's way would be open
+	}
 	dial := func(ctx context.Context, port uint16) (net.Conn, error) { return connect(ctx, allowed(), port) }
 	for ctx.Err() == nil {
 		conn, err := net.DialTimeout("unix", socket, connectLimit)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -80,6 +81,9 @@ func TestFollow(t *testing.T) {
 	go func() { Follow(ctx, path, nil); close(done) }()
 	if _, err := l.Accept(); err != nil {
 		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("others may use the VM's port: %v, %v", info, err)
 	}
 	cancel()
 	<-done
