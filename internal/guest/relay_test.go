@@ -2,6 +2,7 @@ package guest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -98,6 +99,8 @@ type relayLab struct {
 	port  *relayPort
 	guest *RelayGuest
 	at    string // of the service
+
+	halfOpen time.Duration // of its hosts; 0: as it is
 }
 
 func newRelayLab(t *testing.T, serve func(*net.TCPConn)) *relayLab {
@@ -134,12 +137,14 @@ func (lab *relayLab) attach(t *testing.T) (stop func()) {
 	channel, done := lab.port.connect(t), make(chan struct{})
 	go func() {
 		defer close(done)
-		RelayHost(ctx, channel, func(ctx context.Context, port uint16) (net.Conn, error) {
+		h := newRelayHost(channel, func(ctx context.Context, port uint16) (net.Conn, error) {
 			if port != 80 {
 				return nil, errNoSuchPort
 			}
 			return new(net.Dialer).DialContext(ctx, "tcp", lab.at)
 		})
+		h.halfOpen = cmp.Or(lab.halfOpen, h.halfOpen)
+		h.run(ctx, channel)
 	}()
 	lab.awaitHost()
 	var once sync.Once
@@ -314,6 +319,7 @@ func TestRelayHangs(t *testing.T) {
 		b := make([]byte, 1)
 		if io.ReadFull(c, b); b[0] == 'h' {
 			<-hang
+			c.Close()
 			return
 		}
 		echo(c)
@@ -330,15 +336,15 @@ func TestRelayHangs(t *testing.T) {
 
 // TestRelayHalfOpen: a service that never answers the end of its client keeps its connection for a time only.
 func TestRelayHalfOpen(t *testing.T) {
-	hang := make(chan struct{})
+	hang, began := make(chan struct{}), make(chan struct{})
 	defer close(hang)
-	lab := newRelayLab(t, func(*net.TCPConn) { <-hang })
-	lab.guest.mu.Lock()
-	lab.guest.halfOpen = time.Millisecond
-	lab.guest.mu.Unlock()
-	stop := lab.attach(t)
-	defer stop()
-	lab.dial(t, 80).CloseWrite()
+	lab := newRelayLab(t, func(c *net.TCPConn) { close(began); <-hang; c.Close() })
+	lab.halfOpen = time.Millisecond
+	lab.attach(t)
+	c := lab.dial(t, 80)
+	c.CloseWrite()
+	<-began
+	wantRefused(t, "a client that has ended", c)
 	lab.wantIdle()
 }
 

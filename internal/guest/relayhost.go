@@ -15,9 +15,17 @@ import (
 // context.
 func RelayHost(ctx context.Context, channel io.ReadWriteCloser,
 	dial func(ctx context.Context, port uint16) (net.Conn, error)) error {
+	return newRelayHost(channel, dial).run(ctx, channel)
+}
+
+func newRelayHost(channel io.Writer, dial func(ctx context.Context, port uint16) (net.Conn, error)) *relayHost {
+	return &relayHost{dial: dial, answered: make(chan struct{}), relay: relay{channel: channel, halfOpen: relayHalfOpen,
+		epoch: rand.Uint32(), conns: map[uint32]*relayed{}}}
+}
+
+func (h *relayHost) run(ctx context.Context, channel io.ReadWriteCloser) error {
 	ctx, cancel := context.WithCancel(ctx)
-	h := &relayHost{ctx: ctx, relay: relay{channel: channel, halfOpen: relayHalfOpen, epoch: rand.Uint32(),
-		conns: map[uint32]*relayed{}}, dial: dial, answered: make(chan struct{})}
+	h.ctx = ctx
 	stop := context.AfterFunc(ctx, func() { channel.Close() })
 	h.over.Go(func() { h.ask(channel) })
 	err := h.read(channel)
