@@ -254,7 +254,8 @@ type VM struct {
 
 	// to the job's caller: binds show nothing that is mounted below them
 	OneFilesystem bool      `json:"one_filesystem,omitempty"`
-	Binds         []BoundBy `json:"binds,omitempty"` // of the job that it was made for
+	Binds         []BoundBy `json:"binds,omitempty"`    // of the job that it was made for
+	Services      []string  `json:"services,omitempty"` // of the host that it may use, by name
 	// its guest answered last; nil: it has not, or is not asked
 	Heard *time.Time `json:"heard,omitempty"`
 	// its guest, which answered before, has not since, or its watchdog ran out then
@@ -446,6 +447,16 @@ type Host struct {
 	// why it is not known yet which VMs run here; nothing is granted meanwhile
 	Recovering string     `json:"recovering,omitempty"`
 	Hypervisor Hypervisor `json:"hypervisor"`
+	// Services are what VMs may reach on this host without a network.
+	Services []HostService `json:"services,omitempty"`
+}
+
+// HostService is a service of a host for its VMs.
+type HostService struct {
+	Name    string `json:"name"`
+	Port    int    `json:"port"`              // of a VM's own loopback
+	Connect string `json:"connect"`           // where it is on the host
+	Problem string `json:"problem,omitempty"` // why it takes no connection
 }
 
 // Hypervisor is how the host's libvirt does.

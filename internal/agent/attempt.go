@@ -10,6 +10,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/agent/services"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
@@ -83,6 +84,7 @@ func (v *making) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Ma
 		name := guest.JobPort(number)
 		spec.Ports = append(spec.Ports, hyper.Port{Name: name, Path: m.Path(name)})
 	}
+	spec.Ports = append(spec.Ports, services.Port(v.record.Services, m.Path)...)
 	if err := os.Mkdir(m.Sockets, 0o711); err != nil {
 		return spec, fmt.Errorf("directory for sockets: %w", err)
 	}

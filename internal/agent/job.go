@@ -11,6 +11,7 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/jobrequest"
 	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/agent/services"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/journal"
@@ -178,6 +179,9 @@ func (j *job) handOver(m *machine.Machine) error {
 		return err
 	}
 	description.Port, description.Shared, description.Steps = j.port, j.vm.key != "", j.steps() != nil
+	if w := services.Offer(description, j.vm.services(), m.Control.TakesServices(), factsPath); w != "" {
+		j.publish(api.JobEvent{Event: api.EventWarning, Message: w})
+	}
 	j.update(func() { j.handed = true })
 	if err := m.Control.Give(j.ctx, description); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/services"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
 )
@@ -21,6 +22,11 @@ func (a requests) decide(c Caller, r *api.JobRequest) (policy.Decision, error) {
 		return policy.Decision{}, err
 	}
 	return policy.Decide(rules, who, wish)
+}
+
+// services are those of the host that a caller's VM may use.
+func (a requests) services(c Caller) ([]string, error) {
+	return services.For(a.config().Services, func(r []policy.Rule) (policy.Who, error) { return a.who(r, c) })
 }
 
 func wishOf(r *api.JobRequest) policy.Wish {

@@ -175,6 +175,10 @@ func (a requests) begin(r *api.JobRequest, c Caller) (*job, error) {
 		}
 	}
 	r.Image = d.Image
+	may, err := a.services(c)
+	if err != nil {
+		return nil, err
+	}
 	j := newJob(a.Agent, r.ID, c)
 	j.request = r
 	for _, reason := range d.Reasons {
@@ -182,7 +186,7 @@ func (a requests) begin(r *api.JobRequest, c Caller) (*job, error) {
 	}
 	j.record = record{Version: recordVersion, Job: r.ID, Created: time.Now(), Shape: s,
 		User: known.guestUser(c, r.Home).Name, Name: vmName(r.ID), Command: brief(r.Argv), Caller: c, Keep: r.Keep,
-		OneFS: d.OneFilesystem, Gateways: d.Gateways, Site: site.Name}
+		OneFS: d.OneFilesystem, Gateways: d.Gateways, Site: site.Name, Services: may}
 	return j, nil
 }
 

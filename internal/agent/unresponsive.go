@@ -1,10 +1,13 @@
 package agent
 
 import (
+	"context"
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/agent/services"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/guest"
 )
 
 // What becomes of a VM whose guest is unresponsive, by [heartbeat] action. Of a VM of jobs none is run again, whatever
@@ -12,6 +15,9 @@ import (
 
 // follow has the VM learn whether the guest of its machine answers, whether it floods, and what it sees.
 func (v *vm) follow(m *machine.Machine) {
+	if len(v.record.Services) > 0 {
+		m.Beside = func(ctx context.Context) { services.Follow(ctx, m.Path(guest.ServicePort), v.services) }
+	}
 	m.Follow(machine.Follower{
 		Stopped: func() bool { return v.power.Now() != machine.Wanted{} },
 		Changed: func(unresponsive bool) { v.guestChanged(m, unresponsive) },
@@ -25,6 +31,11 @@ func (v *vm) follow(m *machine.Machine) {
 			v.log().Warn(text)
 			v.publish(api.JobEvent{Event: api.EventWarning, Code: api.CodeGuestDiffers, Message: text})
 		}})
+}
+
+// services are those of the host that the VM may use by the configuration of now.
+func (v *vm) services() []config.Service {
+	return services.Of(v.agent.config().Services, v.recordNow().Services)
 }
 
 func (v *vm) guestChanged(m *machine.Machine, unresponsive bool) {

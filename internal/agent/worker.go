@@ -197,10 +197,15 @@ func (a workerDesk) begin(r *api.WorkerRequest, image string, c Caller) (*job, e
 	if err != nil {
 		return nil, err
 	}
+	may, err := a.requests.services(owner)
+	if err != nil {
+		return nil, err
+	}
 	j := newJob(a.Agent, api.NewID(), owner)
 	j.record = record{Version: recordVersion, Job: j.id, Created: time.Now(), Shape: s,
 		User: known.guestUser(owner, "").Name, Name: vmName(j.id), Command: "worker " + r.Name, Caller: owner,
-		Keep: true, Image: r.Image, Worker: &workerRecord{Name: r.Name, Image: image, Conf: r.Conf, Warm: r.Warm}}
+		Keep: true, Image: r.Image, Services: may,
+		Worker: &workerRecord{Name: r.Name, Image: image, Conf: r.Conf, Warm: r.Warm}}
 	j.request = workerJobRequest(j.record)
 	enter := func() error {
 		_, err := a.enter(newVM(j), j)

@@ -50,6 +50,8 @@ var rules = []struct {
 		"the server knows hosts by their agents only"},
 	{"internal/guest", nil, []string{"internal/agent", "internal/hyper", "internal/gateway", "os/exec"},
 		"the protocol runs in the VM too"},
+	{"internal/agent/services", nil, []string{"internal/network", "internal/agent/machine", "os/exec"},
+		"services come by a VM's port: no network is made for them, and nothing is started"},
 	{"internal/hyper", nil, []string{"internal/agent", "internal/vmimage", "internal/guest", "internal/network", "api"},
 		"a hypervisor is handed paths, pins and a card, and knows no jobs and no kinds of networks"},
 	{"internal/network", nil, []string{"internal/agent", "internal/config", "internal/hyper/libvirt", "internal/guest",

@@ -65,6 +65,7 @@ type Agent struct {
 	UserNetwork UserNetwork
 	Network     farm.HostNetworks
 	Networks    map[string]SiteNetwork
+	Services    []Service // of the host, for its VMs
 	Metadata    Metadata
 	Move        Move
 	Transfer    Transfer
@@ -111,6 +112,7 @@ type file struct {
 	UserNetwork      userNetworkFile            `toml:"user_network"`
 	Network          networkFile                `toml:"network"`
 	Networks         map[string]siteNetworkFile `toml:"networks"`
+	Services         map[string]serviceFile     `toml:"services"`
 	Metadata         metadataFile               `toml:"metadata"`
 	Move             moveFile                   `toml:"move"`
 	Transfer         transferFile               `toml:"transfer"`
@@ -200,7 +202,7 @@ func (f file) agent() (Agent, error) {
 		Facts:      f.Facts, PrivateVMs: f.PrivateVMs, CoreFiles: f.CoreFiles, Disks: f.Disks,
 		Shapes: map[string]farm.Shape{}, Metadata: Metadata(f.Metadata),
 	}
-	var errs [23]error
+	var errs [24]error
 	a.ProbeTimeout, errs[0] = time.ParseDuration(f.ProbeTimeout)
 	a.BootTimeout, errs[1] = time.ParseDuration(f.BootTimeout)
 	a.ReservedCPUs, errs[2] = farm.ParseCPUSet(f.ReservedCPUs)
@@ -230,6 +232,7 @@ func (f file) agent() (Agent, error) {
 	a.Areas, errs[19] = f.Areas.areas(f.StateDir)
 	a.UnusedImages, errs[20] = unusedImages(f.UnusedImages)
 	a.Network, errs[21] = f.Network.networks()
+	a.Services, errs[23] = services(f.Services)
 	if a.VMUIDs, errs[16] = farm.ParseUIDs(f.VMUIDs); errs[16] != nil {
 		errs[16] = fmt.Errorf("vm_uids: %w", errs[16])
 	}

@@ -39,10 +39,12 @@ type State struct {
 	Pings bool          `json:"pings,omitempty"` // with a Ready without a job: this grange-guest answers pings
 	Roots bool          `json:"roots,omitempty"` // with a Ready without a job: this grange-guest takes Job.Root
 	// Shares, with a Ready without a job: this grange-guest takes Bind.Tag.
-	Shares bool   `json:"shares,omitempty"`
-	Disks  bool   `json:"disks,omitempty"` // with a Ready without a job: this grange-guest takes Job.Disks
-	IPv6   bool   `json:"ipv6,omitempty"`  // with a Ready without a job: this grange-guest takes Job.Address6
-	Pong   uint64 `json:"pong,omitempty"`  // alone: the ping with this number is answered
+	Shares bool `json:"shares,omitempty"`
+	// Services, with a Ready without a job: this grange-guest takes Job.Services.
+	Services bool   `json:"services,omitempty"`
+	Disks    bool   `json:"disks,omitempty"` // with a Ready without a job: this grange-guest takes Job.Disks
+	IPv6     bool   `json:"ipv6,omitempty"`  // with a Ready without a job: this grange-guest takes Job.Address6
+	Pong     uint64 `json:"pong,omitempty"`  // alone: the ping with this number is answered
 	// View, alone, is what its kernel sees of the machine. An older grange-guest sends none.
 	View *farm.GuestView `json:"view,omitempty"`
 }
@@ -86,6 +88,14 @@ type Job struct {
 	Shared bool `json:"shared,omitempty"`
 	// Steps puts an srun into the job's PATH, behind the image's own, that asks the host's: the job's caller answers.
 	Steps bool `json:"steps,omitempty"`
+	// Services of the host are reached on the VM's own loopback; an older grange-guest takes none.
+	Services []Service `json:"services,omitempty"`
+}
+
+// Service is what a host lets a VM reach by the service port.
+type Service struct {
+	Name string `json:"name"`
+	Port uint16 `json:"port"` // of 127.0.0.1 and ::1 in the VM
 }
 
 // Root is a disk with the file system of a container, in which the job runs. It is never written to.

@@ -6,7 +6,8 @@
 //   - the control port, between agent and grange-guest: JSON lines that hand jobs over (control.go);
 //   - a job port for each job that runs, between `grange exec` and grange-guest: the job's streams, signals, exit and
 //     bound directories, as numbered streams of one Session (session.go). The agent opens it to the caller and never
-//     reads it.
+//     reads it;
+//   - the service port, between agent and grange-guest: connections of the VM to services of its host (relay.go).
 //
 // Any port's host side may vanish at any byte. A Session keeps what the other side has not taken, and a new host side
 // carries on where the old one stopped. A job port serves one job after the other: a session begins with the name of
@@ -17,6 +18,9 @@ import "strconv"
 
 // ControlPort is the name of the agent's virtio-serial port, as the guest sees it.
 const ControlPort = "org.grange.control"
+
+// ServicePort is the name of the port that carries connections to services of the host.
+const ServicePort = "org.grange.service"
 
 // JobPort is the name of a job port: they are numbered from 0.
 func JobPort(number int) string {

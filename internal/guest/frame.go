@@ -31,6 +31,8 @@ const (
 	frameSync                         // host → guest: start anew; payload is a nonce and the session's name
 	frameSyncAck                      // guest → host: these two, then the guest's marks
 	frameMarks                        // host → guest: the host's marks
+	frameOpen                         // guest → host, of a relay: a connection to the port that the payload names
+	frameReset                        // of a relay: a connection is over, and what is under way of it is dropped
 	frameTypes
 )
 

@@ -35,6 +35,9 @@ func (w *printer) show(e api.JobEvent) {
 		w.phase(*e.Phase)
 	case e.VM != nil:
 		w.printf("vm %s on CPUs %v", e.VM.Name, e.VM.Plan.VCPUs)
+		for _, s := range e.VM.Services {
+			w.printf("service %s", s)
+		}
 	case e.Event == api.EventPolicy:
 		w.printf("policy: %s", e.Message)
 	case e.Event == api.EventWarning:

@@ -34,6 +34,7 @@ type control struct {
 	pings   bool   // the guest answers pings
 	roots   bool   // the guest takes a container's root
 	disks   bool   // it takes disks beside its scratch disk
+	offers  bool   // it takes services of the host
 	shares  bool   // it mounts virtiofs
 	ip6     bool   // it sets up IPv6
 	pinged  uint64 // number of the newest ping
@@ -64,6 +65,13 @@ func (c *control) TakesShares() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.shares
+}
+
+// TakesServices reports whether the guest that is up takes services of its host.
+func (c *control) TakesServices() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.offers
 }
 
 // TakesRoots reports whether the guest that is up can make a container's file system its root.
@@ -130,6 +138,7 @@ func (c *control) take(s guest.State) {
 	case s.Job == "" && s.Phase == guest.Ready:
 		c.heard, c.pings, c.roots, c.disks, c.shares = true, s.Pings, s.Roots, s.Disks, s.Shares
 		c.ip6 = s.IPv6
+		c.offers = s.Services
 		c.comes++
 		return
 	}

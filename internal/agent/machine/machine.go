@@ -31,10 +31,11 @@ type Machine struct {
 	Pulse    *heartbeat
 	sight    sight
 	shares   []Share
-	lost     func(error) // is called when nobody serves one of them any more; nil: nobody follows
-	cloud    bool        // its disks are in the area of cloud VMs
-	Made     bool        // the directories are ours, and nobody else's
-	Checked  atomic.Bool // pins are as planned: its CPUs may run
+	lost     func(error)           // is called when nobody serves one of them any more; nil: nobody follows
+	Beside   func(context.Context) // runs while the machine is watched; nil: nothing does
+	cloud    bool                  // its disks are in the area of cloud VMs
+	Made     bool                  // the directories are ours, and nobody else's
+	Checked  atomic.Bool           // pins are as planned: its CPUs may run
 	cancel   context.CancelFunc
 	Done     <-chan struct{} // from Watch on: closed by Unwatch
 	watching sync.WaitGroup
@@ -54,6 +55,9 @@ func (m *Machine) Watch() {
 	m.watching.Go(func() { m.Control.run(ctx) })
 	m.watching.Go(func() { m.Console.run(ctx) })
 	m.watching.Go(func() { m.Pulse.run(ctx) })
+	if m.Beside != nil {
+		m.watching.Go(func() { m.Beside(ctx) })
+	}
 	for _, s := range m.shares {
 		m.watching.Go(func() { m.watchShare(ctx, s, m.lost) })
 	}

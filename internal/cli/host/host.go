@@ -106,6 +106,9 @@ func (a hostCommands) drawHost(h farm.HostFacts, agent *api.Host) error {
 			fmt.Fprintf(a.Out, "disks of VMs: %v of %v neither taken nor promised\n",
 				farm.Bytes(agent.DiskFree).Rounded(), farm.Bytes(agent.DiskTotal).Rounded())
 		}
+		for _, s := range agent.Services {
+			fmt.Fprintln(a.Out, serviceLine(s))
+		}
 		if agent.Unresponsive > 0 {
 			fmt.Fprintf(a.Out, "note: the guests of %d VMs do not answer any more; `grange vm list` shows which\n",
 				agent.Unresponsive)
@@ -132,6 +135,15 @@ func (a hostCommands) drawHost(h farm.HostFacts, agent *api.Host) error {
 	fmt.Fprintln(a.Out)
 	fmt.Fprint(a.Out, hostSettings(h))
 	return nil
+}
+
+// serviceLine is a service of the host for its VMs, and whether it takes connections.
+func serviceLine(s api.HostService) string {
+	state := "answers"
+	if s.Problem != "" {
+		state = "does not answer: " + s.Problem
+	}
+	return fmt.Sprintf("service %s: port %d in VMs, %s here; %s", s.Name, s.Port, s.Connect, state)
 }
 
 // hypervisorNotes say what is wrong with the host's libvirt.

@@ -250,6 +250,9 @@ func (a vmCommands) showVM(vm api.VM) error {
 			t.Row("", fmt.Sprintf("from %s, a file system of type %s at %s", f.Source, f.Type, f.MountPoint))
 		}
 	}
+	for _, s := range vm.Services {
+		t.Row("service", s)
+	}
 	if x.Confinement != "" {
 		fmt.Fprintf(t, "confined by\t%s\n", x.Confinement)
 	}

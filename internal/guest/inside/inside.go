@@ -31,6 +31,8 @@ type Guest struct {
 	off   bool             // the VM is ending: what ends with it is no news
 	view  *farm.GuestView  // nil until it was read
 
+	services services // of the host
+
 	looked chan struct{} // closed when view was read
 }
 
@@ -59,8 +61,8 @@ func Run() error {
 	}
 	// The host answers while we go on. The first use of encoding/json takes an emulated guest 10 ms: this line is
 	// written without.
-	fmt.Fprintf(control, "\n{\"phase\":%q,\"boot\":%d,\"pings\":true,\"disks\":true,\"shares\":true,\"ipv6\":true,\"roots\":%t}\n",
-		guest.Ready, g.boot, g.init)
+	fmt.Fprintf(control, "\n{\"phase\":%q,\"boot\":%d,\"pings\":true,\"disks\":true,\"shares\":true,"+
+		"\"services\":true,\"ipv6\":true,\"roots\":%t}\n", guest.Ready, g.boot, g.init)
 	if g.port0, err = openPort(guest.JobPort(0)); err != nil {
 		return err
 	}
@@ -134,7 +136,7 @@ func (g *Guest) tellAll() {
 		g.write(guest.State{View: g.view})
 	}
 	g.write(guest.State{Phase: guest.Ready, Boot: g.boot, Pings: true, Roots: g.init, Disks: true,
-		Shares: true})
+		Shares: true, Services: true})
 }
 
 // uptime is the time since the kernel started.

@@ -179,6 +179,9 @@ func (t *task) prepare() error {
 	if err := t.guest.addFiles(j); err != nil {
 		return err
 	}
+	if err := t.guest.services.offer(j.Services, t.guest.init); err != nil {
+		return err
+	}
 	if err := t.openSteps(); err != nil {
 		return err
 	}
