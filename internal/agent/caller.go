@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/agent/rlimits"
 	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/batch/systems"
 	"github.com/grange-project/grange/internal/farm"
@@ -106,7 +106,7 @@ func (c Caller) withLimits() (Caller, error) {
 		return Caller{}, err
 	}
 	c.Start = start
-	c.Memory = memoryLimit(os.DirFS("/").(fs.ReadFileFS), c.PID)
+	c.Memory = rlimits.Memory(os.DirFS("/").(fs.ReadFileFS), c.PID)
 	if c.Batch, err = systems.JobOf(allotment.Host(), c.PID); err != nil {
 		return Caller{}, err
 	}
@@ -130,55 +130,6 @@ func peerGroups(fd int) ([]uint32, error) {
 		}
 		return raw, err
 	}
-}
-
-// memoryLimit is the least limit on the way from the process's cgroup to the root, in version 1 and version 2
-// hierarchies.
-func memoryLimit(files fs.ReadFileFS, pid int) farm.Bytes {
-	text, err := files.ReadFile(fmt.Sprintf("proc/%d/cgroup", pid))
-	if err != nil {
-		return 0
-	}
-	var least farm.Bytes
-	for line := range strings.Lines(string(text)) {
-		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(parts) != 3 {
-			continue
-		}
-		var roots []string
-		file := "memory.limit_in_bytes"
-		switch {
-		case parts[0] == "0" && parts[1] == "":
-			roots, file = []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"}, "memory.max"
-		case slices.Contains(strings.Split(parts[1], ","), "memory"):
-			roots = []string{"sys/fs/cgroup/memory"}
-		}
-		for _, root := range roots {
-			for dir := filepath.Clean("/" + parts[2]); ; dir = filepath.Dir(dir) {
-				if limit := readLimit(files, filepath.Join(root, dir, file)); limit > 0 &&
-					(least == 0 || limit < least) {
-					least = limit
-				}
-				if dir == "/" {
-					break
-				}
-			}
-		}
-	}
-	return least
-}
-
-// readLimit reads one limit; 0 means none. "No limit" is "max" in version 2 and a number near 2^63 in version 1.
-func readLimit(files fs.ReadFileFS, path string) farm.Bytes {
-	text, err := files.ReadFile(path)
-	if err != nil {
-		return 0
-	}
-	v, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil || v >= 1<<60 {
-		return 0
-	}
-	return farm.Bytes(v)
 }
 
 // connection is one of a known user.

@@ -1,4 +1,5 @@
-// Package rlimits reads the resource limits of a process on the host, for a job to have them in its VM.
+// Package rlimits reads the limits of a process on the host: of its resources, for a job to have them in its VM, and of
+// its control groups' memory.
 package rlimits
 
 import (
