@@ -197,7 +197,7 @@ func (a workerDesk) begin(r *api.WorkerRequest, image string, c Caller) (*job, e
 	if err != nil {
 		return nil, err
 	}
-	may, err := a.requests.services(owner)
+	may, err := a.requests.services(Caller{UID: c.UID, GID: c.GID, Groups: c.Groups})
 	if err != nil {
 		return nil, err
 	}

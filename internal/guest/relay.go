@@ -50,6 +50,7 @@ type relayed struct {
 
 	changed sync.Cond
 	queue   []byte // from the other end, to be written to conn
+	held    int    // bytes from the other end that were not acknowledged
 	ended   bool   // nothing more comes behind queue
 	shut    bool   // that has been passed on to conn
 	credit  int    // bytes that the other end takes
@@ -98,7 +99,8 @@ func (r *relay) take(f frame) (broken bool) {
 	}
 	switch f.kind {
 	case frameData:
-		if broken = c.ended || len(c.queue)+len(f.payload) > relayWindow; !broken {
+		if broken = c.ended || c.held+len(f.payload) > relayWindow; !broken {
+			c.held += len(f.payload)
 			c.queue = append(c.queue, f.payload...)
 		}
 	case frameFin:
@@ -258,6 +260,9 @@ func (c *relayed) inward() {
 			c.abort()
 			return
 		}
+		c.relay.mu.Lock()
+		c.held -= len(data)
+		c.relay.mu.Unlock()
 		ack := binary.LittleEndian.AppendUint32(nil, uint32(len(data)))
 		if c.relay.send(frame{kind: frameAck, offset: c.key, payload: ack}) != nil {
 			c.abort()

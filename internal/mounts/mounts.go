@@ -102,4 +102,6 @@ var network = []string{"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs
 	"fuse.ceph", "fuse.ceph-fuse", "fuse.cvmfs2", "fuse.glusterfs", "fuse.sshfs"}
 
 // Network reports whether the files are a server's, as far as the type tells.
-func (m Mount) Network() bool { return slices.Contains(network, m.Type) }
+func (m Mount) Network() bool {
+	return slices.Contains(network, m.Type) || m.Type == "fuse" && m.Source == "cvmfs2"
+}

@@ -80,6 +80,7 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 		return r, c.failed(ctx, err)
 	}
 	defer c.conn.Close()
+	c.Peer = c.conn.RemoteAddr().String() // a name may have several addresses
 	defer context.AfterFunc(ctx, func() { c.conn.Close() })()
 	c.in = bufio.NewReader(c.conn)
 	if word, err := c.line(); err != nil || word != answerer.Ready {

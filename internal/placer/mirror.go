@@ -288,7 +288,8 @@ func (m *Mirror) setVM(vm *farm.VM) {
 	}
 	m.pending.settled = append(m.pending.settled, vm.ID)
 	now := placement.PlacedOf(*vm)
-	if p, ok := m.fleet.Place(vm.ID); !ok || p.Host != now.Host || p.Cell != now.Cell || p.Size != now.Size {
+	if p, ok := m.fleet.Place(vm.ID); !ok || p.Host != now.Host || p.Cell != now.Cell || p.Size != now.Size ||
+		p.Bandwidth != now.Bandwidth {
 		m.release(vm.ID)
 		m.fleet.Restore(now)
 	}

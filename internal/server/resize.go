@@ -82,7 +82,8 @@ func (c *call) resized(p farm.Project, vm farm.VM, r ResizeVM) (farm.Shape, erro
 	if r.Memory != 0 {
 		s.Memory = r.Memory
 	}
-	if s.CPUs == vm.Shape.CPUs && s.Memory == vm.Shape.Memory && s.Name == vm.Shape.Name {
+	if s.CPUs == vm.Shape.CPUs && s.Memory == vm.Shape.Memory && s.Name == vm.Shape.Name &&
+		s.Bandwidth == vm.Shape.Bandwidth {
 		return s, badVM("VM %s has this size", action.Label(vm))
 	}
 	if vm.Network == "" {

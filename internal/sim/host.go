@@ -52,7 +52,8 @@ func NewHost(o HostOptions) *Host {
 	h := &Host{o: o, vms: map[string]*vm{}, changed: make(chan struct{})}
 	h.facts = fleet.Facts{Version: o.Version, Capability: fleet.Capability, Instance: api.NewID(), Boot: api.NewID(),
 		Accelerator: "kvm", Kind: o.Hardware.kind(), Topology: wire.Topology(o.Hardware.Topology()),
-		ReservedMemory: uint64(2 * farm.GiB), Images: o.Images, Networks: o.Networks, ScratchFree: uint64(farm.TiB)}
+		ReservedMemory: uint64(2 * farm.GiB), Images: o.Images, Networks: o.Networks, ScratchFree: uint64(farm.TiB),
+		Bandwidth: 25e9}
 	return h
 }
 

@@ -58,7 +58,7 @@ type Desk struct {
 
 	mu     sync.Mutex // held from looking for a lease until a record has it
 	books  map[string]*lease.Book
-	lists  map[string][]lease.Lease // by network: as they were read last
+	lists  map[string][]lease.Lease // by network and how it is declared: as they were read last
 	faults map[string]*journal.Repeated
 }
 
@@ -68,6 +68,8 @@ const maxList = 16 << 20
 // of returns all leases of a network. A list that is being edited, or is wrong, is the one that was read last: err says
 // why.
 func (d *Desk) of(n config.SiteNetwork) (all []lease.Lease, err error) {
+	// what was read for another file, or under other rules, is not in force
+	key := fmt.Sprintf("%s %s %s %t", n.Name, n.List, n.Domain, n.Closed)
 	if n.List == "" {
 		return lease.FromPools(n.Pools, n.HostNames, n.Domain), nil
 	}
@@ -80,15 +82,22 @@ func (d *Desk) of(n config.SiteNetwork) (all []lease.Lease, err error) {
 			err = fmt.Errorf("%s has no address: what is local in a closed network would not be known", all[i].Name)
 		}
 	}
+	for i := 0; err == nil && i < len(all); i++ {
+		for _, a := range all[i].Addresses {
+			if slices.Contains(n.Gateways, a.Addr()) || slices.Contains(n.DNS, a.Addr()) {
+				err = fmt.Errorf("%s has the address %v of a gateway or name server", all[i].Name, a.Addr())
+			}
+		}
+	}
 	if err != nil {
-		return d.lists[n.Name], &farm.Error{Kind: farm.Unavailable, Code: CodeBadLeases, Err: err,
+		return d.lists[key], &farm.Error{Kind: farm.Unavailable, Code: CodeBadLeases, Err: err,
 			Message: fmt.Sprintf("the leases of network %s cannot be read: %s: %v", n.Name, n.List, err),
 			Hint:    "correct the file; the agent reads it anew each time"}
 	}
 	if d.lists == nil {
 		d.lists = map[string][]lease.Lease{}
 	}
-	d.lists[n.Name] = all
+	d.lists[key] = all
 	return all, nil
 }
 

@@ -2,6 +2,10 @@ package machine
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -12,6 +16,21 @@ import (
 
 // The life of a machine, of jobs, workers and cloud VMs alike: define, run, end.
 
+// closeSockets leaves the sockets of a machine to their owner. QEMU makes them with what its daemon's umask leaves to
+// the group, and VMs may share theirs.
+func closeSockets(spec hyper.Machine) error {
+	paths := []string{spec.Console}
+	for _, p := range spec.Ports {
+		paths = append(paths, p.Path)
+	}
+	for _, path := range paths {
+		if err := os.Chmod(path, 0o600); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("socket of the VM: %w", err)
+		}
+	}
+	return nil
+}
+
 // Define has the hypervisor make a machine, and brings it to where its first instruction is next. Each step keeps the
 // next ones safe: the process is where its owner is charged before it has a network, and nothing connects to a machine
 // that does not lie as planned. started takes notice of what was made; claim is the machine's in the ledger.
@@ -19,6 +38,9 @@ func (h *Host) Define(ctx context.Context, m *Machine, spec hyper.Machine, vm ne
 	started func(hyper.Applied) error) error {
 	applied, err := h.Hyper.Start(ctx, spec)
 	if err != nil {
+		return err
+	}
+	if err := closeSockets(spec); err != nil {
 		return err
 	}
 	if err := started(applied); err != nil {

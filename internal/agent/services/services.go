@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -97,10 +96,6 @@ func View(all []config.Service) (out []string) {
 // Follow answers a VM's connections until ctx ends or the VM has gone. socket is the host's end of its port, and
 // allowed what it may use now.
 func Follow(ctx context.Context, socket string, allowed func() []config.Service) {
-	// QEMU makes it with the group's rights that its daemon's umask leaves, and VMs may share their group.
-	if err := os.Chmod(socket, 0o600); err != nil {
-		return // the VM has gone; nobody else's way would be open
-	}
 	dial := func(ctx context.Context, port uint16) (net.Conn, error) { return connect(ctx, allowed(), port) }
 	for ctx.Err() == nil {
 		conn, err := net.DialTimeout("unix", socket, connectLimit)
@@ -123,6 +118,9 @@ func connect(ctx context.Context, all []config.Service, port uint16) (net.Conn, 
 		return nil, errNoService
 	}
 	d := net.Dialer{Timeout: connectLimit}
+	if all[i].Network == "unix" {
+		return asNobody(func() (net.Conn, error) { return d.DialContext(ctx, "unix", all[i].Address) })
+	}
 	return d.DialContext(ctx, all[i].Network, all[i].Address)
 }
 

@@ -136,7 +136,7 @@ func (g *Guest) tellAll() {
 		g.write(guest.State{View: g.view})
 	}
 	g.write(guest.State{Phase: guest.Ready, Boot: g.boot, Pings: true, Roots: g.init, Disks: true,
-		Shares: true, Services: true})
+		Shares: true, Services: true, IPv6: true})
 }
 
 // uptime is the time since the kernel started.

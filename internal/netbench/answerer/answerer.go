@@ -55,6 +55,12 @@ const Longest = time.Minute
 // idle is how long a connection may say nothing.
 const idle = 2 * time.Minute
 
+// Anybody on the network may connect: introduction is how long the first line may take, and atOnce how many are heard.
+const (
+	introduction = 5 * time.Second
+	atOnce       = 64
+)
+
 // Block is how much is written at once.
 const Block = 128 << 10
 
@@ -62,30 +68,20 @@ const Block = 128 << 10
 type Answerer struct {
 	Key    string
 	tcp    net.Listener
-	udp    net.PacketConn
 	taken  atomic.Bool // a check is under way, or was
 	came   atomic.Int64
 	finish context.CancelFunc
 }
 
-// Listen opens an address for TCP and UDP. Port 0 stands for any that is free.
+// Listen opens an address for TCP. Port 0 stands for any that is free; a check has the same one for UDP.
 func Listen(address string) (*Answerer, error) {
 	tcp, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, err
 	}
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, errors.Join(err, tcp.Close())
-	}
-	port := strconv.Itoa(tcp.Addr().(*net.TCPAddr).Port)
-	udp, err := net.ListenPacket("udp", net.JoinHostPort(host, port))
-	if err != nil {
-		return nil, errors.Join(err, tcp.Close())
-	}
 	key := make([]byte, KeySize/2)
 	rand.Read(key)
-	return &Answerer{Key: hex.EncodeToString(key), tcp: tcp, udp: udp}, nil
+	return &Answerer{Key: hex.EncodeToString(key), tcp: tcp}, nil
 }
 
 // Address is where it listens.
@@ -96,10 +92,9 @@ func (a *Answerer) Run(ctx context.Context) error {
 	ctx, a.finish = context.WithCancel(ctx)
 	defer a.finish()
 	var work sync.WaitGroup
-	work.Go(a.datagrams)
 	work.Go(func() { a.connections(ctx) })
 	<-ctx.Done()
-	err := errors.Join(a.tcp.Close(), a.udp.Close())
+	err := a.tcp.Close()
 	work.Wait()
 	if !a.taken.Load() {
 		return errors.Join(errors.New("nobody asked for a check"), err)
@@ -108,16 +103,16 @@ func (a *Answerer) Run(ctx context.Context) error {
 }
 
 // datagrams returns those that have the key to whoever sent them: no more goes out than came in.
-func (a *Answerer) datagrams() {
+func (a *Answerer) datagrams(udp net.PacketConn) {
 	var b [Datagram]byte
 	for {
-		n, from, err := a.udp.ReadFrom(b[:])
+		n, from, err := udp.ReadFrom(b[:])
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err == nil && n == Datagram && a.knows(string(b[:KeySize])) {
 			a.came.Add(1)
-			_, _ = a.udp.WriteTo(b[:], from) // what is not sent is lost, as others are
+			_, _ = udp.WriteTo(b[:], from) // what is not sent is lost, as others are
 		}
 	}
 }
@@ -130,13 +125,24 @@ func (a *Answerer) knows(key string) bool {
 func (a *Answerer) connections(ctx context.Context) {
 	var work sync.WaitGroup
 	defer work.Wait()
+	room := make(chan struct{}, atOnce)
 	for {
 		conn, err := a.tcp.Accept()
-		if err != nil {
-			a.finish()
+		if errors.Is(err, net.ErrClosed) {
 			return
 		}
+		if err != nil { // no descriptor is free: others' may be soon
+			time.Sleep(100 * time.Millisecond)
+			continue
+		}
+		select {
+		case room <- struct{}{}:
+		default:
+			conn.Close()
+			continue
+		}
 		work.Go(func() {
+			defer func() { <-room }()
 			defer conn.Close()
 			defer context.AfterFunc(ctx, func() { conn.Close() })()
 			_ = a.serve(conn) // who asks sees that it ended
@@ -145,7 +151,7 @@ func (a *Answerer) connections(ctx context.Context) {
 }
 
 func (a *Answerer) serve(conn net.Conn) error {
-	if err := conn.SetDeadline(time.Now().Add(idle)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(introduction)); err != nil {
 		return err
 	}
 	in := bufio.NewReaderSize(io.LimitReader(conn, 256), 256) // nobody without the key is listened to for longer
@@ -156,6 +162,9 @@ func (a *Answerer) serve(conn net.Conn) error {
 	words := strings.Fields(line)
 	if len(words) < 3 || words[0] != Greeting || !a.knows(words[1]) {
 		return errors.New("no key")
+	}
+	if err := conn.SetDeadline(time.Now().Add(idle)); err != nil {
+		return err
 	}
 	switch words[2] {
 	case Control:
@@ -180,6 +189,13 @@ func (a *Answerer) control(conn net.Conn) error {
 		return err
 	}
 	defer a.finish()
+	// on the address that was asked: an answer from another one of this machine's would be taken for lost
+	udp, err := net.ListenPacket("udp", conn.LocalAddr().String())
+	if err != nil {
+		return err
+	}
+	defer udp.Close()
+	go a.datagrams(udp)
 	if _, err := fmt.Fprintln(conn, Ready); err != nil {
 		return err
 	}
