@@ -39,7 +39,11 @@ until (again) 2>/dev/null; do sleep 0.2; done
 // TestServices: a VM without a network reaches what is declared on its host, also after the agent was killed, and
 // nothing else; `host show` says what answers.
 func TestServices(t *testing.T) {
-	dir := t.TempDir()
+	dir, err := os.MkdirTemp("", "grange-services")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
 	listen := func(network, at string, serve func(net.Conn)) string {
 		l, err := net.Listen(network, at)
 		if err != nil {
@@ -58,6 +62,11 @@ func TestServices(t *testing.T) {
 		return l.Addr().String()
 	}
 	echo := listen("unix", filepath.Join(dir, "echo"), func(c net.Conn) { io.Copy(c, c) })
+	for path, mode := range map[string]os.FileMode{dir: 0o755, echo: 0o666} { // the agent connects as nobody
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
 	source := listen("tcp", "127.0.0.1:0", func(c net.Conn) {
 		for zeros := make([]byte, 1<<16); ; {
 			if _, err := c.Write(zeros); err != nil {
