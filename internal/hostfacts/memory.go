@@ -9,6 +9,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hosttree"
+	"github.com/grange-project/grange/internal/mounts"
 )
 
 const (
@@ -91,7 +92,7 @@ func (r memory) swaps() []farm.Swap {
 			r.Fail("proc/swaps", "%q is not a swap device", hosttree.Cut(line))
 			return nil
 		}
-		out = append(out, farm.Swap{Path: hosttree.Unescape(fields[0]), Size: farm.Bytes(size) * farm.KiB,
+		out = append(out, farm.Swap{Path: mounts.Unescape(fields[0]), Size: farm.Bytes(size) * farm.KiB,
 			Used: farm.Bytes(used) * farm.KiB})
 	}
 	return out

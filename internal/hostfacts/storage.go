@@ -7,6 +7,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hosttree"
+	"github.com/grange-project/grange/internal/mounts"
 )
 
 const (
@@ -52,7 +53,7 @@ func (r *reader) mounts() []farm.Mount {
 			r.Fail(path, "has more than %d mounts", maxMounts)
 			return nil
 		}
-		m := farm.Mount{Source: hosttree.Unescape(fields[0]), Path: hosttree.Unescape(fields[1]), Type: fields[2],
+		m := farm.Mount{Source: mounts.Unescape(fields[0]), Path: mounts.Unescape(fields[1]), Type: fields[2],
 			Options: strings.Split(fields[3], ",")}
 		size := sizes[m.Path]
 		m.Size, m.Free = farm.Bytes(size.Size), farm.Bytes(min(size.Free, size.Size))

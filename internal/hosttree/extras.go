@@ -1,10 +1,5 @@
 package hosttree
 
-import (
-	"strconv"
-	"strings"
-)
-
 // Files that no kernel has, in every Tree of a live host and in its recordings: what only a program or a system call
 // can tell.
 const (
@@ -27,19 +22,3 @@ type FileSystem struct {
 
 // HeaderBytes is how much of a VM's qcow2 disk is looked at, and recorded: the header without extensions of version 3.
 const HeaderBytes = 104
-
-// Unescape undoes \040 and its like, by which the kernel writes blanks in paths.
-func Unescape(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
-}

@@ -11,9 +11,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/grange-project/grange/internal/lazyregexp"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/grange-project/grange/internal/lazyregexp"
+	"github.com/grange-project/grange/internal/mounts"
 )
 
 // overlay puts a few made files over a tree.
@@ -112,7 +113,7 @@ func measure(host fs.FS) []FileSystem {
 		if len(fields) < 3 || !slices.Contains(localTypes, fields[2]) {
 			continue
 		}
-		f := FileSystem{Path: Unescape(fields[1])}
+		f := FileSystem{Path: mounts.Unescape(fields[1])}
 		var s unix.Statfs_t
 		if err := unix.Statfs(f.Path, &s); err != nil || s.Bsize <= 0 {
 			continue

@@ -67,11 +67,11 @@ func parse(line string) (id int, m Mount, ok bool) {
 	if err != nil || hyphen < 6 || len(f) < hyphen+3 {
 		return 0, m, false
 	}
-	return id, Mount{Point: unescape(f[4]), Type: unescape(f[hyphen+1]), Source: unescape(f[hyphen+2])}, true
+	return id, Mount{Point: Unescape(f[4]), Type: Unescape(f[hyphen+1]), Source: Unescape(f[hyphen+2])}, true
 }
 
-// unescape returns a field with the bytes that the kernel writes as three octal digits.
-func unescape(s string) string {
+// Unescape returns a field with the bytes that the kernel writes as three octal digits, as \040 in paths.
+func Unescape(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
 		if s[i] == '\\' && i+4 <= len(s) {

@@ -52,7 +52,7 @@ func TestNetworked(t *testing.T) {
 func TestUnescape(t *testing.T) {
 	for in, want := range map[string]string{`a\011b`: "a\tb", `\`: `\`, `\04`: `\04`, `\999`: `\999`, `\777`: `\777`,
 		`\040`: " "} {
-		if got := unescape(in); got != want {
+		if got := Unescape(in); got != want {
 			t.Errorf("%q: %q", in, got)
 		}
 	}

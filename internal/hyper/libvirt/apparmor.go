@@ -17,6 +17,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/mounts"
 )
 
 // libvirt has virt-aa-helper write and compile a profile for each machine, which takes many times longer than QEMU
@@ -151,17 +152,15 @@ func quoteAppArmor(path string) (string, error) {
 }
 
 // hugeMounts are the mount points of hugetlbfs, from /proc/mounts.
-func hugeMounts(mounts string) []string {
+func hugeMounts(table string) []string {
 	var points []string
-	for line := range strings.Lines(mounts) {
+	for line := range strings.Lines(table) {
 		if f := strings.Fields(line); len(f) > 2 && f[2] == "hugetlbfs" {
-			points = append(points, unescapeMount.Replace(f[1]))
+			points = append(points, mounts.Unescape(f[1]))
 		}
 	}
 	return points
 }
-
-var unescapeMount = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // confine loads the profile of a machine that is about to be made. Where it cannot, h says why, and libvirt makes one.
 func (l *Libvirt) confine(ctx context.Context, h *host, m hyper.Machine) {
