@@ -119,10 +119,14 @@ func setUpCard(ip net.IP, mask net.IPMask, gateway net.IP, dns []string) error {
 			return err
 		}
 	}
-	if len(dns) == 0 {
+	return setNameServers(dns)
+}
+
+func setNameServers(all []string) error {
+	if len(all) == 0 {
 		return nil
 	}
-	return os.WriteFile("/etc/resolv.conf", []byte("nameserver "+strings.Join(dns, "\nnameserver ")+"\n"), 0o644)
+	return os.WriteFile("/etc/resolv.conf", []byte("nameserver "+strings.Join(all, "\nnameserver ")+"\n"), 0o644)
 }
 
 // firstCard is the name of the first network card, which is not eth0 in images that name cards after their slots.
@@ -191,9 +195,5 @@ func addRoute(s int, r *routeEntry) error {
 	for _, a := range []*unix.RawSockaddrInet4{&r.dst, &r.gateway, &r.genmask} {
 		a.Family = unix.AF_INET
 	}
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(s), unix.SIOCADDRT,
-		uintptr(unsafe.Pointer(r))); errno != 0 && errno != unix.EEXIST {
-		return errno
-	}
-	return nil
+	return ioctl(s, unix.SIOCADDRT, unsafe.Pointer(r))
 }

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -61,10 +60,7 @@ func setUpAddress6(a guest.Address) error {
 			return fmt.Errorf("gateway %v: %w", gateway, err)
 		}
 	}
-	if len(a.DNS) == 0 {
-		return nil
-	}
-	return os.WriteFile("/etc/resolv.conf", []byte("nameserver "+strings.Join(a.DNS, "\nnameserver ")+"\n"), 0o644)
+	return setNameServers(a.DNS)
 }
 
 // plainIPv6 has a card take no address but the one that it is given, and take that at once: nobody else has it, and a
