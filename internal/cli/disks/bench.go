@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/chart"
 	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/config"
@@ -98,24 +97,9 @@ func (a diskCommands) bench(ctx context.Context, c config.Agent, f benchFlags) e
 		return err
 	}
 	if !f.show {
-		text, err := json.MarshalIndent(k, "", " ")
-		if err == nil {
-			err = atomicfile.Write(file, append(text, '\n'), 0o644)
-		}
-		if err != nil {
-			fmt.Fprintf(a.Err, "the results are not kept: %v\n", err)
-		}
+		a.KeepResults(file, k)
 	}
-	if f.svg != "" {
-		if err := os.WriteFile(f.svg, []byte(picture(k)), 0o644); err != nil {
-			return err
-		}
-	}
-	if a.JSON {
-		return a.PrintJSON(k)
-	}
-	_, err = fmt.Fprint(a.Out, table(k))
-	return err
+	return a.PrintResults(k, table(k), f.svg, func() string { return picture(k) })
 }
 
 func readKept(file string) (k kept, err error) {

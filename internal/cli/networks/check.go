@@ -17,7 +17,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/chart"
 	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/config"
@@ -131,13 +130,7 @@ func (a networkCommands) check(ctx context.Context, c config.Agent, f checkFlags
 	}
 	one := checkOf(peer, f.name, r, time.Now())
 	k.Checks[one.Name] = one
-	text, err := json.MarshalIndent(k, "", " ")
-	if err == nil {
-		err = atomicfile.Write(file, append(text, '\n'), 0o644)
-	}
-	if err != nil {
-		fmt.Fprintf(a.Err, "the results are not kept: %v\n", err)
-	}
+	a.KeepResults(file, k)
 	if err := a.print(f, []check{one}); err != nil {
 		return err
 	}
@@ -176,16 +169,7 @@ func inOrder(checks map[string]check) (all []check) {
 }
 
 func (a networkCommands) print(f checkFlags, all []check) error {
-	if f.svg != "" {
-		if err := os.WriteFile(f.svg, []byte(picture(all)), 0o644); err != nil {
-			return err
-		}
-	}
-	if a.JSON {
-		return a.PrintJSON(all)
-	}
-	_, err := fmt.Fprint(a.Out, table(all))
-	return err
+	return a.PrintResults(all, table(all), f.svg, func() string { return picture(all) })
 }
 
 // table is the results for people: a line a check, then what each verdict is for.
