@@ -106,7 +106,7 @@ func (c Caller) withLimits() (Caller, error) {
 		return Caller{}, err
 	}
 	c.Start = start
-	c.Memory = rlimits.Memory(os.DirFS("/").(fs.ReadFileFS), c.PID)
+	c.Memory = rlimits.Memory(os.DirFS("/"), c.PID)
 	if c.Batch, err = systems.JobOf(allotment.Host(), c.PID); err != nil {
 		return Caller{}, err
 	}

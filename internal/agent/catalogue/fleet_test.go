@@ -263,6 +263,18 @@ func TestMarksOfHostAndFleet(t *testing.T) {
 	is("the host's again", vmimage.Deprecated)
 }
 
+// ownDisk is the file of an image that the fleet does not know.
+func ownDisk(t *testing.T) string {
+	t.Helper()
+	own := filepath.Join(t.TempDir(), "own")
+	content := bytes.Repeat([]byte{9}, 4096)
+	copy(content[510:], "\x55\xaa")
+	if err := os.WriteFile(own, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return own
+}
+
 // A name that the catalogue has no more means nothing on hosts either, unless somebody gave it to another image there.
 func TestRemovedNames(t *testing.T) {
 	s, it := publish(t, "it", false)
@@ -273,13 +285,7 @@ func TestRemovedNames(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	own := filepath.Join(t.TempDir(), "own")
-	content := bytes.Repeat([]byte{9}, 4096)
-	copy(content[510:], "\x55\xaa")
-	if err := os.WriteFile(own, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Images.Import(t.Context(), "theirs", own, nil); err != nil {
+	if _, err := f.Images.Import(t.Context(), "theirs", ownDisk(t), nil); err != nil {
 		t.Fatal(err)
 	}
 	s.catalogue.Names = map[string]string{"it": it.Digest}
@@ -332,13 +338,7 @@ func TestTidy(t *testing.T) {
 	if err := f.Ensure(t.Context(), "it", quiet); err != nil {
 		t.Fatal(err)
 	}
-	own := filepath.Join(t.TempDir(), "own")
-	content := bytes.Repeat([]byte{9}, 4096)
-	copy(content[510:], "\x55\xaa")
-	if err := os.WriteFile(own, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	mine, err := f.Images.Import(t.Context(), "own", own, nil)
+	mine, err := f.Images.Import(t.Context(), "own", ownDisk(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

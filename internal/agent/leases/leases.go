@@ -68,26 +68,17 @@ const maxList = 16 << 20
 // of returns all leases of a network. A list that is being edited, or is wrong, is the one that was read last: err says
 // why.
 func (d *Desk) of(n config.SiteNetwork) (all []lease.Lease, err error) {
-	// what was read for another file, or under other rules, is not in force
-	key := fmt.Sprintf("%s %s %s %t", n.Name, n.List, n.Domain, n.Closed)
 	if n.List == "" {
 		return lease.FromPools(n.Pools, n.HostNames, n.Domain), nil
 	}
+	// what was read for another file, or under other rules, is not in force
+	key := fmt.Sprintf("%s %s %s %t", n.Name, n.List, n.Domain, n.Closed)
 	text, err := readList(n.List)
 	if err == nil {
 		all, err = lease.Parse(text, n.Domain)
 	}
-	for i := 0; err == nil && n.Closed && i < len(all); i++ {
-		if len(all[i].Addresses) == 0 {
-			err = fmt.Errorf("%s has no address: what is local in a closed network would not be known", all[i].Name)
-		}
-	}
-	for i := 0; err == nil && i < len(all); i++ {
-		for _, a := range all[i].Addresses {
-			if slices.Contains(n.Gateways, a.Addr()) || slices.Contains(n.DNS, a.Addr()) {
-				err = fmt.Errorf("%s has the address %v of a gateway or name server", all[i].Name, a.Addr())
-			}
-		}
+	if err == nil {
+		err = check(all, n)
 	}
 	if err != nil {
 		return d.lists[key], &farm.Error{Kind: farm.Unavailable, Code: CodeBadLeases, Err: err,
@@ -99,6 +90,21 @@ func (d *Desk) of(n config.SiteNetwork) (all []lease.Lease, err error) {
 	}
 	d.lists[key] = all
 	return all, nil
+}
+
+// check refuses leases that their network cannot have.
+func check(all []lease.Lease, n config.SiteNetwork) error {
+	for _, l := range all {
+		if n.Closed && len(l.Addresses) == 0 {
+			return fmt.Errorf("%s has no address: what is local in a closed network would not be known", l.Name)
+		}
+		for _, a := range l.Addresses {
+			if slices.Contains(n.Gateways, a.Addr()) || slices.Contains(n.DNS, a.Addr()) {
+				return fmt.Errorf("%s has the address %v of a gateway or name server", l.Name, a.Addr())
+			}
+		}
+	}
+	return nil
 }
 
 func readList(path string) ([]byte, error) {

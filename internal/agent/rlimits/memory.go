@@ -13,8 +13,8 @@ import (
 
 // Memory is the least limit of memory on the way from the process's cgroup to the root, in version 1 and version 2
 // hierarchies.
-func Memory(files fs.ReadFileFS, pid int) farm.Bytes {
-	text, err := files.ReadFile(fmt.Sprintf("proc/%d/cgroup", pid))
+func Memory(files fs.FS, pid int) farm.Bytes {
+	text, err := fs.ReadFile(files, fmt.Sprintf("proc/%d/cgroup", pid))
 	if err != nil {
 		return 0
 	}
@@ -48,8 +48,8 @@ func Memory(files fs.ReadFileFS, pid int) farm.Bytes {
 }
 
 // readLimit reads one limit; 0 means none. "No limit" is "max" in version 2 and a number near 2^63 in version 1.
-func readLimit(files fs.ReadFileFS, path string) farm.Bytes {
-	text, err := files.ReadFile(path)
+func readLimit(files fs.FS, path string) farm.Bytes {
+	text, err := fs.ReadFile(files, path)
 	if err != nil {
 		return 0
 	}
