@@ -15,8 +15,8 @@ import (
 //	4  2026-11-25  hosts filter what VMs send on bridges, and keep networks that isolate or are closed
 const Capability = 4
 
-// OldestCapability is that of the oldest agents that a server of this release works with: those of the two releases
-// before it. There is none yet, so nothing is too old.
+// OldestCapability is that of the oldest agents and servers that this release works with: those of the two releases
+// before it. There is none yet, so nothing is too old. An agent with an older server says the server's capability.
 const OldestCapability = 1
 
 // CapabilityHeader carries the sender's Capability on every request and answer between host and server.

@@ -43,6 +43,7 @@ type caller struct {
 	servers []string
 	at      int
 	shook   *tls.ConnectionState // of the last answer; nil: there was none
+	theirs  int                  // fleet.Capability of the server that answered last; 0: none said it
 }
 
 // newCaller makes a caller. Servers that the configuration names go before those of the identity.
@@ -197,12 +198,33 @@ func (c *caller) send(ctx context.Context, method, target string, body any,
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
-	request.Header.Set(fleet.CapabilityHeader, strconv.Itoa(fleet.Capability))
+	request.Header.Set(fleet.CapabilityHeader, strconv.Itoa(c.capability()))
 	response, err := c.http.Do(request)
 	if err != nil {
 		return nil, away(target, explain(ctx, err, target, c.trust))
 	}
+	c.hear(response.Header)
 	return response, nil
+}
+
+// capability is what this host says that it understands: what the server does as well, where the server is older and
+// this release still works with it. A server refuses hosts that are too far ahead of it.
+func (c *caller) capability() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.theirs >= fleet.OldestCapability && c.theirs < fleet.Capability {
+		return c.theirs
+	}
+	return fleet.Capability
+}
+
+// hear learns the capability of the server that answered.
+func (c *caller) hear(answer http.Header) {
+	if n, err := strconv.Atoi(answer.Get(fleet.CapabilityHeader)); err == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.theirs = n
+	}
 }
 
 // away is why there is no answer: what was found wrong with the server, or that it cannot be reached.

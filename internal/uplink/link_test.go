@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -31,8 +32,9 @@ type site struct {
 	store   *store.Store
 	address string
 	url     string
-	clock   time.Duration // of the server, ahead of ours
-	keys    string        // its ca_key_file
+	clock   time.Duration                   // of the server, ahead of ours
+	keys    string                          // its ca_key_file
+	front   func(http.Handler) http.Handler // nil: none
 	stop    func()
 }
 
@@ -76,7 +78,13 @@ func (s *site) start() {
 		Log:   log, Version: "test"})
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
-	all.Go(func() { door.Serve(ctx, tls.NewListener(l, trust)) })
+	if s.front == nil {
+		all.Go(func() { door.Serve(ctx, tls.NewListener(l, trust)) })
+	} else {
+		front := &http.Server{Handler: s.front(door)}
+		all.Go(func() { front.Serve(tls.NewListener(l, trust)) })
+		context.AfterFunc(ctx, func() { front.Close() })
+	}
 	all.Go(func() { s.Run(ctx) })
 	s.stop = sync.OnceFunc(func() { cancel(); all.Wait() })
 }

@@ -120,7 +120,17 @@ func (s *session) reports(ctx context.Context, changed <-chan struct{}) error {
 }
 
 // report sends what the server does not have; whole says all VMs. The first of a session is whole, and has the facts.
+// It is sent again, once, when the answer or refusal tells that the server is of another release than was thought.
 func (s *session) report(ctx context.Context, whole bool) error {
+	said := s.caller.capability()
+	err := s.reportOnce(ctx, whole)
+	if s.caller.capability() != said {
+		err = s.reportOnce(ctx, whole)
+	}
+	return err
+}
+
+func (s *session) reportOnce(ctx context.Context, whole bool) error {
 	facts, err := s.host.Facts(ctx)
 	if err != nil {
 		return fmt.Errorf("reading this host's facts: %w", err)
@@ -130,6 +140,7 @@ func (s *session) report(ctx context.Context, whole bool) error {
 	}
 	id, _ := s.present()
 	facts.Trusts = id.trusts()
+	facts.Capability = s.caller.capability()
 	r := fleet.Report{Instance: facts.Instance, Wanted: s.taken.Load(), Whole: whole}
 	now := facts.Now
 	facts.Now = time.Time{}
