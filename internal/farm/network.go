@@ -28,7 +28,7 @@ type NetworkKind struct {
 	Name     string
 	Of       string            // what stands behind the colon, for people: "NAME"; "": nothing does
 	valid    func(string) bool // of what stands there; nil where that is nothing, or a number
-	most     int               // the highest number that may stand there; 0: it is no number
+	most     int               // the highest number that may stand there; 0: not a number
 	Local    bool              // it is of one host alone: a VM on it cannot move
 	Jobs     bool              // jobs may ask for it; others are for VMs that somebody gives an address
 	UserMode bool              // a guest on it has the addresses of QEMU's user-mode network
