@@ -134,6 +134,9 @@ func (f *figures) gateway(ctx context.Context, l *vmLab, g features.Gateway, onl
 	if chosen("disconnect") {
 		judge("disconnect", said(l.disconnect(ctx, g)))
 	}
+	if chosen("garbage") {
+		f.result(string(g.Name), "garbage", said(l.garbage(ctx, g)))
+	}
 }
 
 // options are those of a bind.

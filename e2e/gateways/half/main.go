@@ -1,5 +1,6 @@
 // Command half is the part of the gateways' contract that runs in a VM, as root there: the host sends what is to be
-// tried on its standard input. With the word "busy" it uses a directory until it is ended.
+// tried on its standard input. With the word "busy" it uses a directory until it is ended, with
+// "garbage" it sends the host what no guest does.
 package main
 
 import (
@@ -7,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 
 	"github.com/grange-project/grange/internal/gateway/gatewaytest"
@@ -26,6 +28,9 @@ func run(args []string) error {
 		return fmt.Errorf("become root: %w", err)
 	case len(args) == 2 && args[0] == "busy":
 		return busy(args[1])
+	case len(args) == 2 && args[0] == "garbage":
+		seed, err := strconv.ParseUint(args[1], 10, 64)
+		return errors.Join(err, garbage(seed))
 	}
 	return gatewaytest.Half(os.Stdin, os.Stdout)
 }

@@ -20,6 +20,7 @@ var All = []Feature{
 	{"caller-root", "of a job of root: no device nodes, no set-ID files", true},
 	{"links-outside", "no symbolic link leads out of the directory", true},
 	{"dotdot", "`..` leads to the VM's own files", true},
+	{"forged-handles", "no file handle that root in the VM makes up leads out of the directory", true},
 	{"kernel-files", "no `/proc`, `/sys` or their like, mounted below", true},
 	{"devices", "no device of the host is opened", true},
 	{"sockets", "no socket or pipe leads to a process of the host", true},

@@ -29,6 +29,7 @@ var tests = map[string]how{
 	"caller-root":       {asRoot: true, test: callerRoot},
 	"links-outside":     {beside: true, test: linksOutside},
 	"dotdot":            {beside: true, test: dotDot},
+	"forged-handles":    {beside: true, test: forgedHandles},
 	"kernel-files":      {test: kernelFiles},
 	"devices":           {test: devices},
 	"sockets":           {test: sockets},

@@ -1,10 +1,14 @@
 package gatewaytest
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -194,6 +198,48 @@ func dotDot(v *vm) {
 		}
 	})
 	untouched(v, dir)
+}
+
+// forgedHandles: root of the VM opens files by handles, which have the numbers that the gateway gave to files: those of
+// other files, and any. What it opens so is in the directory.
+func forgedHandles(v *vm) {
+	v.onHost(func() { v.give("f", "text", 0o644, v.Caller) })
+	v.as(root, func() {
+		inside := map[uint64]bool{}
+		v.must("walk", filepath.WalkDir(v.path("."), func(path string, _ fs.DirEntry, err error) error {
+			var st unix.Stat_t
+			err = errors.Join(err, unix.Lstat(path, &st))
+			inside[st.Ino] = true
+			return err
+		}))
+		at := v.open(".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		defer unix.Close(at)
+		real, _, err := unix.NameToHandleAt(unix.AT_FDCWD, v.path("f"), 0)
+		if err != nil {
+			v.want("a file's handle", err, unix.EOPNOTSUPP, unix.EOVERFLOW)
+			return
+		}
+		try := func(number uint64) {
+			bytes := slices.Clone(real.Bytes())
+			binary.NativeEndian.PutUint32(bytes, uint32(number>>32)) // as fs/fuse/inode.c has it
+			binary.NativeEndian.PutUint32(bytes[4:], uint32(number))
+			fd, err := unix.OpenByHandleAt(at, unix.NewFileHandle(real.Type(), bytes), unix.O_RDONLY|unix.O_NONBLOCK)
+			if err != nil {
+				return
+			}
+			defer unix.Close(fd)
+			if ino := v.fstat(fd).Ino; !inside[ino] {
+				v.errorf("a handle of number %d opens the file %d, which is not in the directory", number, ino)
+			}
+		}
+		for number := range uint64(300) {
+			try(number)
+		}
+		for bit := range 64 {
+			try(1<<bit - 1)
+			try(^uint64(0) << bit)
+		}
+	})
 }
 
 // kernelFiles: what is mounted below is empty, or cannot be opened.
