@@ -8,6 +8,7 @@ import (
 
 	"github.com/grange-project/grange/internal/batch/systems"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/gateway/features"
 	"github.com/grange-project/grange/internal/policy"
 )
 
@@ -74,6 +75,9 @@ func checkBind(text string) error {
 	b, err := farm.ParseBind(text)
 	if err == nil && (!filepath.IsAbs(b.Source) || filepath.Clean(b.Source) == "/") {
 		err = fmt.Errorf("%q is not an absolute path below /", text)
+	}
+	if err == nil {
+		_, err = features.Choose(b)
 	}
 	return err
 }

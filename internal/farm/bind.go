@@ -15,6 +15,7 @@ type Bind struct {
 	SetID    bool // files with set-user-ID and set-group-ID bits and capabilities may be made
 	Devices  bool // device nodes may be made
 	Gateway  Gateway
+	Needs    []string // features of a gateway, without which the bind is refused
 }
 
 // Gateway is how a directory of the host comes into a VM.
@@ -39,7 +40,7 @@ func (g Gateway) Check() error {
 }
 
 // BindSyntax is how people write a bind.
-const BindSyntax = "SRC[:DST][:ro][:suid][:dev][:gateway=NAME]"
+const BindSyntax = "SRC[:DST][:ro][:suid][:dev][:gateway=NAME][:needs=FEATURE,…]"
 
 // ParseBind reads SRC[:DST] and the options that follow. The source may be relative.
 func ParseBind(text string) (Bind, error) {
@@ -60,8 +61,13 @@ func ParseBind(text string) (Bind, error) {
 		case "dev":
 			b.Devices = true
 		default:
-			name, ok := strings.CutPrefix(option, "gateway=")
-			if b.Gateway = Gateway(name); !ok || name == "" {
+			key, value, _ := strings.Cut(option, "=")
+			switch {
+			case key == "gateway" && value != "":
+				b.Gateway = Gateway(value)
+			case key == "needs" && value != "":
+				b.Needs = append(b.Needs, strings.Split(value, ",")...)
+			default:
 				return b, fmt.Errorf("%q is not %s with an absolute DST", text, BindSyntax)
 			}
 			if err := b.Gateway.Check(); err != nil {
@@ -99,6 +105,9 @@ func (b Bind) Options() string {
 	}
 	if b.Gateway != "" {
 		s += ":gateway=" + string(b.Gateway)
+	}
+	if len(b.Needs) > 0 {
+		s += ":needs=" + strings.Join(b.Needs, ",")
 	}
 	return s
 }

@@ -1,6 +1,9 @@
 package farm
 
-import "testing"
+import (
+	"reflect"
+	"testing"
+)
 
 func TestParseBind(t *testing.T) {
 	for text, want := range map[string]Bind{
@@ -18,9 +21,12 @@ func TestParseBind(t *testing.T) {
 		"/data:/in:ro:gateway=fuse": {Source: "/data", Target: "/in", ReadOnly: true, Gateway: FUSE},
 		"/data:gateway=auto:suid":   {Source: "/data", SetID: true, Gateway: AnyGateway},
 		"/data:/in/../other:dev":    {Source: "/data", Target: "/other", Devices: true},
+		"/data:needs=locks,acls":    {Source: "/data", Needs: []string{"locks", "acls"}},
+		"/data:gateway=fuse:needs=locks:ro": {Source: "/data", Gateway: FUSE, ReadOnly: true,
+			Needs: []string{"locks"}},
 	} {
 		got, err := ParseBind(text)
-		if err != nil || got != want {
+		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
 		if again, err := ParseBind(got.Source + ":" + "/x" + got.Options()); err != nil ||
@@ -30,7 +36,8 @@ func TestParseBind(t *testing.T) {
 	}
 	for _, text := range []string{"", ":/in", "/data:in", "/data:/", "/data:/..", "/data:/in:/more", "/data:",
 		"/data:/in:", "/data:RO", "/data:ro,suid",
-		"/data:gateway=", "/data:gateway=nfs", "/data:gateway=virtiofs:suid", "/data:virtiofs"} {
+		"/data:gateway=", "/data:needs=", "/data:locks", "/data:needs", "/data:gateway=nfs",
+		"/data:gateway=virtiofs:suid", "/data:virtiofs"} {
 		if b, err := ParseBind(text); err == nil {
 			t.Errorf("%q: %+v", text, b)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/gateway"
+	"github.com/grange-project/grange/internal/gateway/features"
 	"github.com/grange-project/grange/internal/steps"
 )
 
@@ -33,6 +34,9 @@ func ParseBind(text string) (farm.Bind, error) {
 	b, err := farm.ParseBind(text)
 	if err != nil {
 		return b, usage("--bind "+farm.BindSyntax, "--bind %v", err)
+	}
+	if b.Gateway, err = features.Choose(b); err != nil {
+		return b, fmt.Errorf("--bind %s: %w", text, err)
 	}
 	if b.Source, err = filepath.Abs(b.Source); err != nil {
 		return b, err

@@ -60,7 +60,7 @@ func umask(v *vm) {
 }
 
 func times(v *vm) {
-	v.give("shared", "", 0o666, another)
+	v.onHost(func() { v.give("shared", "", 0o666, another) })
 	v.as(v.Caller, func() {
 		v.write("f", "")
 		v.must("symlink", unix.Symlink("f", v.path("l")))
@@ -154,8 +154,10 @@ func acls(v *vm) {
 		acl = binary.LittleEndian.AppendUint32(acl, e.id)
 	}
 	const name = "system.posix_acl_access"
-	v.give("try", "", 0o600, v.Caller)
-	v.must("the host's own", unix.Setxattr(v.host("try"), name, acl, 0))
+	v.onHost(func() {
+		v.give("try", "", 0o600, v.Caller)
+		v.must("the host's own", unix.Setxattr(v.host("try"), name, acl, 0))
+	})
 	buf := make([]byte, 100)
 	v.as(v.Caller, func() {
 		v.write("f", "")
@@ -164,9 +166,11 @@ func acls(v *vm) {
 			v.errorf("it is %x, %v", buf[:max(n, 0)], err)
 		}
 	})
-	if n, err := unix.Getxattr(v.host("f"), name, buf); err != nil || string(buf[:n]) != string(acl) {
-		v.errorf("on the host it is %x, %v", buf[:max(n, 0)], err)
-	}
+	v.onHost(func() {
+		if n, err := unix.Getxattr(v.host("f"), name, buf); err != nil || string(buf[:n]) != string(acl) {
+			v.errorf("on the host it is %x, %v", buf[:max(n, 0)], err)
+		}
+	})
 }
 
 func xattrsPrivileged(v *vm) {
@@ -189,11 +193,13 @@ func fileFlags(v *vm) {
 
 // fresh: an open that follows a change by the host sees it, after a while at most.
 func fresh(v *vm) {
-	v.give("f", "one", 0o644, v.Caller)
+	v.onHost(func() { v.give("f", "one", 0o644, v.Caller) })
 	v.as(v.Caller, func() { v.holds("f", "one") })
-	v.must("write", os.WriteFile(v.host("f"), []byte("two"), 0o644))
-	v.must("write", os.WriteFile(v.host("late"), nil, 0o644))
-	v.must("chown", os.Chown(v.host("late"), int(v.Caller.UID), int(v.Caller.GID)))
+	v.onHost(func() {
+		v.must("write", os.WriteFile(v.host("f"), []byte("two"), 0o644))
+		v.must("write", os.WriteFile(v.host("late"), nil, 0o644))
+		v.must("chown", os.Chown(v.host("late"), int(v.Caller.UID), int(v.Caller.GID)))
+	})
 	v.as(v.Caller, func() {
 		v.want("what the host creates", v.try("late", unix.O_RDONLY), 0)
 		for {
@@ -213,22 +219,28 @@ func fresh(v *vm) {
 
 // freshAtOnce looks through an open file, again and again, right after the host has changed it.
 func freshAtOnce(v *vm) {
-	v.give("f", "0000", 0o644, v.Caller)
-	file, err := os.OpenFile(v.host("f"), os.O_WRONLY, 0)
-	v.must("open", err)
-	defer file.Close()
-	v.as(v.Caller, func() {
-		fd := v.open("f", unix.O_RDONLY, 0)
-		defer unix.Close(fd)
-		for i := range 50 {
-			v.pread(fd, 4, 0)
-			text := string([]byte{'a', byte('0' + i/10), byte('0' + i%10), 'z'})
-			file.WriteAt([]byte(text), 0)
+	var file *os.File
+	v.onHost(func() {
+		v.give("f", "0000", 0o644, v.Caller)
+		var err error
+		file, err = os.OpenFile(v.host("f"), os.O_WRONLY, 0)
+		v.must("open", err)
+		v.atEnd(func() { file.Close() })
+	})
+	reader := v.begin(0, v.Caller)
+	defer reader.end()
+	var fd int
+	reader.do(func() { fd = v.open("f", unix.O_RDONLY, 0) })
+	for i := range 50 {
+		text := string([]byte{'a', byte('0' + i/10), byte('0' + i%10), 'z'})
+		reader.do(func() { v.pread(fd, 4, 0) })
+		v.onHost(func() { file.WriteAt([]byte(text), 0) })
+		reader.do(func() {
 			if got := v.pread(fd, 4, 0); got != text {
 				v.fatalf("the content of before is read")
 			}
-		}
-	})
+		})
+	}
 }
 
 // watch begins to watch the directory.
@@ -263,10 +275,12 @@ func inotifies(v *vm) {
 
 // inotifyHost has the VM see the new file, so that no event can be late.
 func inotifyHost(v *vm) {
-	v.as(v.Caller, func() {
-		fd := v.watch()
-		defer unix.Close(fd)
-		v.onHost(func() { v.must("write", os.WriteFile(v.host("by-the-host"), nil, 0o644)) })
+	watcher := v.begin(0, v.Caller)
+	defer watcher.end()
+	var fd int
+	watcher.do(func() { fd = v.watch() })
+	v.onHost(func() { v.must("write", os.WriteFile(v.host("by-the-host"), nil, 0o644)) })
+	watcher.do(func() {
 		v.stat("by-the-host")
 		if !strings.Contains(v.events(fd), "by-the-host") {
 			v.errorf("no event of a new file")

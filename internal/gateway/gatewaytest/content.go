@@ -67,32 +67,43 @@ func (v *vm) checkLines(writers ...string) {
 }
 
 func appends(v *vm) {
-	v.together(func() { v.appendLines("one") }, func() { v.appendLines("two") })
+	v.as(v.Caller, func() {
+		v.together(func() { v.appendLines("one") }, func() { v.appendLines("two") })
+	})
 	v.onHost(func() { v.checkLines("one", "two") })
 }
 
 // appendShared has two VMs take turns: not even they lose a line.
 func appendShared(v *vm) {
-	line := func(fd int, text string) {
+	one, two := v.begin(0, v.Caller), v.begin(1, v.Caller)
+	defer one.end()
+	defer two.end()
+	var fd int
+	line := func(text string) {
 		_, err := unix.Write(fd, []byte(text))
 		v.must("write", err)
 	}
-	v.in(0, v.Caller, func() {
-		fd := v.open("log", unix.O_WRONLY|unix.O_APPEND|unix.O_CREAT, 0o644)
-		defer unix.Close(fd)
-		line(fd, "one\n")
-		v.in(1, v.Caller, func() {
-			fd := v.open("log", unix.O_WRONLY|unix.O_APPEND, 0)
-			defer unix.Close(fd)
-			line(fd, "two\n")
-		})
-		line(fd, "three\n")
+	one.do(func() {
+		fd = v.open("log", unix.O_WRONLY|unix.O_APPEND|unix.O_CREAT, 0o644)
+		line("one\n")
 	})
-	text, err := os.ReadFile(v.host("log"))
-	v.must("read", err)
-	if string(text) != "one\ntwo\nthree\n" {
-		v.errorf("lines are lost: %q", text)
-	}
+	two.do(func() {
+		fd := v.open("log", unix.O_WRONLY|unix.O_APPEND, 0)
+		_, err := unix.Write(fd, []byte("two\n"))
+		v.must("write", err)
+		unix.Close(fd)
+	})
+	one.do(func() {
+		line("three\n")
+		unix.Close(fd)
+	})
+	v.onHost(func() {
+		text, err := os.ReadFile(v.host("log"))
+		v.must("read", err)
+		if string(text) != "one\ntwo\nthree\n" {
+			v.errorf("lines are lost: %q", text)
+		}
+	})
 }
 
 func unlinked(v *vm) {
@@ -129,23 +140,32 @@ func unlinked(v *vm) {
 
 // replaced: the host writes a new file and renames it over the old one, as careful programs do.
 func replaced(v *vm) {
-	v.give("f", "old", 0o644, v.Caller)
-	v.give("new", "the new one", 0o640, v.Caller)
-	v.as(v.Caller, func() {
-		fd := v.open("f", unix.O_RDWR, 0)
-		defer unix.Close(fd)
-		v.onHost(func() { v.must("rename", os.Rename(v.host("new"), v.host("f"))) })
+	v.onHost(func() {
+		v.give("f", "old", 0o644, v.Caller)
+		v.give("new", "the new one", 0o640, v.Caller)
+	})
+	p := v.begin(0, v.Caller)
+	defer p.end()
+	var fd int
+	p.do(func() { fd = v.open("f", unix.O_RDWR, 0) })
+	v.onHost(func() { v.must("rename", os.Rename(v.host("new"), v.host("f"))) })
+	p.do(func() {
 		if st := v.fstat(fd); st.Size != 3 || st.Mode&0o777 != 0o644 {
 			v.errorf("the open file has %d bytes and mode %o", st.Size, st.Mode)
 		}
 		v.pwrite(fd, "OLD", 0)
 		v.must("fchmod", unix.Fchmod(fd, 0o600))
+		v.must("close", unix.Close(fd))
 	})
-	text, err := os.ReadFile(v.host("f"))
-	v.must("read", err)
-	if info, err := os.Stat(v.host("f")); string(text) != "the new one" || err != nil || info.Mode() != 0o640 {
-		v.errorf("the new file holds %q, with %v", text, info.Mode())
-	}
+	v.onHost(func() {
+		text, err := os.ReadFile(v.host("f"))
+		v.must("read", err)
+		info, err := os.Stat(v.host("f"))
+		v.must("stat", err)
+		if string(text) != "the new one" || info.Mode() != 0o640 {
+			v.errorf("the new file holds %q, with %v", text, info.Mode())
+		}
+	})
 }
 
 func tmpfileLink(v *vm) {
@@ -350,14 +370,19 @@ func mapped(v *vm) {
 		v.must("munmap", unix.Munmap(shared))
 		v.must("munmap", unix.Munmap(private))
 	})
-	text, err := os.ReadFile(v.host("f"))
-	v.must("read", err)
-	for at, want := range map[int]string{0: "aaaaaaa", 4090: "across pages", 5000: "written", 9000: "other",
-		10000: "closed"} {
-		if got := string(text[at : at+len(want)]); got != want {
-			v.errorf("on the host, at %d: %q, not %q", at, got, want)
+	v.onHost(func() {
+		text, err := os.ReadFile(v.host("f"))
+		v.must("read", err)
+		if len(text) != size {
+			v.fatalf("on the host it has %d bytes", len(text))
 		}
-	}
+		for at, want := range map[int]string{0: "aaaaaaa", 4090: "across pages", 5000: "written", 9000: "other",
+			10000: "closed"} {
+			if got := string(text[at : at+len(want)]); got != want {
+				v.errorf("on the host, at %d: %q, not %q", at, got, want)
+			}
+		}
+	})
 }
 
 // lock takes a lock on part of a file without waiting.
@@ -429,13 +454,14 @@ func locksShared(v *vm) {
 			unix.Close(fd)
 		}
 	}
-	v.give("f", "", 0o644, v.Caller)
-	v.in(0, v.Caller, func() {
-		fd := v.open("f", unix.O_RDWR, 0)
-		flocked := v.open("f", unix.O_RDWR, 0)
+	v.onHost(func() { v.give("f", "", 0o644, v.Caller) })
+	holder := v.begin(0, v.Caller)
+	defer holder.end()
+	holder.do(func() {
+		fd, flocked := v.open("f", unix.O_RDWR, 0), v.open("f", unix.O_RDWR, 0)
 		v.must("fcntl", lock(fd, unix.F_WRLCK, 0, 0))
 		v.must("flock", unix.Flock(flocked, unix.LOCK_EX|unix.LOCK_NB))
-		v.onHost(func() { taken("the host") })
-		v.in(1, v.Caller, func() { taken("another VM") })
 	})
+	v.onHost(func() { taken("the host") })
+	v.in(1, v.Caller, func() { taken("another VM") })
 }

@@ -16,10 +16,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/grange-project/grange/internal/gateway/features"
 )
 
 // timeout bounds every feature; the slowest takes some seconds.
@@ -43,10 +46,7 @@ type Gateway struct {
 }
 
 // Lack is a feature that a gateway does not keep.
-type Lack struct {
-	Why  string // a phrase for the table
-	Seen string // expression for what the suite then meets
-}
+type Lack = features.Lack
 
 // Of the environment: which part of the suite a process runs.
 const (
@@ -63,7 +63,6 @@ func Run(t *testing.T, g Gateway) {
 	case strings.HasPrefix(part, partFeature):
 		runFeature(t, strings.TrimPrefix(part, partFeature))
 	default:
-		t.Run("table", func(t *testing.T) { checkTable(t, g) })
 		if os.Getuid() != 0 {
 			t.Skip("only root mounts, and becomes others")
 		}
@@ -102,7 +101,11 @@ type call struct {
 	Host    string   // the directory on the host
 	VMs     []string // where each VM sees it
 	Caller  Identity
-	Result  string // file for what failed
+	Result  string // file for what failed, where host and VM are one machine
+
+	// Where they are not:
+	ReadOnly bool
+	Number   int // of the VM
 }
 
 // ended is the last line of a result.
@@ -112,29 +115,30 @@ func (g Gateway) run(t *testing.T) {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		t.Fatal(err)
 	}
-	known := map[string]bool{}
-	for _, f := range features {
-		known[f.name] = true
-		t.Run(f.name, func(t *testing.T) {
-			for _, what := range g.judge(f, g.try(t, f)) {
+	for _, f := range all() {
+		t.Run(f.Name, func(t *testing.T) {
+			for _, what := range Judge(features.Gateway{Lacks: g.Lacks}, f.Name, g.try(t, f)) {
 				t.Error(what)
 			}
 		})
 	}
 	for name := range g.Lacks {
-		if !known[name] {
+		if _, ok := tests[name]; !ok {
 			t.Errorf("%s is declared as lacking %q, which is not a feature", g.Name, name)
 		}
 	}
 }
 
-// judge compares what a feature's test met with what is declared, and returns where they differ.
-func (g Gateway) judge(f feature, failed []string) []string {
-	lack, lacking := g.Lacks[f.name]
+// Judge compares what a feature's test met with what is declared, and returns where they differ.
+func Judge(g features.Gateway, name string, failed []string) []string {
+	lack, lacking := g.Lacks[name]
+	must := slices.ContainsFunc(features.All, func(f features.Feature) bool { return f.Name == name && f.Must })
 	switch {
+	case must && tests[name].asRoot && g.RefusesRoot != "":
+		lack = Lack{Seen: g.RefusesRoot} // nothing is served, so nothing is left there
 	case !lacking:
 		return failed
-	case f.must:
+	case must:
 		return []string{"no gateway may lack this"}
 	case len(failed) == 0:
 		return []string{"it is kept, and declared as lacking: " + lack.Why}
@@ -156,7 +160,7 @@ func (g Gateway) try(t *testing.T, f feature) []string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(top) })
-	c := call{Feature: f.name, Host: filepath.Join(top, "host", "dir"), Caller: someone,
+	c := call{Feature: f.Name, Host: filepath.Join(top, "host", "dir"), Caller: someone,
 		Result: filepath.Join(t.TempDir(), "result")}
 	if f.asRoot {
 		c.Caller = root
@@ -231,10 +235,6 @@ func runFeature(t *testing.T, text string) {
 	}
 	syscall.CloseOnExec(connection)
 	v.report = func(what string) { fmt.Fprintln(result, strings.ReplaceAll(what, "\n", "; ")) }
-	for _, f := range features {
-		if f.name == v.Feature {
-			v.on(func() { f.test(v) })
-		}
-	}
+	v.on(hostOf(v.Feature))
 	fmt.Fprintln(result, ended)
 }

@@ -1,10 +1,14 @@
 package gatewaytest
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,17 +30,19 @@ func (v *vm) try(name string, flags int) error {
 
 // foreign makes files on the host that the job has some rights to, or none.
 func foreign(v *vm) {
-	v.give("own", "own", 0o600, v.Caller)
-	v.give("secret", "secret", 0o600, another)
-	v.give("public", "public", 0o644, another)
-	v.give("group", "group", 0o060, Identity{UID: another.UID, GID: someone.Groups[0]})
-	v.give("barred", "barred", 0o077, v.Caller) // its owner, of all, may not
-	for name, mode := range map[string]uint32{"closed": 0o700, "sticky": 0o777 | unix.S_ISVTX, "shown": 0o755} {
-		v.mkdir(name, 0o700)
-		v.give(name+"/file", "file", 0o666, another)
-		v.must("chown", os.Chown(v.host(name), int(another.UID), int(another.GID)))
-		v.must("chmod", unix.Chmod(v.host(name), mode))
-	}
+	v.onHost(func() {
+		v.give("own", "own", 0o600, v.Caller)
+		v.give("secret", "secret", 0o600, another)
+		v.give("public", "public", 0o644, another)
+		v.give("group", "group", 0o060, Identity{UID: another.UID, GID: someone.Groups[0]})
+		v.give("barred", "barred", 0o077, v.Caller) // its owner, of all, may not
+		for name, mode := range map[string]uint32{"closed": 0o700, "sticky": 0o777 | unix.S_ISVTX, "shown": 0o755} {
+			v.mkdir(name, 0o700)
+			v.give(name+"/file", "file", 0o666, another)
+			v.must("chown", os.Chown(v.host(name), int(another.UID), int(another.GID)))
+			v.must("chmod", unix.Chmod(v.host(name), mode))
+		}
+	})
 }
 
 // rights of a job: those of its caller, also where the kernel of the VM asks for more.
@@ -80,18 +86,22 @@ func rightsOf(v *vm) {
 func rootInVM(v *vm) {
 	foreign(v)
 	v.as(root, func() { rightsOf(v) })
-	var st unix.Stat_t
-	v.must("stat", unix.Stat(v.host("new"), &st))
-	if st.Uid != v.Caller.UID || st.Gid != v.Caller.GID {
-		v.errorf("root's new file belongs to %d:%d on the host", st.Uid, st.Gid)
-	}
+	v.onHost(func() {
+		var st unix.Stat_t
+		v.must("stat", unix.Stat(v.host("new"), &st))
+		if st.Uid != v.Caller.UID || st.Gid != v.Caller.GID {
+			v.errorf("root's new file belongs to %d:%d on the host", st.Uid, st.Gid)
+		}
+	})
 }
 
 // callerRoot: root's own job leaves nothing on the host that runs there with rights.
 func callerRoot(v *vm) {
-	v.give("own", "own", 0o755, root)
-	v.give("armed", "armed", 0o4755, root)
-	v.must("mknod", unix.Mknod(v.host("null"), unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))))
+	v.onHost(func() {
+		v.give("own", "own", 0o755, root)
+		v.give("armed", "armed", 0o4755, root)
+		v.must("mknod", unix.Mknod(v.host("null"), unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))))
+	})
 	v.as(root, func() {
 		for _, kind := range []uint32{unix.S_IFCHR, unix.S_IFBLK} {
 			v.want("make a device", unix.Mknod(v.path("device"), kind|0o666, int(unix.Mkdev(1, 3))), denied...)
@@ -101,46 +111,57 @@ func callerRoot(v *vm) {
 		v.want("create", unix.Mknod(v.path("made"), unix.S_IFREG|0o6755, 0), append(denied, 0)...)
 		v.want("write", v.try("armed", unix.O_WRONLY), append(denied, 0)...)
 	})
-	for _, name := range []string{"own", "made"} {
-		var st unix.Stat_t
-		if unix.Stat(v.host(name), &st) == nil && st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 {
-			v.errorf("%s has mode %o on the host", name, st.Mode)
+	v.onHost(func() {
+		for _, name := range []string{"own", "made"} {
+			var st unix.Stat_t
+			if unix.Stat(v.host(name), &st) == nil && st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 {
+				v.errorf("%s has mode %o on the host", name, st.Mode)
+			}
 		}
-	}
+	})
 	v.as(someone, func() { v.write("given", "") })
-	var st unix.Stat_t
-	v.must("stat", unix.Stat(v.host("given"), &st))
-	if st.Uid != someone.UID || st.Gid != someone.GID {
-		v.errorf("what a user of root's job creates belongs to %d:%d", st.Uid, st.Gid)
-	}
+	v.onHost(func() {
+		var st unix.Stat_t
+		v.must("stat", unix.Stat(v.host("given"), &st))
+		if st.Uid != someone.UID || st.Gid != someone.GID {
+			v.errorf("what a user of root's job creates belongs to %d:%d", st.Uid, st.Gid)
+		}
+	})
 }
 
-// outside makes a directory beside the served one that all may write. It returns its path.
+// outside has the host make a directory beside the served one that all may write. It returns its path.
 func outside(v *vm) string {
 	dir := filepath.Join(filepath.Dir(v.Host), "outside")
-	v.must("mkdir", os.Mkdir(dir, 0o755))
-	v.must("write", os.WriteFile(filepath.Join(dir, "secret"), []byte("secret"), 0o644))
-	v.must("chmod", unix.Chmod(dir, 0o777))
-	v.must("chmod", unix.Chmod(filepath.Join(dir, "secret"), 0o666))
+	v.onHost(func() {
+		v.must("mkdir", os.Mkdir(dir, 0o755))
+		v.atEnd(func() { os.RemoveAll(dir) })
+		v.must("write", os.WriteFile(filepath.Join(dir, "secret"), []byte("secret"), 0o644))
+		v.must("chmod", unix.Chmod(dir, 0o777))
+		v.must("chmod", unix.Chmod(filepath.Join(dir, "secret"), 0o666))
+	})
 	return dir
 }
 
 func untouched(v *vm, dir string) {
-	entries, err := os.ReadDir(dir)
-	v.must("list", err)
-	text, err := os.ReadFile(filepath.Join(dir, "secret"))
-	if len(entries) != 1 || err != nil || string(text) != "secret" {
-		v.errorf("outside of the directory: %v, %q, %v", entries, text, err)
-	}
+	v.onHost(func() {
+		entries, err := os.ReadDir(dir)
+		v.must("list", err)
+		text, err := os.ReadFile(filepath.Join(dir, "secret"))
+		if len(entries) != 1 || err != nil || string(text) != "secret" {
+			v.errorf("outside of the directory: %v, %q, %v", entries, text, err)
+		}
+	})
 }
 
 // linksOutside: a link is text, and is followed in the VM's own files.
 func linksOutside(v *vm) {
 	dir := outside(v)
 	targets := map[string]string{"absolute": dir, "relative": "../outside", "proc": "/proc/self/root" + dir}
-	for name, target := range targets {
-		v.must("symlink", os.Symlink(target, v.host("host-"+name)))
-	}
+	v.onHost(func() {
+		for name, target := range targets {
+			v.must("symlink", os.Symlink(target, v.host("host-"+name)))
+		}
+	})
 	v.as(v.Caller, func() {
 		for name, target := range targets {
 			v.must("symlink", unix.Symlink(target, v.path("vm-"+name)))
@@ -179,22 +200,70 @@ func dotDot(v *vm) {
 	untouched(v, dir)
 }
 
+// forgedHandles: root of the VM opens files by handles, which have the numbers that the gateway gave to files: those of
+// other files, and any. What it opens so is in the directory.
+func forgedHandles(v *vm) {
+	v.onHost(func() { v.give("f", "text", 0o644, v.Caller) })
+	v.as(root, func() {
+		inside := map[uint64]bool{}
+		v.must("walk", filepath.WalkDir(v.path("."), func(path string, _ fs.DirEntry, err error) error {
+			var st unix.Stat_t
+			err = errors.Join(err, unix.Lstat(path, &st))
+			inside[st.Ino] = true
+			return err
+		}))
+		at := v.open(".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		defer unix.Close(at)
+		real, _, err := unix.NameToHandleAt(unix.AT_FDCWD, v.path("f"), 0)
+		if err != nil {
+			v.want("a file's handle", err, unix.EOPNOTSUPP, unix.EOVERFLOW)
+			return
+		}
+		try := func(number uint64) {
+			bytes := slices.Clone(real.Bytes())
+			binary.NativeEndian.PutUint32(bytes, uint32(number>>32)) // as fs/fuse/inode.c has it
+			binary.NativeEndian.PutUint32(bytes[4:], uint32(number))
+			fd, err := unix.OpenByHandleAt(at, unix.NewFileHandle(real.Type(), bytes), unix.O_RDONLY|unix.O_NONBLOCK)
+			if err != nil {
+				return
+			}
+			defer unix.Close(fd)
+			if ino := v.fstat(fd).Ino; !inside[ino] {
+				v.errorf("a handle of number %d opens the file %d, which is not in the directory", number, ino)
+			}
+		}
+		for number := range uint64(300) {
+			try(number)
+		}
+		for bit := range 64 {
+			try(1<<bit - 1)
+			try(^uint64(0) << bit)
+		}
+	})
+}
+
 // kernelFiles: what is mounted below is empty, or cannot be opened.
 func kernelFiles(v *vm) {
-	for _, name := range []string{"proc", "sys"} {
-		v.mkdir(name, 0o755)
-		v.must("mount", unix.Mount(name, v.host(name), name+map[string]string{"sys": "fs"}[name], 0, ""))
-		defer unix.Unmount(v.host(name), unix.MNT_DETACH)
-	}
-	v.give("status", "", 0o666, v.Caller)
-	v.must("mount", unix.Mount("/proc/self/status", v.host("status"), "", unix.MS_BIND, ""))
-	defer unix.Unmount(v.host("status"), unix.MNT_DETACH)
+	v.onHost(func() {
+		for _, name := range []string{"proc", "sys"} {
+			v.mkdir(name, 0o755)
+			v.must("mount", unix.Mount(name, v.host(name), name+map[string]string{"sys": "fs"}[name], 0, ""))
+			v.atEnd(func() { unix.Unmount(v.host(name), unix.MNT_DETACH) })
+		}
+		v.give("status", "", 0o666, v.Caller)
+		v.must("mount", unix.Mount("/proc/self/status", v.host("status"), "", unix.MS_BIND, ""))
+		v.atEnd(func() { unix.Unmount(v.host("status"), unix.MNT_DETACH) })
+	})
 	for _, who := range []Identity{v.Caller, root} {
 		v.as(who, func() {
 			for _, name := range []string{"proc/self/status", "proc/version", "sys/kernel/mm"} {
 				v.want("look at "+name, unix.Access(v.path(name), unix.F_OK), unix.ENOENT, unix.EACCES)
 			}
-			v.want("read a file of the kernel", v.try("status", unix.O_RDONLY), denied...)
+			if fd, err := unix.Open(v.path("status"), unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+				v.want("read a file of the kernel", err, denied...)
+			} else if got := v.pread(fd, 4096, 0); got != "" {
+				v.errorf("a file of the kernel is read: %q", got)
+			}
 			v.want("create in /proc", v.try("proc/new", unix.O_CREAT|unix.O_WRONLY), unix.EACCES, unix.EPERM,
 				unix.EROFS, unix.EOPNOTSUPP)
 		})
@@ -202,8 +271,10 @@ func kernelFiles(v *vm) {
 }
 
 func devices(v *vm) {
-	v.must("mknod", unix.Mknod(v.host("zero"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5))))
-	v.must("chmod", unix.Chmod(v.host("zero"), 0o666))
+	v.onHost(func() {
+		v.must("mknod", unix.Mknod(v.host("zero"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5))))
+		v.must("chmod", unix.Chmod(v.host("zero"), 0o666))
+	})
 	for _, who := range []Identity{v.Caller, root} {
 		v.as(who, func() {
 			for _, flags := range []int{unix.O_RDONLY, unix.O_RDWR} {
@@ -215,33 +286,41 @@ func devices(v *vm) {
 
 // sockets: those of the host have no listener in the VM, and pipes no other end.
 func sockets(v *vm) {
-	old := unix.Umask(0)
-	l, err := net.Listen("unix", v.host("socket"))
-	v.must("listen", err)
-	defer l.Close()
-	v.must("mkfifo", unix.Mkfifo(v.host("pipe"), 0o666))
-	unix.Umask(old)
-	reader, err := unix.Open(v.host("pipe"), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	v.must("open", err)
-	defer unix.Close(reader)
+	reader := -1
+	v.onHost(func() {
+		old := unix.Umask(0)
+		defer unix.Umask(old)
+		l, err := net.Listen("unix", v.host("socket"))
+		v.must("listen", err)
+		v.atEnd(func() { l.Close() })
+		v.must("mkfifo", unix.Mkfifo(v.host("pipe"), 0o666))
+		reader, err = unix.Open(v.host("pipe"), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		v.must("open", err)
+		v.atEnd(func() { unix.Close(reader) })
+	})
 	v.as(v.Caller, func() {
 		s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 		v.must("socket", err)
 		defer unix.Close(s)
 		v.want("connect", unix.Connect(s, &unix.SockaddrUnix{Name: v.path("socket")}), unix.ECONNREFUSED)
-		unix.Close(reader) // ours of the table of this thread
+		if reader >= 0 { // this process is the host, too: the one of the table of this thread
+			unix.Close(reader)
+		}
 		v.want("a pipe", v.try("pipe", unix.O_WRONLY|unix.O_NONBLOCK), unix.ENXIO)
 	})
 }
 
 // readOnly tries every call that changes something.
 func readOnly(v *vm) {
-	v.give("f", "text", 0o666, v.Caller)
-	v.mkdir("d", 0o777)
-	v.must("chown", os.Chown(v.host("d"), int(v.Caller.UID), int(v.Caller.GID)))
-	v.must("symlink", os.Symlink("f", v.host("l")))
-	v.must("setxattr", unix.Setxattr(v.host("f"), "user.a", []byte("b"), 0))
-	before := picture(v)
+	var before string
+	v.onHost(func() {
+		v.give("f", "text", 0o666, v.Caller)
+		v.mkdir("d", 0o777)
+		v.must("chown", os.Chown(v.host("d"), int(v.Caller.UID), int(v.Caller.GID)))
+		v.must("symlink", os.Symlink("f", v.host("l")))
+		v.must("setxattr", unix.Setxattr(v.host("f"), "user.a", []byte("b"), 0))
+		before = picture(v)
+	})
 	v.as(v.Caller, func() {
 		v.holds("f", "text")
 		fd := v.open("f", unix.O_RDONLY, 0)
@@ -280,9 +359,11 @@ func readOnly(v *vm) {
 		}
 		v.want("a file without a name", v.try(".", unix.O_TMPFILE|unix.O_RDWR), unix.EROFS, unix.EOPNOTSUPP)
 	})
-	if after := picture(v); after != before {
-		v.errorf("it was changed: %s, then %s", before, after)
-	}
+	v.onHost(func() {
+		if after := picture(v); after != before {
+			v.errorf("it was changed: %s, then %s", before, after)
+		}
+	})
 }
 
 // picture is what of the directory a call could change.

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"sync"
 	"syscall"
 
@@ -21,19 +20,21 @@ var (
 	root    = Identity{}
 )
 
-// vm is a VM to try a feature in, and its host: a feature's test starts as root on the host.
+// vm is a VM to try a feature in, and its host.
 type vm struct {
 	call
 	mu     sync.Mutex
 	report func(string)
+	link   link // nil: this process is the host and the VM by turns
+	ends   []func()
 	place
 }
 
-// place is where a test is.
+// place is where a step is done.
 type place struct {
 	number int // of the VM
 	who    Identity
-	at     string // the directory, as it is named there; "" on the host
+	dir    string // the directory, as it is named there; "" on the host
 }
 
 // stop is what fatal panics with.
@@ -69,42 +70,14 @@ func (v *vm) want(what string, err error, errnos ...syscall.Errno) {
 	v.errorf("%s: %v (%s), not %v", what, err, unix.ErrnoName(got), errnos)
 }
 
-// on runs do to its end or its first fatal fault.
-func (v *vm) on(do func()) {
-	defer func() {
-		if r := recover(); r != nil && r != (stop{}) {
-			v.errorf("%v %s", r, debug.Stack())
-		}
-	}()
-	do()
-}
-
-// as runs do in the VM as somebody there: on a thread whose root holds the mounted directory and nothing else. The
-// kernel has identities by thread.
-func (v *vm) as(who Identity, do func()) { v.in(0, who, do) }
-
-// in is as in the VM of this number.
-func (v *vm) in(number int, who Identity, do func()) {
-	defer v.move(v.place)
-	v.place = place{number, who, "/" + filepath.Base(v.VMs[number])}
-	v.together(do)
-}
-
-// onHost runs do as root on the host, from within a VM.
-func (v *vm) onHost(do func()) {
-	defer v.move(v.place)
-	v.place = place{}
-	failed := make(chan any)
-	go func() {
-		defer func() { failed <- recover() }()
-		do()
-	}()
-	if r := <-failed; r != nil {
-		panic(r)
+// at is how a VM names the directory: where the VM is a part of this machine, as a process does whose root holds the
+// mounted directory and nothing else.
+func (v *vm) at(number int) string {
+	if v.link != nil {
+		return v.VMs[number]
 	}
+	return "/" + filepath.Base(v.VMs[number])
 }
-
-func (v *vm) move(to place) { v.place = to }
 
 // together runs all of do at the same time, each in the VM as a process of its own: descriptors and locks are its own,
 // beside those that the host's side has open. Files are used by descriptors, for those of an *os.File may be closed by
@@ -115,15 +88,13 @@ func (v *vm) together(do ...func()) {
 	for _, do := range do {
 		wait.Go(func() {
 			runtime.LockOSThread() // the thread ends with this goroutine, and its identity with it
-			defer func() {
-				if r := recover(); r == (stop{}) {
-					failed <- r
-				} else if r != nil {
-					failed <- fmt.Sprintf("%v %s", r, debug.Stack())
-				}
-			}()
-			v.become()
-			do()
+			with := v.caught(func() {
+				v.become()
+				do()
+			})
+			if with != nil {
+				failed <- with
+			}
 		})
 	}
 	wait.Wait()
@@ -136,15 +107,17 @@ func (v *vm) together(do ...func()) {
 
 func (v *vm) become() {
 	v.must("unshare", unix.Unshare(unix.CLONE_FS|unix.CLONE_FILES))
-	unix.Close(connection)
-	v.must("chroot", unix.Chroot(filepath.Dir(v.VMs[v.number])))
+	if v.link == nil {
+		unix.Close(connection)
+		v.must("chroot", unix.Chroot(filepath.Dir(v.VMs[v.number])))
+	}
 	v.must("chdir", unix.Chdir("/"))
 	unix.Umask(0o022)
 	v.must("become", setIdentity(v.who))
 }
 
-// process makes a program that runs in the VM's files, and beside them sees the host's.
-func (v *vm) process(who Identity, name string, args ...string) *exec.Cmd {
+// program makes a program that runs in the VM's files.
+func (v *vm) program(who Identity, name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(v.VMs[0], name), args...)
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: who.UID, Gid: who.GID,
@@ -163,10 +136,10 @@ func (v *vm) disconnect() {
 
 // path is that of a name, where we are: in the VM or on the host.
 func (v *vm) path(name string) string {
-	if v.at == "" {
+	if v.dir == "" {
 		return v.host(name)
 	}
-	return v.at + "/" + name
+	return v.dir + "/" + name
 }
 
 // host is the path of a name on the host.
@@ -231,10 +204,4 @@ func (v *vm) fstat(fd int) unix.Statx_t {
 	var st unix.Statx_t
 	v.must("fstat", unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &st))
 	return st
-}
-
-// there reports whether the host has a name.
-func (v *vm) there(name string) bool {
-	_, err := os.Lstat(v.host(name))
-	return err == nil
 }
