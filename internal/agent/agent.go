@@ -73,7 +73,6 @@ type Agent struct {
 	leases     leases.Desk
 	healing    healing
 	recovery   recovery
-	requests   requests
 	settings   settings
 	watch      watch
 	workerDesk workerDesk
@@ -157,7 +156,15 @@ type claims struct {
 type recovery struct{ *Agent }
 
 // requests makes jobs of what callers ask for, within what the site lets them have.
-type requests struct{ *Agent }
+// All that it reads of the configuration is of one moment: a request has the rules and the networks of one file.
+type requests struct {
+	*Agent
+	conf config.Agent
+}
+
+func (a *Agent) requests() requests { return requests{a, a.config()} }
+
+func (a requests) config() config.Agent { return a.conf }
 
 // settings are what the server says of the agent's configuration.
 type settings struct{ *Agent }

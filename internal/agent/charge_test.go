@@ -36,7 +36,7 @@ func TestExceptedUser(t *testing.T) {
 			a := joined(&Agent{ctx: t.Context(), names: names.New(x.run), log: slog.New(slog.DiscardHandler)})
 			l := ledger.New(topologytest.CERN2650v2(), numa.Reserve{}, ledger.Host{})
 			l.SetLimits(c.Limits, 0)
-			who := a.requests.excepted(Caller{UID: x.uid, GID: 7000})
+			who := a.requests().excepted(Caller{UID: x.uid, GID: 7000})
 			l.SetCharge("a", ledger.Charge{UID: x.uid, Limited: true, Who: who})
 			if _, err := l.Claim(t.Context(), "a", "a", request(20, "0-31"), true, quiet); x.want == "" && err != nil ||
 				x.want != "" && !farm.IsCode(err, x.want) {

@@ -56,7 +56,7 @@ func TestMayFetch(t *testing.T) {
 		if c.image == "" {
 			c.image = c.asked
 		}
-		err := mayFetch(a, c.who, &api.JobRequest{Image: c.asked, Pull: c.pull}, c.image, 0)
+		err := mayFetch(a.requests(), c.who, &api.JobRequest{Image: c.asked, Pull: c.pull}, c.image, 0)
 		if c.code == "" && err != nil || c.code != "" && !farm.IsCode(err, c.code) {
 			t.Errorf("%+v: %v", c, err)
 		}

@@ -18,7 +18,7 @@ func (a *Agent) admit(r *api.JobRequest, c Caller) (j *job, fresh bool, err erro
 		}
 		v := a.vmOf(c)
 		if v == nil {
-			if j, err = a.requests.begin(r, c); err == nil {
+			if j, err = a.requests().begin(r, c); err == nil {
 				j.record.Judged = judged
 				v = newVM(j)
 				v.asked = asked
@@ -62,14 +62,14 @@ func (a *Agent) beginIn(v *vm, r *api.JobRequest, c Caller) (*job, error) {
 	}
 	// The VM is there, but not the leave to enter it: a task may bind other directories than the first one, or ask for
 	// more.
-	d, err := a.requests.decide(c, r)
+	d, err := a.requests().decide(c, r)
 	if err != nil {
 		return nil, err
 	}
 	if err := jobrequest.CheckScript(r, v.recordNow().Shape.Memory); err != nil {
 		return nil, err
 	}
-	known, err := a.requests.namesOf(c)
+	known, err := a.requests().namesOf(c)
 	if err != nil {
 		return nil, err
 	}

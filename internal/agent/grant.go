@@ -13,19 +13,20 @@ import (
 // getGrant returns to a batch system's wrapper what its job would get, and what the site wants of it.
 func (a routes) getGrant(w http.ResponseWriter, _ *http.Request, c Caller) error {
 	wish := api.JobRequest{Batch: string(c.Batch.System)}
-	c, err := a.requests.counted(c)
+	requests := a.requests()
+	c, err := requests.counted(c)
 	if err != nil {
 		return err
 	}
-	d, err := a.requests.decide(c, &wish)
+	d, err := requests.decide(c, &wish)
 	if err != nil {
 		return err
 	}
-	s, err := a.requests.shape(&wish, c, d)
+	s, err := requests.shape(&wish, c, d)
 	if err != nil {
 		return err
 	}
-	config := a.config()
+	config := requests.config()
 	binds := d.Binds
 	if binds == nil {
 		binds = config.Batch.Binds

@@ -174,7 +174,7 @@ func (j *job) handOver(m *machine.Machine) error {
 	if err := j.awaitDelivery(); err != nil {
 		return err
 	}
-	description, err := j.agent.requests.guestJob(j, j.vm.recordFor(j), request)
+	description, err := j.agent.requests().guestJob(j, j.vm.recordFor(j), request)
 	if err != nil {
 		return err
 	}

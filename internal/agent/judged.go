@@ -40,7 +40,7 @@ func (j *job) judge(r *api.JobRequest, c Caller) error {
 	if err := c.mayKeep(r); err != nil {
 		return err
 	}
-	if _, err := j.agent.requests.decide(c, r); err != nil {
+	if _, err := j.agent.requests().decide(c, r); err != nil {
 		return err
 	}
 	return jobrequest.CheckScript(r, j.record.Shape.Memory)

@@ -124,6 +124,24 @@ func TestLeases(t *testing.T) {
 	}
 }
 
+// TestOneConfiguration: a request has its rules and its networks of one moment, whatever is reloaded meanwhile.
+func TestOneConfiguration(t *testing.T) {
+	f := newFarmhouse(t)
+	f.onNetwork(one)
+	asked, r := f.agent.requests(), &api.JobRequest{Network: "grid"}
+	f.configure(func(c *config.Agent) { c.Networks, c.Policy, c.Shapes = nil, nil, nil })
+	d, err := asked.decide(f.caller(""), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := asked.shape(r, f.caller(""), d); err != nil || s.Network != "macvtap:lo" {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if s, err := f.agent.requests().shape(r, f.caller(""), d); err == nil {
+		t.Errorf("of the new configuration: %+v", s)
+	}
+}
+
 // TestLeaseRefused: without a rule that names it, without a host that carries it, or with a guest that cannot take it.
 func TestLeaseRefused(t *testing.T) {
 	f := newFarmhouse(t)

@@ -209,7 +209,7 @@ func (v *making) grant(image vmimage.Image) (farm.Plan, error) {
 	v.agent.ledger.SetBatchJob(v.id, v.key)
 	c := v.charge(image)
 	if c.Limited && len(v.agent.config().Limits.Except) > 0 {
-		c.Who = v.agent.requests.excepted(r.Caller)
+		c.Who = v.agent.requests().excepted(r.Caller)
 	}
 	v.agent.ledger.SetCharge(v.id, c)
 	return v.claim(v.agent.machines.Holder(r.Name, r.User, r.Command), request)

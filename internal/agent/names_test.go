@@ -77,7 +77,7 @@ func TestRulesByName(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := testAgent(t, c.rules)
 			a.names = names.New(c.run)
-			_, err := a.requests.decide(c.caller, &api.JobRequest{})
+			_, err := a.requests().decide(c.caller, &api.JobRequest{})
 			if c.want == "" && err != nil || c.want != "" && !farm.IsCode(err, c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
@@ -100,7 +100,7 @@ func TestGuestUser(t *testing.T) {
 		{Caller{UID: 9, GID: 12}, "relative", "u9", "/tmp", "g12"},
 		{Caller{UID: 9, GID: 12}, "/a:b", "u9", "/tmp", "g12"},
 	} {
-		known, err := a.requests.namesOf(c.caller)
+		known, err := a.requests().namesOf(c.caller)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +115,7 @@ func TestGuestUser(t *testing.T) {
 		}
 	}
 	a.names = names.New(func(context.Context, program.Call) ([]byte, error) { return nil, errors.New("no answer") })
-	if _, err := a.requests.namesOf(Caller{UID: 70001}); !farm.IsCode(err, farm.CodeNoNames) {
+	if _, err := a.requests().namesOf(Caller{UID: 70001}); !farm.IsCode(err, farm.CodeNoNames) {
 		t.Error(err)
 	}
 }

@@ -74,7 +74,7 @@ func (v *making) lease(image vmimage.Image) error {
 		began := time.Now()
 		enough := func() bool { return v.request.NoWait || v.waitedTooLong(began) }
 		if err := v.agent.leases.Await(v.ctx, r.Site, enough, v.publishWaiting, func(l leases.Lease) error {
-			v.update(func() { v.record.Lease = &l })
+			v.update(func() { v.record.Lease, v.record.Shape.Network = &l, l.On })
 			return nil
 		}); err != nil {
 			return err

@@ -162,7 +162,7 @@ func (a requests) begin(r *api.JobRequest, c Caller) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := mayFetch(a.Agent, c, r, d.Image, s.Memory); err != nil {
+	if err := mayFetch(a, c, r, d.Image, s.Memory); err != nil {
 		return nil, err
 	}
 	if image, err := a.images.Get(cmp.Or(d.Image, a.config().DefaultImage)); err == nil {

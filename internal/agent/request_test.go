@@ -89,7 +89,7 @@ func TestShape(t *testing.T) {
 			refused: `no shape "huge"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := testAgent(t, testShapes).requests.shape(&c.request, c.caller, c.policy)
+			s, err := testAgent(t, testShapes).requests().shape(&c.request, c.caller, c.policy)
 			if c.refused != "" {
 				if err == nil || !strings.Contains(err.Error(), c.refused) {
 					t.Errorf("%+v, %v; want a refusal that says %q", s, err, c.refused)
@@ -139,7 +139,7 @@ func TestCountedJobsTakeNoMore(t *testing.T) {
 		"by default, CPUs are known": {agent: own, batch: confined, isolates: true},
 		"outside of batch":           {agent: own, isolates: true},
 	} {
-		s, err := c.agent.requests.shape(&c.request, Caller{CPUs: all, Batch: c.batch}, policy.Decision{Shape: c.shape})
+		s, err := c.agent.requests().shape(&c.request, Caller{CPUs: all, Batch: c.batch}, policy.Decision{Shape: c.shape})
 		if c.refused != farm.IsCode(err, farm.CodeTooBig) || !c.refused && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -183,7 +183,7 @@ func TestDecideAsksTheBatchSystem(t *testing.T) {
 	c := Caller{Batch: farm.Allotment{System: farm.Slurm, Job: "1"}}
 	wantUnknown := func() {
 		t.Helper()
-		if _, err := a.requests.decide(c, &api.JobRequest{}); !farm.IsCode(err, CodeUnknownQueue) ||
+		if _, err := a.requests().decide(c, &api.JobRequest{}); !farm.IsCode(err, CodeUnknownQueue) ||
 			!farm.IsKind(err, farm.Unavailable) {
 			t.Errorf("%v, want %s", err, CodeUnknownQueue)
 		}
@@ -201,24 +201,24 @@ func TestDecideAsksTheBatchSystem(t *testing.T) {
 	wantUnknown()
 	broken, a.lookups.known = false, nil // as a while later
 	for range 3 {
-		if d, err := a.requests.decide(c, &api.JobRequest{}); err != nil || d.Image != "el8" {
+		if d, err := a.requests().decide(c, &api.JobRequest{}); err != nil || d.Image != "el8" {
 			t.Errorf("%+v, %v", d, err)
 		}
 	}
 	if asked != 2 {
 		t.Errorf("asked %d times, want once in vain and once for good", asked)
 	}
-	if ends := a.requests.jobEnds(c.Batch); ends.Unix() != 5e9 {
+	if ends := a.requests().jobEnds(c.Batch); ends.Unix() != 5e9 {
 		t.Errorf("ends %v", ends)
 	}
-	if d, err := a.requests.decide(Caller{}, &api.JobRequest{}); err != nil || d.Image != "" || asked != 2 {
+	if d, err := a.requests().decide(Caller{}, &api.JobRequest{}); err != nil || d.Image != "" || asked != 2 {
 		t.Errorf("outside of batch: %+v, %v, asked %d times", d, err, asked)
 	}
-	if _, err := a.requests.decide(Caller{}, &api.JobRequest{Image: "el8"}); !farm.IsCode(err, farm.CodePolicy) {
+	if _, err := a.requests().decide(Caller{}, &api.JobRequest{Image: "el8"}); !farm.IsCode(err, farm.CodePolicy) {
 		t.Errorf("%v, want %s", err, farm.CodePolicy)
 	}
 	a.cfg.Policy = nil // as after a reload
-	if d, err := a.requests.decide(Caller{}, &api.JobRequest{Image: "el8"}); err != nil || d.Image != "el8" {
+	if d, err := a.requests().decide(Caller{}, &api.JobRequest{Image: "el8"}); err != nil || d.Image != "el8" {
 		t.Errorf("without rules: %+v, %v", d, err)
 	}
 }
@@ -260,7 +260,7 @@ func TestCounted(t *testing.T) {
 			asked = true
 			return c.answer, c.err
 		}
-		got, err := a.requests.counted(c.caller)
+		got, err := a.requests().counted(c.caller)
 		if refused := name == "Slurm does not answer"; refused != farm.IsCode(err, CodeUnknownSize) ||
 			!refused && err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -277,7 +277,7 @@ func TestFeatures(t *testing.T) {
 	r := record{Job: "uuid", Shape: farm.Shape{CPUs: 2, Scratch: farm.GiB},
 		Caller: Caller{Batch: farm.Allotment{System: farm.Slurm, Job: "42"}}}
 	got := map[string]string{}
-	for _, f := range features.Files(a.requests.featured(r, time.Unix(4600, 0), now)) {
+	for _, f := range features.Files(a.requests().featured(r, time.Unix(4600, 0), now)) {
 		got[strings.TrimPrefix(f.Path, "/etc/grange/")] = strings.TrimSpace(string(f.Content))
 	}
 	want := map[string]string{"machinefeatures/total_cpu": "2", "machinefeatures/jobslots": "1",
@@ -289,7 +289,7 @@ func TestFeatures(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	for _, f := range features.Files(a.requests.featured(record{Shape: farm.Shape{CPUs: 1}}, time.Time{}, now)) {
+	for _, f := range features.Files(a.requests().featured(record{Shape: farm.Shape{CPUs: 1}}, time.Time{}, now)) {
 		if strings.HasSuffix(f.Path, "shutdowntime") || strings.HasSuffix(f.Path, "wall_limit_secs") {
 			t.Errorf("%s, and nobody knows the end", f.Path)
 		}

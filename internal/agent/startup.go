@@ -225,7 +225,7 @@ func (a recovery) sweep() {
 
 // joined returns the agent with its parts.
 func joined(a *Agent) *Agent {
-	a.claims.Agent, a.healing.Agent, a.recovery.Agent, a.requests.Agent = a, a, a, a
+	a.claims.Agent, a.healing.Agent, a.recovery.Agent = a, a, a
 	a.settings.Agent, a.watch.Agent, a.workerDesk.Agent = a, a, a
 	return a
 }

@@ -186,18 +186,19 @@ func (a workerDesk) begin(r *api.WorkerRequest, image string, c Caller) (*job, e
 		return nil, &farm.Error{Kind: farm.Conflict, Code: CodeWorkerExists,
 			Message: "worker " + r.Name + " is being requested by somebody else", Hint: "see `grange worker list`"}
 	}
-	conf := a.config().Worker
+	requests := a.requests()
+	conf := requests.config().Worker
 	// Not the caller's share of the host: a worker is the site's, whoever starts it.
 	owner := Caller{UID: c.UID, GID: c.GID, CPUs: a.machines.AllCPUs()}
-	s, err := a.workerShape(r, conf)
+	s, err := workerShape(requests, r)
 	if err != nil {
 		return nil, err
 	}
-	known, err := a.requests.namesOf(owner)
+	known, err := requests.namesOf(owner)
 	if err != nil {
 		return nil, err
 	}
-	may, err := a.requests.services(Caller{UID: c.UID, GID: c.GID, Groups: c.Groups})
+	may, err := requests.services(Caller{UID: c.UID, GID: c.GID, Groups: c.Groups})
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +215,7 @@ func (a workerDesk) begin(r *api.WorkerRequest, image string, c Caller) (*job, e
 	if conf.Site != "" {
 		return j, a.leases.Give(conf.Site, r.Name, func(l leases.Lease) error {
 			w := j.record.Worker
-			j.record.Site, j.record.Lease = conf.Site, &l
+			j.record.Site, j.record.Lease, j.record.Shape.Network = conf.Site, &l, l.On
 			w.Address, w.MAC, w.Isolated = l.Addresses[0], l.MAC, l.Isolated
 			return enter()
 		})
@@ -227,7 +228,7 @@ func (a workerDesk) begin(r *api.WorkerRequest, image string, c Caller) (*job, e
 
 // giveAddress gives a worker an address of [worker].
 func (a workerDesk) giveAddress(w *workerRecord, conf config.Worker) error {
-	taken := a.takenByWorkers()
+	taken := a.takenOn(conf.Network)
 	address, ok := a.workers.addresses.Lease(conf.Addresses, w.Name, taken)
 	if !ok {
 		return &farm.Error{Kind: farm.NoCapacity, Code: leases.CodeNoAddress,
@@ -238,8 +239,8 @@ func (a workerDesk) giveAddress(w *workerRecord, conf config.Worker) error {
 	return nil
 }
 
-func (a workerDesk) workerShape(r *api.WorkerRequest, conf config.Worker) (farm.Shape, error) {
-	s, err := a.requests.shapeNamed(r.Shape)
+func workerShape(a requests, r *api.WorkerRequest) (farm.Shape, error) {
+	s, err := a.shapeNamed(r.Shape)
 	if err != nil {
 		return s, err
 	}
@@ -249,7 +250,7 @@ func (a workerDesk) workerShape(r *api.WorkerRequest, conf config.Worker) (farm.
 	if r.Memory != 0 {
 		s.Memory = farm.Bytes(r.Memory)
 	}
-	s.Network = conf.Network
+	s.Network = a.config().Worker.Network
 	return s, s.Validate()
 }
 
@@ -259,12 +260,17 @@ func workerJobRequest(r record) *api.JobRequest {
 	return &api.JobRequest{ID: r.Job, Image: r.Image, Argv: []string{"slurmd"}, Dir: "/", Keep: true}
 }
 
-// takenByWorkers are the addresses of all workers, also of those that are being ended.
-func (a workerDesk) takenByWorkers() map[netip.Addr]bool {
+// takenOn are the addresses of all workers, also of those that are being ended, and of leases on the workers' network:
+// they may be older than its addresses.
+func (a workerDesk) takenOn(n farm.Network) map[netip.Addr]bool {
 	taken := map[netip.Addr]bool{}
 	for _, v := range a.all() {
-		if w := v.recordNow().Worker; w != nil {
+		r := v.recordNow()
+		if w := r.Worker; w != nil {
 			taken[w.Address.Addr()] = true
+		}
+		if l := r.Lease; l != nil && r.Shape.Network == n {
+			taken[l.IPv4().Addr()] = true
 		}
 	}
 	return taken

@@ -35,11 +35,11 @@ func (a workerDesk) guestWorker(j *job, r record) (*guest.Job, error) {
 			Message: "the cluster's key cannot be read", Hint: "see [worker] munge_key in the agent's configuration",
 			Err: err}
 	}
-	hook, err := a.requests.readHook()
+	hook, err := a.requests().readHook()
 	if err != nil {
 		return nil, err
 	}
-	name, facts := r.Worker.Name, a.requests.facts(r)
+	name, facts := r.Worker.Name, a.requests().facts(r)
 	hosts := fmt.Appendf(nil, "127.0.0.1 localhost\n::1 localhost\n%v %s\n", r.Worker.Address.Addr(), name)
 	v4 := &guest.Address{CIDR: r.Worker.Address.String(), Gateway: r.Worker.Gateway, DNS: c.DNS}
 	var v6 *guest.Address

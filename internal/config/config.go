@@ -221,6 +221,9 @@ func (f file) agent() (Agent, error) {
 	a.Policy, errs[7] = rules(f.Policy, a.Shapes, a.Networks)
 	a.Minimum, errs[8] = f.Minimum.minimum()
 	a.Worker, errs[9] = f.Worker.worker(a.Shapes, a.Networks)
+	if errs[9] == nil && errs[22] == nil {
+		errs[9] = apart(a.Networks, a.Worker)
+	}
 	a.Server, errs[10] = f.Server.uplink()
 	a.StopTimeout, errs[11] = time.ParseDuration(f.StopTimeout)
 	a.Limits, errs[12] = f.Limits.limits()

@@ -24,6 +24,8 @@ type SiteNetwork struct {
 	DNS       []netip.Addr
 	Isolate   bool // its VMs of this host do not reach each other
 	Closed    bool // they reach the outside, and of the network only gateways and name servers
+
+	Workers farm.AddressPool // of [worker], where that is on the same network of the host: no lease has these
 }
 
 type siteNetworkFile struct {
@@ -84,6 +86,28 @@ func (f siteNetworkFile) network(name string) (n SiteNetwork, err error) {
 		return n, err
 	}
 	return n, n.servers(f)
+}
+
+// apart keeps leases from the addresses of [worker] on the same network of the host, which are given without leases.
+func apart(networks map[string]SiteNetwork, w Worker) error {
+	if w.Controller == "" || w.Site != "" {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(networks)) {
+		n := networks[name]
+		if n.On != w.Network {
+			continue
+		}
+		for _, p := range n.Pools {
+			if p.Has(w.Addresses.First) || w.Addresses.Has(p.First) {
+				return fmt.Errorf("worker.addresses: %v and networks.%s.addresses: %v are both on %s and have addresses "+
+					"in common", w.Addresses, name, p, n.On)
+			}
+		}
+		n.Workers = w.Addresses
+		networks[name] = n
+	}
+	return nil
 }
 
 // pools reads ranges of addresses.

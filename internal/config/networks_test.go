@@ -25,6 +25,28 @@ munge_key = "/etc/munge/munge.key"
 network = "listed"
 `
 
+// TestApart: workers and leases on one network have no addresses in common.
+func TestApart(t *testing.T) {
+	of := func(network, addresses string) string {
+		text, _, _ := strings.Cut(soundNetworks, "[worker]")
+		return text + "[worker]\ncontroller = \"10.102.0.1:6817\"\nmunge_key = \"/etc/munge/munge.key\"\nnetwork = \"" +
+			network + "\"\naddresses = \"" + addresses + "\"\n"
+	}
+	for _, ok := range []string{of("vlan:120", "10.1.0.22-10.1.0.30/24"), of("vlan:121", "10.1.0.20-10.1.0.30/24")} {
+		if _, err := ParseAgent([]byte(ok), "agent.toml"); err != nil {
+			t.Error(err)
+		}
+	}
+	_, err := ParseAgent([]byte(of("vlan:120", "10.1.0.21-10.1.0.30/24")), "agent.toml")
+	if err == nil || !strings.Contains(err.Error(), "worker.addresses") || !strings.Contains(err.Error(), "networks.grid") {
+		t.Errorf("leases of workers: %v", err)
+	}
+	a, err := ParseAgent([]byte(of("bridge:br0", "10.1.0.21-10.1.0.30/24")), "agent.toml")
+	if err != nil || a.Networks["listed"].Workers != a.Worker.Addresses || a.Networks["grid"].Workers.First.IsValid() {
+		t.Errorf("beside a list: %+v, %v", a.Networks["listed"], err)
+	}
+}
+
 func TestNetworks(t *testing.T) {
 	a, err := ParseAgent([]byte(soundNetworks), "agent.toml")
 	if err != nil {

@@ -62,6 +62,17 @@ func (b Bandwidth) Plus(c Bandwidth) Bandwidth { return Bandwidth{b.In + c.In, b
 // Minus is what is left of b without c, which is in it.
 func (b Bandwidth) Minus(c Bandwidth) Bandwidth { return Bandwidth{b.In - c.In, b.Out - c.Out} }
 
+// Beyond is b without the directions in which there is as much already.
+func (b Bandwidth) Beyond(has Bandwidth) Bandwidth {
+	if b.In <= has.In {
+		b.In = 0
+	}
+	if b.Out <= has.Out {
+		b.Out = 0
+	}
+	return b
+}
+
 // Fits reports whether a host whose network carries that much each way has room for b beside what is booked. Where
 // nothing is asked for, there is room.
 func (b Bandwidth) Fits(carries Rate, booked Bandwidth) bool {

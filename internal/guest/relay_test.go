@@ -240,6 +240,7 @@ func (lab *relayLab) wantIdle() {
 // TestRelayRefuses: ports without a service, services that are down, and connections when there is no host.
 func TestRelayRefuses(t *testing.T) {
 	lab := newRelayLab(t, echo)
+	lab.guest.begun() // it took too long
 	wantRefused(t, "no host", lab.dial(t, 80))
 	stop := lab.attach(t)
 	wantRefused(t, "no service", lab.dial(t, 22))
@@ -258,6 +259,25 @@ func TestRelayRefuses(t *testing.T) {
 	lab.at = at
 	lab.attach(t)
 	exchange(t, lab.dial(t, 80), []byte("it is up again"))
+}
+
+// TestRelayBegins: connections from before the first host wait for it, and no more than those that it would take.
+func TestRelayBegins(t *testing.T) {
+	lab := newRelayLab(t, echo)
+	var early []*net.TCPConn
+	for range MaxRelayed {
+		early = append(early, lab.dial(t, 80))
+	}
+	for waiting := 0; waiting < MaxRelayed; time.Sleep(time.Millisecond) {
+		lab.guest.mu.Lock()
+		waiting = lab.guest.waiting
+		lab.guest.mu.Unlock()
+	}
+	wantRefused(t, "one too many", lab.dial(t, 80))
+	lab.attach(t)
+	for _, c := range early {
+		exchange(t, c, []byte("early"))
+	}
 }
 
 // TestRelayResets: a broken connection is broken at the other end, not ended.

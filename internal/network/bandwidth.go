@@ -2,6 +2,7 @@ package network
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strconv"
 
@@ -17,13 +18,16 @@ const shaperHandle = "6772:"
 
 // qdisc is what tc(8) tells of a queueing discipline.
 type qdisc struct {
-	Kind    string `json:"kind"`
-	Handle  string `json:"handle"`
-	Device  string `json:"dev"`
-	Root    bool   `json:"root"`
-	Options struct {
-		Rate uint64 `json:"rate"` // bytes a second
-	} `json:"options"`
+	Kind    string          `json:"kind"`
+	Handle  string          `json:"handle"`
+	Device  string          `json:"dev"`
+	Root    bool            `json:"root"`
+	Options json.RawMessage `json:"options"` // each kind has its own
+}
+
+// tokenBucket are the options of tbf.
+type tokenBucket struct {
+	Rate uint64 `json:"rate"` // bytes a second
 }
 
 // shape holds a VM to what it may receive. Errors: farm.CodeNotHeld.
@@ -72,8 +76,9 @@ func reshape(ctx context.Context, vms []VM, failed func(VM, error)) {
 // shaped reports whether a tap has what shaper makes. tc counts in bytes.
 func shaped(there []qdisc, tap string, rate farm.Rate) bool {
 	return slices.ContainsFunc(there, func(q qdisc) bool {
+		var has tokenBucket
 		return q.Device == tap && q.Root && q.Kind == "tbf" && q.Handle == shaperHandle &&
-			q.Options.Rate == uint64(rate)/8
+			json.Unmarshal(q.Options, &has) == nil && has.Rate == uint64(rate)/8
 	})
 }
 

@@ -66,8 +66,16 @@ func must(t *testing.T, err error) {
 }
 
 func TestShaped(t *testing.T) {
-	there := []qdisc{{Kind: "tbf", Handle: shaperHandle, Device: "vnet0", Root: true}}
-	there[0].Options.Rate = 3e6
+	// As tc prints them: other kinds have other options, also by names of ours.
+	var there []qdisc
+	if err := decode([]byte(`[{"kind":"noqueue","handle":"0:","dev":"lo","root":true,"options":{}},
+		{"kind":"hhf","handle":"8001:","dev":"eth0","root":true,"options":{"rate":{"bits":8}}},
+		{"kind":"cake","handle":"8002:","dev":"eth1","root":true,"options":{"rate":"1Gbit"}},
+		{"kind":"clsact","handle":"ffff:","dev":"vnet0"},
+		{"kind":"tbf","handle":"6772:","dev":"vnet1","parent":"1:1","options":{"rate":3000000}},
+		{"kind":"tbf","handle":"6772:","dev":"vnet0","root":true,"options":{"rate":3000000}}]`), &there); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		tap  string
 		rate farm.Rate

@@ -50,6 +50,17 @@ func TestBandwidth(t *testing.T) {
 	if _, err := f.Resize("d", resized); err != nil {
 		t.Errorf("less bandwidth: %v", err)
 	}
+	h := f.hosts["h0"]
+	h.Bandwidth = 0 // as after a change of its routes
+	resized.CPUs++
+	if _, err := f.Resize("d", resized); err != nil {
+		t.Errorf("a CPU more, where the speed of the link is not known: %v", err)
+	}
+	resized.Bandwidth.Out = 1e6
+	if _, err := f.Resize("d", resized); err == nil {
+		t.Error("more bandwidth, where the speed of the link is not known")
+	}
+	h.Bandwidth = 10e9
 	if p, err := f.Claim(with("f", 2e9, 0)); err != nil || p.Bandwidth.In != 2e9 {
 		t.Errorf("what a resize has left: %v, %v", p.Bandwidth, err)
 	}

@@ -76,7 +76,7 @@ func (f *Fleet) Resize(vm string, s farm.Shape) (Placed, error) {
 	h, was := f.hosts[v.host], v.placed()
 	f.Release(vm)
 	r := Request{VM: vm, Project: v.project, Shape: s, Cells: []string{h.cell.Name}, Group: v.group}
-	plan, err := f.resized(r, h)
+	plan, err := f.resized(r, h, was.Bandwidth)
 	if err != nil {
 		f.Restore(was)
 		return Placed{}, err
@@ -85,14 +85,15 @@ func (f *Fleet) Resize(vm string, s farm.Shape) (Placed, error) {
 }
 
 // resized plans for a VM on a host that it is on already: neither cell nor host being closed keeps it from another
-// size.
-func (f *Fleet) resized(r Request, h *host) (farm.Plan, error) {
+// size, and the bandwidth that it has is not asked for again.
+func (f *Fleet) resized(r Request, h *host, has farm.Bandwidth) (farm.Plan, error) {
 	if what := over(h.cell.Limits, h.cell.used, sizeOf(r.Shape)); what != "" {
 		return farm.Plan{}, &farm.Error{Kind: farm.NoCapacity, Code: CodeNoPlace,
 			Message: "cell " + h.cell.Name + " has as much as it may: " + what,
 			Hint:    "ask for less, or ask the cell's operators for more"}
 	}
 	plan, err := numa.Plan(h.room, h.request(requestOf(r.Shape)))
+	r.Shape.Bandwidth = r.Shape.Bandwidth.Beyond(has)
 	if refused, message := lacking(r, h, err); refused != "" && refused != HostFull {
 		return farm.Plan{}, &farm.Error{Kind: farm.NoCapacity, Code: CodeNoPlace,
 			Message: "host " + h.Name + " has no room for it: " + message,

@@ -35,7 +35,8 @@ const (
 // Lease is what a VM has of a network of the site, in its record. It is taken as long as that is there: leases survive
 // what VMs survive, whatever becomes of the list that they are from, and are free when the VM is gone.
 type Lease struct {
-	Network string // of [networks]
+	Network string       // of [networks]
+	On      farm.Network `json:"-"` // what that was on the host when the lease was given; the VM's shape has it
 	lease.Lease
 	Gateways []netip.Addr `json:",omitempty"`
 	DNS      []netip.Addr `json:",omitempty"`
@@ -72,7 +73,7 @@ func (d *Desk) of(n config.SiteNetwork) (all []lease.Lease, err error) {
 		return lease.FromPools(n.Pools, n.HostNames, n.Domain), nil
 	}
 	// what was read for another file, or under other rules, is not in force
-	key := fmt.Sprintf("%s %s %s %t", n.Name, n.List, n.Domain, n.Closed)
+	key := fmt.Sprintf("%s %s %s %t %v", n.Name, n.List, n.Domain, n.Closed, n.Workers)
 	text, err := readList(n.List)
 	if err == nil {
 		all, err = lease.Parse(text, n.Domain)
@@ -99,6 +100,9 @@ func check(all []lease.Lease, n config.SiteNetwork) error {
 			return fmt.Errorf("%s has no address: what is local in a closed network would not be known", l.Name)
 		}
 		for _, a := range l.Addresses {
+			if n.Workers.Has(a.Addr()) {
+				return fmt.Errorf("%s has the address %v of [worker] addresses, %v", l.Name, a.Addr(), n.Workers)
+			}
 			if slices.Contains(n.Gateways, a.Addr()) || slices.Contains(n.DNS, a.Addr()) {
 				return fmt.Errorf("%s has the address %v of a gateway or name server", l.Name, a.Addr())
 			}
@@ -152,7 +156,7 @@ func (d *Desk) Give(network, node string, keep func(Lease) error) error {
 			Message: fmt.Sprintf("all leases of network %s are taken (%d)", network, len(all)),
 			Hint:    "see `grange network show " + network + "`; raise its addresses, or add leases to its list"}
 	}
-	return keep(Lease{Network: network, Lease: l, Gateways: n.Gateways, DNS: n.DNS, Isolated: n.Isolate,
+	return keep(Lease{Network: network, On: n.On, Lease: l, Gateways: n.Gateways, DNS: n.DNS, Isolated: n.Isolate,
 		Closed: n.Closed})
 }
 
