@@ -120,6 +120,7 @@ type FileSystem struct {
 	Type       string `json:"type"`
 	Source     string `json:"source"`
 	MountPoint string `json:"mount_point"`
+	Device     string `json:"device,omitempty"`  // by its numbers, as "0:50"
 	Network    bool   `json:"network,omitempty"` // a server has the files
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/admission"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -71,17 +72,17 @@ func TestConnectionsOfAUser(t *testing.T) {
 	held[0].Close() // which counts once
 	dial()
 	held[0] = <-accepted
-	if a.admission.enter(held[0].(*connection).mustUID(t), a.mostConnections()) {
+	if a.admission.Enter(held[0].(*connection).mustUID(t), a.mostConnections()) {
 		t.Error("a connection that was closed twice counts twice")
 	}
-	if !a.admission.enter(4711, a.mostConnections()) {
+	if !a.admission.Enter(4711, a.mostConnections()) {
 		t.Error("another user's connections count")
 	}
-	a.admission.leave(4711)
+	a.admission.Leave(4711)
 }
 
 func (c *connection) mustUID(t *testing.T) uint32 {
-	cred, err := peerCred(c.UnixConn)
+	cred, err := admission.PeerCred(c.UnixConn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +143,7 @@ func TestBodies(t *testing.T) {
 		t.Errorf("a body that does not come: %v after %v", err, time.Since(began))
 	}
 
-	done, err := a.admission.carry(t.Context(), 4711)
+	done, err := a.admission.Carry(t.Context(), 4711)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,21 +171,21 @@ func TestBodies(t *testing.T) {
 // TestAgentThatCannotAccept is not reachable until it was again for as long as callers may be silent.
 func TestAgentThatCannotAccept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var d admission
+		var d admission.Shares
 		for range 60 {
-			d.note(time.Now())
+			d.Note(time.Now())
 			time.Sleep(time.Second)
-			if d.reachable() {
+			if d.Reachable() {
 				t.Fatal("an agent without descriptors is reachable")
 			}
 		}
 		time.Sleep(machine.HeartbeatTimeout + 2*time.Second)
-		if !d.reachable() {
+		if !d.Reachable() {
 			t.Error("it could be heard again, and is not")
 		}
-		d.note(time.Now())
+		d.Note(time.Now())
 		time.Sleep(time.Second)
-		if d.reachable() {
+		if d.Reachable() {
 			t.Error("an agent is reachable that is without descriptors again")
 		}
 	})

@@ -11,8 +11,10 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/agent/admission"
 	"github.com/grange-project/grange/internal/agent/catalogue"
 	"github.com/grange-project/grange/internal/agent/cloud"
+	"github.com/grange-project/grange/internal/agent/filesystems"
 	"github.com/grange-project/grange/internal/agent/leases"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/transfers"
@@ -44,7 +46,7 @@ type Agent struct {
 	lookups   lookups
 	names     *names.Service
 	breakers  breakers
-	admission admission
+	admission admission.Shares
 
 	ctx  context.Context // of Run; ends with errShutdown
 	jobs sync.WaitGroup
@@ -71,6 +73,7 @@ type Agent struct {
 
 	claims     claims
 	leases     leases.Desk
+	drains     filesystems.Drains
 	healing    healing
 	recovery   recovery
 	settings   settings

@@ -15,6 +15,9 @@ import (
 	"github.com/grange-project/grange/internal/wire"
 )
 
+// smallBody is of a request that others of its user need not wait for.
+const smallBody = 1 << 20
+
 // routes are what the agent's socket serves. They see all of the agent, which knows none of them.
 type routes struct{ *Agent }
 
@@ -24,7 +27,7 @@ type action func(w http.ResponseWriter, r *http.Request, c Caller) error
 // decode reads the body of a request.
 func (a routes) decode(w http.ResponseWriter, r *http.Request, c Caller, into any) error {
 	if large := r.ContentLength < 0 || r.ContentLength > smallBody; large && !c.admin() {
-		done, err := a.admission.carry(r.Context(), c.UID)
+		done, err := a.admission.Carry(r.Context(), c.UID)
 		if err != nil {
 			return err
 		}

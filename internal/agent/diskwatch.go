@@ -23,6 +23,10 @@ func (a *watch) watchDisks() {
 			v.GoOn()
 		}
 		for _, v := range a.all() {
+			if err := v.agent.drains.Overdue(v.uses(), time.Now()); err != nil && v.ctx.Err() == nil {
+				v.log().Warn("vm ends: a file system of its directories is drained", "error", err)
+				v.cancel(err)
+			}
 			if err := v.outgrown(); err != nil && v.ctx.Err() == nil {
 				v.log().Warn("vm ends: its overlay is too large", "error", err)
 				v.cancel(err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/filesystems"
 	"github.com/grange-project/grange/internal/agent/jobrequest"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -76,8 +77,9 @@ func (a *Agent) beginIn(v *vm, r *api.JobRequest, c Caller) (*job, error) {
 	j := newJob(a, r.ID, c)
 	j.request = r
 	j.record = record{Version: recordVersion, Job: r.ID, User: known.guestUser(c, r.Home).Name, Command: brief(r.Argv),
-		Caller: c, Keep: r.Keep, OneFS: d.OneFilesystem, Gateways: d.Gateways}
-	return j, nil
+		Caller: c, Keep: r.Keep, OneFS: d.OneFilesystem, Gateways: d.Gateways,
+		Uses: filesystems.Of(r.Binds, c.PID, d.OneFilesystem)}
+	return j, v.drainsFromTask(j)
 }
 
 // enter puts a job into a VM, which may be a new one. It reports whether that was possible: the VM may have ended

@@ -200,6 +200,9 @@ func (v *making) grant(image vmimage.Image) (farm.Plan, error) {
 	if err := v.awaitMinimum(); err != nil {
 		return farm.Plan{}, err
 	}
+	if err := v.awaitFileSystems(); err != nil {
+		return farm.Plan{}, err
+	}
 	r := v.record
 	request := v.agent.machines.NUMARequest(r.Shape, r.Caller.allowed())
 	// QEMU's own threads cannot leave the job's cpuset for the CPUs of the host's services
@@ -212,7 +215,14 @@ func (v *making) grant(image vmimage.Image) (farm.Plan, error) {
 		c.Who = v.agent.requests().excepted(r.Caller)
 	}
 	v.agent.ledger.SetCharge(v.id, c)
-	return v.claim(v.agent.machines.Holder(r.Name, r.User, r.Command), request)
+	plan, err := v.claim(v.agent.machines.Holder(r.Name, r.User, r.Command), request)
+	v.update(func() { v.record.Plan = plan }) // whoever drains from here on finds it among those that run
+	if err != nil || v.agent.drains.Refusal(v.uses()) == nil {
+		return plan, err
+	}
+	v.update(func() { v.record.Plan = farm.Plan{} })
+	v.agent.ledger.Release(v.id)
+	return v.grant(image)
 }
 
 // end waits until no job is in the VM, and cleans up, unless the agent itself stops.

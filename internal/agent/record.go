@@ -8,6 +8,7 @@ import (
 
 	"github.com/grange-project/grange/internal/agent/binds"
 	"github.com/grange-project/grange/internal/agent/cloud"
+	"github.com/grange-project/grange/internal/agent/filesystems"
 	"github.com/grange-project/grange/internal/agent/leases"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -32,13 +33,14 @@ type record struct {
 	Judged  string // digest of the job's request, which was allowed; "": an earlier release wrote the record
 	OneFS   bool   // the site's policy: binds show nothing that is mounted below them
 	// the site's policy: which gateways binds may have; nil: all
-	Gateways []farm.Gateway `json:",omitempty"`
-	Binds    []binds.Bound  `json:",omitempty"` // of the job that the VM was made for
-	Site     string         `json:",omitempty"` // the network of [networks] that the VM is on; "": none of them
-	Lease    *leases.Lease  `json:",omitempty"` // nil: it has none, or none yet
-	Services []string       `json:",omitempty"` // of the host that it may use, by name
-	Worker   *workerRecord  // nil: the VM is a job's, or
-	Cloud    *cloud.About   // the server's: it has no job
+	Gateways []farm.Gateway   `json:",omitempty"`
+	Binds    []binds.Bound    `json:",omitempty"` // of the job that the VM was made for
+	Uses     filesystems.Used // what network file systems the job's directories are of
+	Site     string           `json:",omitempty"` // the network of [networks] that the VM is on; "": none of them
+	Lease    *leases.Lease    `json:",omitempty"` // nil: it has none, or none yet
+	Services []string         `json:",omitempty"` // of the host that it may use, by name
+	Worker   *workerRecord    // nil: the VM is a job's, or
+	Cloud    *cloud.About     // the server's: it has no job
 }
 
 const recordVersion = 1

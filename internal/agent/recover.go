@@ -93,7 +93,7 @@ func (a recovery) takeOverJobs(r record, m *machine.Machine, state hyper.State) 
 	}
 	if len(tasks) == 0 {
 		tasks = []taskRecord{{Job: r.Job, User: r.User, Command: r.Command, Caller: r.Caller, Keep: r.Keep,
-			Judged: r.Judged, OneFS: r.OneFS, Gateways: r.Gateways}}
+			Judged: r.Judged, OneFS: r.OneFS, Gateways: r.Gateways, Uses: r.Uses}}
 	}
 	first := newJob(a.Agent, r.Job, r.Caller)
 	first.record = r
@@ -110,7 +110,7 @@ func (a recovery) takeOverJobs(r record, m *machine.Machine, state hyper.State) 
 		j.record, j.takenOver = r, true
 		j.record.Job, j.record.User, j.record.Command, j.record.Caller, j.record.Keep =
 			t.Job, t.User, t.Command, t.Caller, t.Keep
-		j.record.Judged, j.record.OneFS, j.record.Gateways = t.Judged, t.OneFS, t.Gateways
+		j.record.Judged, j.record.OneFS, j.record.Gateways, j.record.Uses = t.Judged, t.OneFS, t.Gateways, t.Uses
 		if t.Port < len(v.ports) {
 			v.ports[t.Port], j.port = j, t.Port
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/filesystems"
 	"github.com/grange-project/grange/internal/agent/jobrequest"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
@@ -186,7 +187,8 @@ func (a requests) begin(r *api.JobRequest, c Caller) (*job, error) {
 	}
 	j.record = record{Version: recordVersion, Job: r.ID, Created: time.Now(), Shape: s,
 		User: known.guestUser(c, r.Home).Name, Name: vmName(r.ID), Command: brief(r.Argv), Caller: c, Keep: r.Keep,
-		OneFS: d.OneFilesystem, Gateways: d.Gateways, Site: site.Name, Services: may}
+		OneFS: d.OneFilesystem, Gateways: d.Gateways, Site: site.Name, Services: may,
+		Uses: filesystems.Of(r.Binds, c.PID, d.OneFilesystem)}
 	return j, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/admission"
 	"github.com/grange-project/grange/internal/agent/jobrequest"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
@@ -39,29 +40,32 @@ func (a routes) handler() http.Handler {
 // actions are what the socket serves, but for images: see imageRoutes.
 func (a routes) actions() map[string]action {
 	return map[string]action{
-		"POST /v1/jobs":              a.postJob,
-		"POST /v1/jobs/{id}/done":    a.postDone,
-		"POST /v1/jobs/{id}/beats":   a.postHeartbeats,
-		"GET /v1/grant":              a.getGrant,
-		"GET /v1/vms":                a.known(a.getVMs),
-		"GET /v1/vms/{vm}":           a.known(a.getVM),
-		"DELETE /v1/vms/{vm}":        a.known(a.deleteVM),
-		"POST /v1/vms/{vm}/suspend":  a.known(a.postSuspend),
-		"POST /v1/vms/{vm}/resume":   a.known(a.postResume),
-		"GET /v1/vms/{vm}/console":   a.known(a.getConsole),
-		"GET /v1/host":               a.getHost,
-		"GET /v1/alive":              a.getAlive,
-		"POST /v1/drain":             a.known(a.postDrain),
-		"DELETE /v1/drain":           a.known(a.deleteDrain),
-		"GET /v1/claims":             a.known(a.getClaims),
-		"POST /v1/claims":            a.known(a.postClaim),
-		"DELETE /v1/claims/{key...}": a.known(a.deleteClaim),
-		"GET /v1/networks":           a.known(a.getNetworks),
-		"GET /v1/networks/{name}":    a.known(a.getNetwork),
-		"POST /v1/workers":           a.known(a.postWorker),
-		"GET /v1/workers":            a.known(a.getWorkers),
-		"DELETE /v1/workers/{name}":  a.known(a.deleteWorker),
-		"POST /v1/workers/{name}/up": a.known(a.postWorkerUp),
+		"POST /v1/jobs":                  a.postJob,
+		"POST /v1/jobs/{id}/done":        a.postDone,
+		"POST /v1/jobs/{id}/beats":       a.postHeartbeats,
+		"GET /v1/grant":                  a.getGrant,
+		"GET /v1/vms":                    a.known(a.getVMs),
+		"GET /v1/vms/{vm}":               a.known(a.getVM),
+		"DELETE /v1/vms/{vm}":            a.known(a.deleteVM),
+		"POST /v1/vms/{vm}/suspend":      a.known(a.postSuspend),
+		"POST /v1/vms/{vm}/resume":       a.known(a.postResume),
+		"GET /v1/vms/{vm}/console":       a.known(a.getConsole),
+		"GET /v1/host":                   a.getHost,
+		"GET /v1/alive":                  a.getAlive,
+		"POST /v1/drain":                 a.known(a.postDrain),
+		"DELETE /v1/drain":               a.known(a.deleteDrain),
+		"POST /v1/file-systems/drains":   a.known(a.postFileSystemDrain),
+		"GET /v1/file-systems/drains":    a.known(a.getFileSystemDrains),
+		"DELETE /v1/file-systems/drains": a.known(a.deleteFileSystemDrain),
+		"GET /v1/claims":                 a.known(a.getClaims),
+		"POST /v1/claims":                a.known(a.postClaim),
+		"DELETE /v1/claims/{key...}":     a.known(a.deleteClaim),
+		"GET /v1/networks":               a.known(a.getNetworks),
+		"GET /v1/networks/{name}":        a.known(a.getNetwork),
+		"POST /v1/workers":               a.known(a.postWorker),
+		"GET /v1/workers":                a.known(a.getWorkers),
+		"DELETE /v1/workers/{name}":      a.known(a.deleteWorker),
+		"POST /v1/workers/{name}/up":     a.known(a.postWorkerUp),
 	}
 }
 
@@ -276,11 +280,11 @@ func (d door) Accept() (net.Conn, error) {
 		conn, err := d.AcceptUnix()
 		if err != nil {
 			if !errors.Is(err, net.ErrClosed) {
-				d.agent.admission.note(time.Now())
+				d.agent.admission.Note(time.Now())
 			}
 			return nil, err
 		}
-		cred, err := peerCred(conn)
+		cred, err := admission.PeerCred(conn)
 		if err != nil { // it has gone
 			conn.Close()
 			continue
@@ -289,14 +293,16 @@ func (d door) Accept() (net.Conn, error) {
 		if d.free(cred.Uid) {
 			limit = 0
 		}
-		if !d.agent.admission.enter(cred.Uid, limit) {
+		if !d.agent.admission.Enter(cred.Uid, limit) {
 			conn.Close()
 			continue
 		}
 		// now: by the time that the request is here, the number may be another process's
 		start, _ := machine.StartOf(int(cred.Pid))
-		return &connection{conn, start, sync.OnceFunc(func() { d.agent.admission.leave(cred.Uid) })}, nil
+		return &connection{conn, start, sync.OnceFunc(func() { d.agent.admission.Leave(cred.Uid) })}, nil
 	}
 }
 
-func (a *Agent) mostConnections() int { return max(leastConnections, connectionsOfJob*a.mostJobs()) }
+func (a *Agent) mostConnections() int {
+	return max(admission.LeastConnections, admission.ConnectionsOfJob*a.mostJobs())
+}

@@ -49,6 +49,9 @@ func New(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := machine.CheckMounts(o.Config.Areas); err != nil {
+		return nil, err
+	}
 	for _, dir := range []string{o.Config.StateDir, o.Config.RunDir, filepath.Join(o.Config.RunDir, "vm")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, fmt.Errorf("state of the agent: %w", err)
@@ -80,6 +83,7 @@ func New(o Options) (*Agent, error) {
 	a.leases.Holders, a.leases.Log = a.leaseHolders, a.log
 	a.leases.Networks = func() map[string]config.SiteNetwork { return a.config().Networks }
 	a.recovery.loadDrain()
+	a.drains.Open(filepath.Join(o.Config.StateDir, "file-systems.json"), a.log)
 	pace := func(ctx context.Context, n int) error {
 		receive.Set(int64(a.config().Transfer.ReceiveRate)) // it may have been reloaded
 		return receive.Wait(ctx, n)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/grange-project/grange/internal/agent/filesystems"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/farm"
@@ -26,6 +27,7 @@ type taskRecord struct {
 	OneFS   bool // the site's policy: binds show nothing that is mounted below them
 	// the site's policy: which gateways binds may have; nil: all
 	Gateways []farm.Gateway `json:",omitempty"`
+	Uses     filesystems.Used
 }
 
 // tasksDir is below the directory of a VM's sockets.
@@ -42,7 +44,7 @@ func (j *job) writeFile(m *machine.Machine) error {
 	}
 	text, err := json.Marshal(taskRecord{Job: j.id, Port: j.port, User: j.record.User, Command: j.record.Command,
 		Caller: j.caller, Keep: j.record.Keep, Judged: j.record.Judged, OneFS: j.record.OneFS,
-		Gateways: j.record.Gateways})
+		Gateways: j.record.Gateways, Uses: j.record.Uses})
 	if err != nil {
 		return err
 	}

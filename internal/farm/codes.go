@@ -18,6 +18,7 @@ const (
 	CodeBadRequest       Code = "bad-request"
 	CodeNoShape          Code = "no-shape"
 	CodeNoVM             Code = "no-vm"
+	CodeNoFileSystem     Code = "no-file-system"
 	CodeNotYours         Code = "not-yours"
 	CodeJobNotStarted    Code = "job-not-started" // the guest could not start the job
 	CodeUsage            Code = "usage"

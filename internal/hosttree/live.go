@@ -104,16 +104,27 @@ func askVersion(ctx context.Context, programs []string, says *lazyregexp.Regexp)
 var localTypes = []string{"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "vfat", "tmpfs", "overlay",
 	"hugetlbfs"}
 
+// answers reports whether a mount can be looked at by its name: it is local, and so is what that name leads to, and
+// what it leads through.
+func answers(all []mounts.Mount, m mounts.Mount) bool {
+	over, _ := mounts.Over(all, m.Point)
+	waits := func(o mounts.Mount) bool {
+		return mounts.Below(m.Point, o.Point) && (o.Network() || o.Type == "autofs" || strings.HasPrefix(o.Type, "fuse"))
+	}
+	return slices.Contains(localTypes, m.Type) && slices.Contains(localTypes, over.Type) &&
+		!slices.ContainsFunc(all, waits)
+}
+
 // measure asks for the size of each local file system. Where several are mounted over each other, the last counts.
 func measure(host fs.FS) []FileSystem {
-	text, _ := NewFiles(host).Large("proc/self/mounts")
+	text, _ := NewFiles(host).Large("proc/self/mountinfo")
+	all, _ := mounts.All(strings.NewReader(text))
 	var out []FileSystem
-	for line := range strings.Lines(text) {
-		fields := strings.Fields(line)
-		if len(fields) < 3 || !slices.Contains(localTypes, fields[2]) {
+	for _, m := range all {
+		if !answers(all, m) {
 			continue
 		}
-		f := FileSystem{Path: mounts.Unescape(fields[1])}
+		f := FileSystem{Path: m.Point}
 		var s unix.Statfs_t
 		if err := unix.Statfs(f.Path, &s); err != nil || s.Bsize <= 0 {
 			continue

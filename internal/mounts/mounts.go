@@ -4,6 +4,7 @@ package mounts
 
 import (
 	"bufio"
+	"cmp"
 	"io"
 	"slices"
 	"strconv"
@@ -12,9 +13,20 @@ import (
 
 // Mount is a mounted file system. Source and type are the words of whoever mounted it.
 type Mount struct {
-	Point  string
-	Type   string
-	Source string
+	Point    string
+	Type     string
+	Source   string
+	Device   string `json:",omitempty"` // of the file system, as "0:50"
+	ReadOnly bool   `json:",omitempty"` // what is reached by this mount
+}
+
+// Same reports whether two mounts of a host are of one file system. A source that names a server and what it exports
+// is of one, however often that is mounted; those of BeeGFS and CVMFS are one word for all, so that the device tells.
+func (m Mount) Same(o Mount) bool {
+	if m.Type != o.Type || m.Source != o.Source {
+		return false
+	}
+	return m.Device == o.Device || strings.Contains(m.Source, ":") || strings.HasPrefix(m.Source, "//")
 }
 
 // maxLine is longer than any line of mountinfo: paths and options are of at most a page each, four bytes an escape.
@@ -29,6 +41,47 @@ func Find(mountinfo io.Reader, id int) (m Mount, found bool, err error) {
 		return !found
 	})
 	return m, found, err
+}
+
+// ByID reads every mount of a mountinfo, by its ID.
+func ByID(mountinfo io.Reader) (map[int]Mount, error) {
+	all := map[int]Mount{}
+	err := each(mountinfo, func(id int, m Mount) bool {
+		all[id] = m
+		return true
+	})
+	return all, err
+}
+
+// All reads every mount of a mountinfo, in its order: later ones lie over earlier ones.
+func All(mountinfo io.Reader) ([]Mount, error) {
+	var all []Mount
+	err := each(mountinfo, func(_ int, m Mount) bool {
+		all = append(all, m)
+		return true
+	})
+	return all, err
+}
+
+// Over returns the mount that a path is of, as far as its name tells: the last of the longest mount points above it.
+func Over(all []Mount, path string) (over Mount, found bool) {
+	for _, m := range all {
+		if (m.Point == path || Below(path, m.Point)) && len(m.Point) >= len(over.Point) {
+			over, found = m, true
+		}
+	}
+	return over, found
+}
+
+// Below reports whether a path is below a directory, and not the directory itself.
+func Below(path, dir string) bool {
+	return path != dir && strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// Compare orders mounts by their points, then by all else that tells them apart.
+func (m Mount) Compare(o Mount) int {
+	return cmp.Or(cmp.Compare(m.Point, o.Point), cmp.Compare(m.Device, o.Device), cmp.Compare(m.Source, o.Source),
+		cmp.Compare(m.Type, o.Type))
 }
 
 // Networked reads the network file systems from a mountinfo, in its order.
@@ -67,7 +120,8 @@ func parse(line string) (id int, m Mount, ok bool) {
 	if err != nil || hyphen < 6 || len(f) < hyphen+3 {
 		return 0, m, false
 	}
-	return id, Mount{Point: Unescape(f[4]), Type: Unescape(f[hyphen+1]), Source: Unescape(f[hyphen+2])}, true
+	return id, Mount{Point: Unescape(f[4]), Type: Unescape(f[hyphen+1]), Source: Unescape(f[hyphen+2]), Device: f[2],
+		ReadOnly: strings.HasPrefix(f[5]+",", "ro,")}, true
 }
 
 // Unescape returns a field with the bytes that the kernel writes as three octal digits, as \040 in paths.
@@ -95,13 +149,4 @@ func ID(fdinfo string) (int, bool) {
 		}
 	}
 	return 0, false
-}
-
-// network are the types whose files are on other hosts.
-var network = []string{"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3",
-	"fuse.ceph", "fuse.ceph-fuse", "fuse.cvmfs2", "fuse.glusterfs", "fuse.sshfs"}
-
-// Network reports whether the files are a server's, as far as the type tells.
-func (m Mount) Network() bool {
-	return slices.Contains(network, m.Type) || m.Type == "fuse" && m.Source == "cvmfs2"
 }

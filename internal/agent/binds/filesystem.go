@@ -43,5 +43,5 @@ func viewFileSystem(m *mounts.Mount) *api.FileSystem {
 	}
 	clean := func(s string) string { return farm.Clean(s, machine.MaxReason) }
 	return &api.FileSystem{Type: clean(m.Type), Source: clean(m.Source), MountPoint: clean(m.Point),
-		Network: m.Network()}
+		Device: clean(m.Device), Network: m.Network()}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,6 +15,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/lvm"
+	"github.com/grange-project/grange/internal/mounts"
 	"github.com/grange-project/grange/internal/vmimage"
 )
 
@@ -124,28 +126,40 @@ func (a Areas) CleanVolumes(ctx context.Context, done func(lvm.Volume, error)) e
 // removeLimit is for LVM to remove the volumes of one VM.
 const removeLimit = time.Minute
 
-// networkFileSystems are those that disks may not lie on, by the number of statfs: what one host writes there another
-// may lock, delay or lose, and QEMU's own checks say nothing of it.
-var networkFileSystems = map[int64]string{
-	0x6969: "NFS", 0xff534d42: "CIFS", 0xfe534d42: "SMB", 0x517b: "SMB", 0x01021997: "9p", 0x00c36400: "CephFS",
-	0x0bd00bd0: "Lustre", 0x47504653: "GPFS", 0x5346414f: "AFS", 0x7461636f: "OCFS2", 0x01161970: "GFS2",
-	0x19830326: "BeeGFS", 0x65735546: "FUSE", 0x6a656a63: "virtiofs",
-}
-
-// CheckLocal refuses a directory that lies on a network file system.
+// CheckLocal refuses a directory that lies on a network file system: what one host writes there another may lock, delay
+// or lose, and QEMU's own checks say nothing of it.
 func CheckLocal(dir string) error {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
 		return fmt.Errorf("file system of %s: %w", dir, err)
 	}
-	return refuseNetwork(dir, int64(s.Type)&0xffffffff)
+	if name := mounts.NotLocal(int64(s.Type)); name != "" {
+		return onNetwork(dir, name)
+	}
+	return nil
 }
 
-func refuseNetwork(dir string, number int64) error {
-	name, ok := networkFileSystems[number]
-	if !ok {
-		return nil
+// CheckMounts is CheckLocal of all areas, as far as their names tell: a file system whose server does not answer is
+// refused before anything is opened there.
+func CheckMounts(c config.Areas) error {
+	table, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return err
 	}
+	defer table.Close()
+	all, err := mounts.All(table)
+	if err != nil {
+		return err
+	}
+	for _, dir := range []string{c.Jobs.Path, c.Cloud.Path, c.Images.Path} {
+		if m, _ := mounts.Over(all, dir); m.Network() || strings.HasPrefix(m.Type, "fuse") {
+			return onNetwork(dir, m.Type)
+		}
+	}
+	return nil
+}
+
+func onNetwork(dir, name string) error {
 	return &farm.Error{Kind: farm.Invalid, Code: CodeNetworkFS,
 		Message: fmt.Sprintf("%s is on %s: disks of VMs are not kept on network file systems, where a server that hangs "+
 			"stops every VM of the host", dir, name),

@@ -67,8 +67,8 @@ func TestReadOnly(t *testing.T) {
 		"rw - ext4 x rw\n"
 	for text, want := range map[string]bool{root: false, root + usr: true, root + usr + over: false, "": false,
 		"1 0 8:1 / / ro - ext4 x rw\n": true, root + "2 1 8:1 / /usrlocal ro - ext4 x rw\n": false} {
-		if got := readOnly(text, "/usr"); got != want {
-			t.Errorf("%q: %v, want %v", text, got, want)
+		if got, err := readOnly(strings.NewReader(text), "/usr"); got != want || err != nil {
+			t.Errorf("%q: %v, %v, want %v", text, got, err, want)
 		}
 	}
 }

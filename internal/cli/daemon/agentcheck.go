@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/hyper/libvirt"
+	"github.com/grange-project/grange/internal/mounts"
 	"github.com/grange-project/grange/internal/names"
 	"github.com/grange-project/grange/internal/vmuid"
 )
@@ -148,14 +150,19 @@ func agentConfinement(socket string) string {
 	if err != nil {
 		return "not known: " + err.Error()
 	}
-	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+	table, err := os.Open(fmt.Sprintf("/proc/%d/mountinfo", pid))
+	if err != nil {
+		return "not known: " + err.Error()
+	}
+	defer table.Close()
+	sealed, err := readOnly(table, "/usr")
 	if err != nil {
 		return "not known: " + err.Error()
 	}
 	return strings.Join([]string{
 		"process " + fmt.Sprint(pid),
 		either(strings.Contains(string(status), "NoNewPrivs:\t1"), "gets no new privileges", "may get new privileges"),
-		either(readOnly(string(mounts), "/usr"), "cannot write /usr", "can write /usr"),
+		either(sealed, "cannot write /usr", "can write /usr"),
 	}, ", ")
 }
 
@@ -166,20 +173,9 @@ func either(is bool, yes, no string) string {
 	return no
 }
 
-// readOnly reports whether a directory is below a mount point that is read-only, as ProtectSystem= makes it. See
-// proc(5): field 5 is the mount point, field 6 its options; later lines lie over earlier ones.
-func readOnly(mountinfo, dir string) bool {
-	var longest string
-	is := false
-	for line := range strings.Lines(mountinfo) {
-		f := strings.Fields(line)
-		if len(f) < 6 {
-			continue
-		}
-		point := f[4]
-		if (point == dir || point == "/" || strings.HasPrefix(dir, point+"/")) && len(point) >= len(longest) {
-			longest, is = point, strings.HasPrefix(f[5]+",", "ro,")
-		}
-	}
-	return is
+// readOnly reports whether a directory is reached by a mount that is read-only, as ProtectSystem= makes it.
+func readOnly(mountinfo io.Reader, dir string) (bool, error) {
+	all, err := mounts.All(mountinfo)
+	over, _ := mounts.Over(all, dir)
+	return over.ReadOnly, err
 }

@@ -1,7 +1,8 @@
-// Package filesystems has the command of file systems that are mounted on a host and used by VMs.
+// Package filesystems has the command of file systems that are mounted on hosts and used by VMs.
 package filesystems
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -18,36 +19,47 @@ import (
 
 // Commands are the commands of mounted file systems.
 func Commands(a *app.App) []*cobra.Command {
-	mount := &cobra.Command{Use: "mount", Short: "Show network file systems that VMs of this host use"}
-	mount.AddCommand(list(a))
+	mount := &cobra.Command{Use: "mount", Short: "Show and drain network file systems that VMs use"}
+	mount.AddCommand(list(a), drain(a), resume(a))
 	return []*cobra.Command{mount}
 }
 
 func list(a *app.App) *cobra.Command {
 	return &cobra.Command{Use: "list", Short: "List network file systems of this host, and how many VMs use each",
 		Long: `List the network file systems that are mounted on this host, as the kernel's table has them,
-and how many of the VMs that you may see have directories of each. No file system is asked:
-the list comes while servers hang.`,
+how many of the VMs that you may see have directories of each, and which are drained. No file
+system is asked: the list comes while servers hang.`,
 		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-			table, err := os.Open("/proc/self/mountinfo")
+			all, err := listHost(cmd.Context(), a)
 			if err != nil {
 				return err
 			}
-			defer table.Close()
-			mounted, err := mounts.Networked(table)
-			if err != nil {
-				return err
-			}
-			vms, err := a.Client().VMs(cmd.Context())
-			if err != nil {
-				return err
-			}
-			all := count(mounted, vms)
 			if a.JSON {
 				return a.PrintJSON(all)
 			}
 			return write(a.Out, all)
 		}}
+}
+
+func listHost(ctx context.Context, a *app.App) ([]used, error) {
+	table, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer table.Close()
+	mounted, err := mounts.Networked(table)
+	if err != nil {
+		return nil, err
+	}
+	vms, err := a.Client().VMs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	drains, err := a.Client().FileSystemDrains(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return count(mounted, vms, drains), nil
 }
 
 // used is a file system and who uses it.
@@ -56,17 +68,20 @@ type used struct {
 	Type   string   `json:"type"`
 	Points []string `json:"mount_points"`
 	VMs    int      `json:"vms"`
+	Drains []string `json:"drains,omitempty"` // by name
+	mounts []mounts.Mount
 }
 
 // count returns each file system once, however often it is mounted, with the VMs that have directories of it.
-func count(mounted []mounts.Mount, vms []api.VM) []used {
+func count(mounted []mounts.Mount, vms []api.VM, drains []api.FileSystemDrain) []used {
 	all := []used{}
 	for _, m := range mounted {
-		i := slices.IndexFunc(all, func(u used) bool { return u.Source == m.Source && u.Type == m.Type })
+		i := slices.IndexFunc(all, func(u used) bool { return u.mounts[0].Same(m) })
 		if i < 0 {
 			i = len(all)
 			all = append(all, used{Source: m.Source, Type: m.Type})
 		}
+		all[i].mounts = append(all[i].mounts, m)
 		if !slices.Contains(all[i].Points, m.Point) {
 			all[i].Points = append(all[i].Points, m.Point)
 		}
@@ -77,12 +92,22 @@ func count(mounted []mounts.Mount, vms []api.VM) []used {
 				all[i].VMs++
 			}
 		}
+		for _, d := range drains {
+			if slices.ContainsFunc(all[i].mounts, match(d).Has) {
+				all[i].Drains = append(all[i].Drains, d.Name)
+			}
+		}
 	}
 	return all
 }
 
 func (u used) has(b api.BoundBy) bool {
-	return b.FileSystem != nil && b.FileSystem.Source == u.Source && b.FileSystem.Type == u.Type
+	f := b.FileSystem
+	return f != nil && u.mounts[0].Same(mounts.Mount{Type: f.Type, Source: f.Source, Device: f.Device})
+}
+
+func match(d api.FileSystemDrain) mounts.Match {
+	return mounts.Match{Source: d.Match.Source, Type: d.Match.Type, Point: d.Match.MountPoint}
 }
 
 func write(w io.Writer, all []used) error {
@@ -91,9 +116,9 @@ func write(w io.Writer, all []used) error {
 		return err
 	}
 	t := output.NewColumns(w)
-	fmt.Fprintln(t, "SOURCE\tTYPE\tMOUNTED AT\tVMS")
+	fmt.Fprintln(t, "SOURCE\tTYPE\tMOUNTED AT\tVMS\tDRAINED")
 	for _, u := range all {
-		t.Row(u.Source, u.Type, strings.Join(u.Points, ", "), u.VMs)
+		t.Row(u.Source, u.Type, strings.Join(u.Points, ", "), u.VMs, app.Dash(strings.Join(u.Drains, ", ")))
 	}
 	return t.Flush()
 }

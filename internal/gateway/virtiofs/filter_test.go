@@ -125,14 +125,14 @@ func TestMaps(t *testing.T) {
 func TestNothingBelow(t *testing.T) {
 	const root = "22 1 0:20 / / rw - tmpfs tmpfs rw\n30 22 0:21 / /tmp/directory rw - ext4 sda rw\n" +
 		"31 22 0:21 / /tmp/directory2 rw - ext4 sda rw\n"
-	if err := nothingBelow(root); err != nil {
+	if err := nothingBelow(strings.NewReader(root)); err != nil {
 		t.Error(err)
 	}
-	err := nothingBelow(root + "32 30 0:22 / /tmp/directory/a/proc rw - proc proc rw\n")
+	err := nothingBelow(strings.NewReader(root + "32 30 0:22 / /tmp/directory/a/proc rw - proc proc rw\n"))
 	if err == nil || !strings.Contains(err.Error(), "at a/proc") {
 		t.Error(err)
 	}
-	if err := nothingBelow(root + "32 30 0:22 / /tmp/directory rw - ext4 sdb rw\n"); err == nil {
+	if err := nothingBelow(strings.NewReader(root + "32 30 0:22 / /tmp/directory rw - ext4 sdb rw\n")); err == nil {
 		t.Error("a file system that is mounted over the directory is served in its place")
 	}
 }

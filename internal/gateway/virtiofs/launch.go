@@ -4,12 +4,15 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/grange-project/grange/internal/mounts"
 )
 
 // Descriptors of the process that Start starts.
@@ -123,27 +126,30 @@ func attach() error {
 	if err := unix.MoveMount(directoryFile, "", unix.AT_FDCWD, place, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return fmt.Errorf("mount the directory: %w", err)
 	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	table, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return err
 	}
-	return nothingBelow(string(mounts))
+	defer table.Close()
+	return nothingBelow(table)
 }
 
 // nothingBelow refuses a directory with mounts below it: some may be of the kernel's own file systems, which no VM is
 // shown, and without them there would be what the host has covered.
-func nothingBelow(mounts string) error {
+func nothingBelow(mountinfo io.Reader) error {
+	all, err := mounts.All(mountinfo)
+	if err != nil {
+		return err
+	}
 	own := 0
-	for line := range strings.Lines(mounts) {
-		const mountPoint = 4
-		f := strings.Fields(line)
-		if len(f) > mountPoint && f[mountPoint] == place {
+	for _, m := range all {
+		if m.Point == place {
 			if own++; own > 1 {
 				return errors.New("a file system is mounted over it")
 			}
 		}
-		if len(f) > mountPoint && strings.HasPrefix(f[mountPoint], place+"/") {
-			return fmt.Errorf("a file system is mounted below it, at %s", strings.TrimPrefix(f[mountPoint], place+"/"))
+		if mounts.Below(m.Point, place) {
+			return fmt.Errorf("a file system is mounted below it, at %s", strings.TrimPrefix(m.Point, place+"/"))
 		}
 	}
 	return nil
