@@ -74,7 +74,7 @@ func (s *Servers) Serve(ctx context.Context, n farm.Network, d farm.DHCPServer, 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.with(n.Bridge(), func(v *server) error {
-		all := slices.Clone(v.VMs)
+		all := v.running()
 		for _, vm := range vms {
 			if now, ok := of(vm.PID); ok {
 				vm.Started = now.Started
@@ -115,8 +115,7 @@ func (s *Servers) Restore(ctx context.Context, configured map[farm.Network]farm.
 		if !ok {
 			return v.stop(ctx)
 		}
-		left := slices.DeleteFunc(slices.Clone(v.VMs), func(vm VM) bool { return !process{vm.PID, vm.Started}.alive() })
-		return failed(v.Network, v.serve(ctx, v.Network, d, left))
+		return failed(v.Network, v.serve(ctx, v.Network, d, v.running()))
 	}))...)
 }
 
@@ -204,6 +203,11 @@ func (s *Servers) with(bridge string, do func(*server) error) error {
 	return do(v)
 }
 
+// running are the VMs that it was told and whose processes are there.
+func (v *server) running() []VM {
+	return slices.DeleteFunc(slices.Clone(v.VMs), func(vm VM) bool { return !process{vm.PID, vm.Started}.alive() })
+}
+
 func (v *server) save() error {
 	text, err := json.Marshal(v.state)
 	if err != nil {
@@ -245,11 +249,11 @@ func (v *server) serve(ctx context.Context, n farm.Network, d farm.DHCPServer, v
 // start starts the server. When it is cut short, its process ends by itself, or is in the state that the next look
 // finds.
 func (v *server) start(ctx context.Context, vms []VM) error {
-	_, gid, err := identity()
+	as, err := identity(ctx)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(os.MkdirAll(v.dir, 0o750), os.Chown(v.dir, 0, gid), os.Chmod(v.dir, 0o750)); err != nil {
+	if err := errors.Join(os.MkdirAll(v.dir, 0o750), os.Chown(v.dir, 0, int(as.GID)), os.Chmod(v.dir, 0o750)); err != nil {
 		return err
 	}
 	content := files(v.Server, vms)
@@ -257,7 +261,7 @@ func (v *server) start(ctx context.Context, vms []VM) error {
 	if err := v.write(content); err != nil {
 		return err
 	}
-	h, err := hold(v.dir)
+	h, err := hold(v.dir, as)
 	if err != nil {
 		return err
 	}

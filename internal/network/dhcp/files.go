@@ -108,8 +108,8 @@ func files(d farm.DHCPServer, vms []VM) map[string]string {
 	var hosts, options, names strings.Builder
 	called := labels(vms)
 	for _, vm := range vms {
-		words, tag := []string{vm.MAC}, "vm"+strings.ReplaceAll(vm.MAC, ":", "")
-		words = append(words, "set:"+tag)
+		tag := "vm" + strings.ReplaceAll(vm.MAC, ":", "")
+		words := []string{vm.MAC, "set:" + tag}
 		option := func(name string, values ...string) {
 			fmt.Fprintf(&options, "%s\n", strings.Join(append([]string{"tag:" + tag, name}, values...), ","))
 		}
@@ -132,6 +132,9 @@ func files(d farm.DHCPServer, vms []VM) map[string]string {
 				words = append(words, "["+a.String()+"]")
 				option("option6:dns-server", servers(p.Addr(), vm.DNS)...)
 			}
+		}
+		if len(words) == 2 { // it has nothing in the server's prefixes
+			continue
 		}
 		if label != "" {
 			words = append(words, label)

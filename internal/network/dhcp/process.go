@@ -2,11 +2,11 @@ package dhcp
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/grange-project/grange/internal/names"
 	"github.com/grange-project/grange/internal/program"
 )
 
@@ -75,19 +76,13 @@ const endLimit = 5 * time.Second
 // account is whom dnsmasq runs as: its package makes it.
 const account = "dnsmasq"
 
-// identity is the user and group of the account.
-func identity() (uid, gid int, err error) {
-	u, err := user.Lookup(account)
-	if err != nil {
-		return 0, 0, err
-	}
-	if uid, err = strconv.Atoi(u.Uid); err == nil {
-		gid, err = strconv.Atoi(u.Gid)
-	}
-	if err == nil && uid == 0 {
+// identity is the account's user and group.
+func identity(ctx context.Context) (names.User, error) {
+	u, err := names.Host().Named(ctx, account)
+	if err == nil && u.UID == 0 {
 		err = fmt.Errorf("the user %s is root", account)
 	}
-	return uid, gid, err
+	return u, err
 }
 
 // held is a process that is there, in a network namespace of its own, and becomes dnsmasq when it is let go. Without
@@ -100,12 +95,8 @@ type held struct {
 
 // hold starts one, as the account, with the rights in its network that dnsmasq needs: for its ports, and to answer
 // guests that have no address yet. What it prints goes to a file in dir.
-func hold(dir string) (held, error) {
+func hold(dir string, as names.User) (held, error) {
 	path, err := program.Find("dnsmasq")
-	if err != nil {
-		return held{}, err
-	}
-	uid, gid, err := identity()
 	if err != nil {
 		return held{}, err
 	}
@@ -124,7 +115,7 @@ func hold(dir string) (held, error) {
 	cmd.Dir, cmd.Env = "/", []string{"PATH=" + strings.Join(program.Dirs, ":"), "LC_ALL=C", "TZ=UTC"}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = blocked, errs, errs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET, Setsid: true,
-		Credential:  &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)},
+		Credential:  &syscall.Credential{Uid: as.UID, Gid: as.GID},
 		AmbientCaps: []uintptr{unix.CAP_NET_BIND_SERVICE, unix.CAP_NET_RAW, unix.CAP_NET_ADMIN}}
 	if err := cmd.Start(); err != nil {
 		return held{}, errors.Join(err, gate.Close())
