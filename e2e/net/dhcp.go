@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -22,7 +24,7 @@ import (
 // dhcpTests have guests that ask for their addresses, as a cloud image does, and the host's dnsmasq.
 func dhcpTests() []test {
 	return []test{{"dhcp lease", dhcpLease}, {"dhcp ip6 alone", dhcpIP6}, {"dhcp of others", dhcpOfOthers},
-		{"dhcp closed", dhcpClosed}, {"dhcp killed", dhcpKilled}, {"dhcp cycles", dhcpCycles}}
+		{"dhcp forward", dhcpForward}, {"dhcp closed", dhcpClosed}, {"dhcp killed", dhcpKilled}, {"dhcp cycles", dhcpCycles}}
 }
 
 var (
@@ -31,9 +33,9 @@ var (
 )
 
 // served runs a case on a host that serves its bridge, and looks for what is left of that.
-func (l *lab) served(f *figures, addresses []netip.Prefix, run func() error) error {
+func (l *lab) served(f *figures, addresses []netip.Prefix, run func() error, forward ...netip.Addr) error {
 	l.settings.Host.DHCP = map[farm.Network]farm.DHCPServer{
-		farm.NetworkBridge(bridge): {Addresses: addresses, Domain: "vms.test"}}
+		farm.NetworkBridge(bridge): {Addresses: addresses, Domain: "vms.test", Forward: forward}}
 	defer func() { l.settings = network.Settings{} }()
 	err := run()
 	left, leftErr := l.serversLeft()
@@ -117,7 +119,7 @@ func (l *lab) resolves(g *guest, name string, server netip.Prefix, want string) 
 	return err
 }
 
-// dhcpLease: guests get what they were given, and know each other by name; one that was not given anything gets nothing.
+// dhcpLease: guests get what they were given, and know each other by name; one that was given nothing gets nothing.
 func dhcpLease(l *lab, f *figures) error {
 	return l.served(f, []netip.Prefix{dhcp4, dhcp6}, func() error {
 		if err := l.must("ip link set br0 mtu 1400"); err != nil {
@@ -226,6 +228,54 @@ func dhcpOfOthers(l *lab, f *figures) error {
 	})
 }
 
+// dhcpForward: other names are those of the name server that the site configures, and the domain's are not asked of it.
+func dhcpForward(l *lab, f *figures) error {
+	upstream := netip.MustParseAddr("10.77.0.1")
+	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: upstream.AsSlice(), Port: 53})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	go answerNames(conn)
+	return l.served(f, []netip.Prefix{dhcp4, dhcp6}, func() error {
+		a, err := l.asking("a")
+		if err == nil {
+			err = l.configure(a, a.station)
+		}
+		if err != nil {
+			return err
+		}
+		return errors.Join(l.resolves(a, "example.org", dhcp4, outside.String()),
+			l.resolves(a, "b.vms.test", dhcp4, ""), l.end(a))
+	}, upstream)
+}
+
+// answerNames answers that every name has the address outside, and none of IPv6.
+func answerNames(conn *net.UDPConn) {
+	for question := make([]byte, 1500); ; {
+		n, from, err := conn.ReadFromUDP(question)
+		if err != nil {
+			return
+		}
+		end := 12
+		for end < n && question[end] != 0 {
+			end += int(question[end]) + 1
+		}
+		if end += 5; end > n {
+			continue
+		}
+		count := 0
+		if question[end-3] == 1 { // A
+			count = 1
+		}
+		answer := slices.Concat(question[:2], []byte{0x81, 0x80, 0, 1, 0, byte(count), 0, 0, 0, 0}, question[12:end])
+		if count == 1 {
+			answer = slices.Concat(answer, []byte{0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4}, outside.AsSlice())
+		}
+		conn.WriteToUDP(answer, from)
+	}
+}
+
 // dhcpClosed: guests of a closed network that isolates have the server, and each other no more than without it.
 func dhcpClosed(l *lab, f *figures) error {
 	return l.served(f, []netip.Prefix{dhcp4, dhcp6}, func() error {
@@ -302,8 +352,8 @@ func (l *lab) serverPort() string {
 	return name
 }
 
-// dhcpCycles has another process serve guests until it is killed somewhere. Every second guest runs on, and gets what it
-// was given after the next look; of the others nothing is left.
+// dhcpCycles has another process serve guests until it is killed somewhere. Every fourth guest runs on, and gets what
+// it was given after the next look; of the others nothing is left.
 func dhcpCycles(l *lab, f *figures) error {
 	return l.served(f, []netip.Prefix{dhcp4, dhcp6}, func() error {
 		for n := range f.Cycles {

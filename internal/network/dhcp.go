@@ -2,6 +2,8 @@ package network
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/network/dhcp"
@@ -18,6 +20,13 @@ func serve(ctx context.Context, vm VM, s Settings) error {
 	d, ok := s.Host.DHCP[vm.Network]
 	if !ok || len(vm.Addresses) == 0 {
 		return nil
+	}
+	for _, p := range vm.Addresses {
+		if slices.Contains(d.Hosts(), p.Addr()) {
+			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoDHCP,
+				Message: fmt.Sprintf("the VM was given %v, which is the DHCP server's on network %s", p.Addr(), vm.Network),
+				Hint:    "take it out of the network's leases, or give the server in [network.dhcp] another one"}
+		}
 	}
 	return servers.Serve(ctx, vm.Network, d, vm.served())
 }

@@ -53,7 +53,8 @@ func TestServed(t *testing.T) {
 	}
 	t.Run("bridge", func(t *testing.T) {
 		n := farm.NetworkBridge("br0")
-		networktest.Run(t, networktest.Lab{Network: n, Setup: []string{"ip link add br0 address 02:00:00:00:00:01 type bridge"},
+		networktest.Run(t, networktest.Lab{Network: n,
+			Setup:    []string{"ip link add br0 address 02:00:00:00:00:01 type bridge"},
 			Settings: served(n, farm.HostNetworks{}),
 			Card:     hyper.Card{Type: hyper.BridgeCard, Bridge: "br0", MAC: networktest.MAC}})
 	})

@@ -374,7 +374,10 @@ func (v *server) plug(ctx context.Context) error {
 	lines := [][]string{{"ip", "link", "add", "name", v.port(), "group", v.group, "mtu", mtu, "type", "veth", "peer",
 		"name", card, "address", mac.String(), "mtu", mtu, "netns", pid},
 		{"ip", "link", "set", "dev", v.port(), "addrgenmode", "none"},
-		{"ip", "link", "set", "dev", v.port(), "master", v.Network.Bridge(), "up"}}
+		{"ip", "link", "set", "dev", v.port(), "master", v.Network.Bridge(), "up"},
+		// The bridge need not learn where the server is, and nobody else's frames say so.
+		{"bridge", "link", "set", "dev", v.port(), "learning", "off"},
+		{"bridge", "fdb", "replace", mac.String(), "dev", v.port(), "master", "static"}}
 	inside := func(words ...string) { lines = append(lines, append(v.inside(), words...)) }
 	inside("link", "set", "dev", card, "addrgenmode", "none")
 	inside("link", "set", "dev", "lo", "up")

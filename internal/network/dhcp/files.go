@@ -31,7 +31,7 @@ func (v VM) equal(o VM) bool {
 // of is the VM's address of the family in the server's prefix; others it does not get by DHCP.
 func (v VM) of(server netip.Prefix) (a netip.Addr, ok bool) {
 	for _, p := range v.Addresses {
-		if server.Masked().Contains(p.Addr()) {
+		if server.Masked().Contains(p.Addr()) && p.Addr() != server.Addr() {
 			return p.Addr(), true
 		}
 	}
