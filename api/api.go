@@ -450,6 +450,17 @@ type Host struct {
 	Hypervisor Hypervisor `json:"hypervisor"`
 	// Services are what VMs may reach on this host without a network.
 	Services []HostService `json:"services,omitempty"`
+	// DHCP are the networks on which the host's own server gives VMs their addresses.
+	DHCP []HostDHCP `json:"dhcp,omitempty"`
+}
+
+// HostDHCP is a host's server of DHCP, router advertisements and DNS on one network. It runs while VMs of the host are
+// on the network.
+type HostDHCP struct {
+	Network   string   `json:"network"`
+	Addresses []string `json:"addresses"` // of the server
+	Runs      bool     `json:"runs"`
+	VMs       int      `json:"vms"` // that it serves
 }
 
 // HostService is a service of a host for its VMs.

@@ -59,7 +59,7 @@ func cycles(l *lab, f *figures) error {
 
 // killed has another process filter a guest until it is killed.
 func (l *lab) killed(g *guest, n int) error {
-	text, err := json.Marshal(g.vm)
+	text, err := json.Marshal(order{g.vm, l.settings})
 	if err != nil {
 		return err
 	}
@@ -86,14 +86,20 @@ func (l *lab) killed(g *guest, n int) error {
 	return l.restore()
 }
 
+// order is what an agent has to do.
+type order struct {
+	VM       network.VM
+	Settings network.Settings
+}
+
 // beAgent filters a guest, again and again.
 func beAgent(text string) error {
-	var vm network.VM
-	if err := json.Unmarshal([]byte(text), &vm); err != nil {
+	var o order
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
 		return err
 	}
-	l := &lab{ctx: context.Background()}
-	g := &guest{vm: vm}
+	l := &lab{ctx: context.Background(), settings: o.Settings}
+	g, vm := &guest{vm: o.VM}, o.VM
 	for {
 		k := network.Of(vm.Network)
 		if err := errors.Join(l.fence(g), l.restore(g), k.Release(l.ctx, vm.Name)); err != nil {

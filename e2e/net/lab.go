@@ -27,6 +27,8 @@ type lab struct {
 	ctx    context.Context
 	uplink *guest // a machine behind the uplink: nobody filters it
 	made   int
+	// what the host's agent is configured to
+	settings network.Settings
 }
 
 // newLab sets this process's network up.
@@ -126,7 +128,7 @@ func (l *lab) guest(begin func(*os.File, station) *exec.Cmd, raw bool) (*guest, 
 
 // fence filters a guest as the agent does before its first instruction.
 func (l *lab) fence(g *guest) error {
-	return network.Of(g.vm.Network).Fence(l.ctx, g.vm, network.Settings{})
+	return network.Of(g.vm.Network).Fence(l.ctx, g.vm, l.settings)
 }
 
 // end ends a guest's machine, and releases its network.
@@ -220,7 +222,7 @@ func (l *lab) restore(guests ...*guest) (err error) {
 	for _, g := range guests {
 		all = append(all, g.vm)
 	}
-	network.Restore(l.ctx, all, network.Settings{}, func(vm network.VM, failed error) {
+	network.Restore(l.ctx, all, l.settings, func(vm network.VM, failed error) {
 		err = errors.Join(err, fmt.Errorf("%s: %w", vm.Name, failed))
 	})
 	return err

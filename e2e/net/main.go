@@ -1,6 +1,6 @@
 // Command net sends real frames between guests on one bridge of a host in a network namespace, and counts what arrives
 // that should not: everything that a hostile guest may forge, and what a network that isolates or is closed keeps back;
-// and that what is honest arrives. It measures guests that are held to a bandwidth and send more. It makes and ends
+// and that what is honest arrives. It has guests ask the host's dnsmasq for their addresses. It measures guests that are held to a bandwidth and send more. It makes and ends
 // guests many times, kills who filters them, and looks for what is left. It needs root, and no virtual machine. The
 // last line is JSON.
 package main
@@ -42,7 +42,8 @@ const (
 	inside  = "GRANGE_NET_INSIDE" // the test, in a network of its own
 	asGuest = "GRANGE_NET_GUEST"  // a guest with a network stack: its MAC
 	asPing  = "GRANGE_NET_PING"   // one echo request to this address
-	asAgent = "GRANGE_NET_AGENT"  // fences, restores, releases until it is killed: a network.VM
+	asAgent = "GRANGE_NET_AGENT"  // fences, restores, releases until it is killed: an order
+	asDHCP6 = "GRANGE_NET_DHCP6"  // a DHCPv6 client
 )
 
 func main() {
@@ -52,6 +53,8 @@ func main() {
 		fatal(beGuest(os.Getenv(asGuest)))
 	case os.Getenv(asPing) != "":
 		fatal(bePing(os.Getenv(asPing)))
+	case os.Getenv(asDHCP6) != "":
+		fatal(beDHCP6())
 	case os.Getenv(asAgent) != "":
 		fatal(beAgent(os.Getenv(asAgent)))
 	case os.Getenv(inside) == "":
@@ -110,7 +113,7 @@ type test struct {
 func tests() []test {
 	var all []test
 	for _, topic := range [][]test{forgedTests(), honestTests(), apartTests(), stackTests(), bandwidthTests(),
-		cycleTests()} {
+		dhcpTests(), cycleTests()} {
 		all = append(all, topic...)
 	}
 	return all

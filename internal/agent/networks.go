@@ -90,7 +90,7 @@ func (r record) networkVM(name string) network.VM {
 	if l := r.Lease; l != nil {
 		vm = l.OnNetwork(vm)
 	} else if w := r.Worker; w != nil {
-		vm.MAC, vm.Isolated = w.MAC, w.Isolated
+		vm.Host, vm.MAC, vm.Isolated = w.Name, w.MAC, w.Isolated
 		if w.Address.IsValid() {
 			vm.Addresses = []netip.Prefix{w.Address}
 		}

@@ -111,7 +111,7 @@ func (a routes) getHost(w http.ResponseWriter, r *http.Request, caller Caller) e
 		Free: room.Free.String(), CPU: v.CPU, Sockets: v.Sockets, Cores: v.Cores, Nodes: v.Nodes, L3: v.L3,
 		Distance: v.Distance, Holders: map[string]string{}, VMs: len(a.all()) - waiting + a.Cloud.Running(),
 		Waiting: waiting, AgentMemory: residentMemory(), BackOffs: a.healing.backOffs(),
-		Services: services.Check(r.Context(), c.Services)}
+		Services: services.Check(r.Context(), c.Services), DHCP: machine.DHCPServers(c.Network)}
 	if space, err := a.ledger.DiskSpace(ledger.JobFiles); err == nil {
 		h.DiskTotal, h.DiskFree = uint64(space.Pool), uint64(space.Free)
 		if space.Short > 0 {

@@ -13,7 +13,14 @@ type networkFile struct {
 	Macvtap []string          `toml:"macvtap"`
 	Overlay overlayFile       `toml:"overlay"`
 	// Bandwidth is in bits a second, "10G".
-	Bandwidth string `toml:"bandwidth"`
+	Bandwidth string              `toml:"bandwidth"`
+	DHCP      map[string]dhcpFile `toml:"dhcp"`
+}
+
+type dhcpFile struct {
+	Addresses []string `toml:"addresses"`
+	Domain    string   `toml:"domain"`
+	Forward   []string `toml:"forward"`
 }
 
 type overlayFile struct {
@@ -39,6 +46,14 @@ func (f networkFile) networks() (n farm.HostNetworks, err error) {
 	}
 	if n.Overlay, err = f.Overlay.overlay(); err != nil {
 		return n, fmt.Errorf("network.overlay.%w", err)
+	}
+	for name, d := range f.DHCP {
+		if n.DHCP == nil {
+			n.DHCP = map[farm.Network]farm.DHCPServer{}
+		}
+		if n.DHCP[farm.Network(name)], err = d.server(); err != nil {
+			return n, fmt.Errorf("network.dhcp.%q: %w", name, err)
+		}
 	}
 	if err := n.Validate(); err != nil {
 		return n, fmt.Errorf("network.%w", err)
@@ -66,4 +81,17 @@ func (f overlayFile) overlay() (o farm.Overlay, err error) {
 		}
 	}
 	return o, nil
+}
+
+func (f dhcpFile) server() (d farm.DHCPServer, err error) {
+	d.Domain = f.Domain
+	for _, text := range f.Addresses {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return d, fmt.Errorf("addresses: %q is not ADDRESS/BITS", text)
+		}
+		d.Addresses = append(d.Addresses, p)
+	}
+	d.Forward, err = addresses("forward", f.Forward)
+	return d, err
 }

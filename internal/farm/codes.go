@@ -34,6 +34,7 @@ const (
 const (
 	CodeGuestUnresponsive Code = "guest-unresponsive" // a VM's guest came up, and does not answer any more
 	CodeNoUserNetwork     Code = "no-user-network"    // the host cannot be kept from a VM with the network user
+	CodeNoDHCP            Code = "no-dhcp"            // the host's DHCP server for a network does not run
 	CodeNoFilter          Code = "no-filter"          // what a VM sends on its bridge cannot be filtered
 	CodeVMPort            Code = "vm-port"            // a port of a VM does not answer
 	CodeNoDirectory       Code = "no-directory"       // the job's working directory is not in the VM

@@ -15,6 +15,7 @@ type HostNetworks struct {
 	Overlay Overlay
 	// that VMs may book each way, all together; 0: the speed of the uplink's card
 	Bandwidth Rate
+	DHCP      map[Network]DHCPServer // networks on which VMs here get their addresses by DHCP of this host
 }
 
 // Overlay is a host's part in VXLAN networks.
@@ -53,7 +54,15 @@ func (h HostNetworks) Validate() error {
 			return fmt.Errorf("macvtap: no card is called %q", card)
 		}
 	}
-	o := h.Overlay
+	for _, n := range slices.Sorted(maps.Keys(h.DHCP)) {
+		if err := h.DHCP[n].validate(n); err != nil {
+			return fmt.Errorf("dhcp.%q: %w", n, err)
+		}
+	}
+	return h.Overlay.validate()
+}
+
+func (o Overlay) validate() error {
 	if !o.Local.IsValid() {
 		if len(o.Peers)+len(o.VNIs) > 0 {
 			return fmt.Errorf("overlay.local: this host's address is missing")

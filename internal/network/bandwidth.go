@@ -32,7 +32,7 @@ type tokenBucket struct {
 
 // shape holds a VM to what it may receive. Errors: farm.CodeNotHeld.
 func shape(ctx context.Context, vm VM) error {
-	tap, err := nwfilter.TapOf(vm.PID, vm.filter().MAC)
+	tap, err := nwfilter.TapOf(vm.PID, vm.mac())
 	if err != nil {
 		return notHeld(err)
 	}
@@ -64,7 +64,7 @@ func reshape(ctx context.Context, vms []VM, failed func(VM, error)) {
 		return
 	}
 	for _, vm := range vms {
-		if tap, err := nwfilter.TapOf(vm.PID, vm.filter().MAC); err == nil && shaped(there, tap, vm.Bandwidth.In) {
+		if tap, err := nwfilter.TapOf(vm.PID, vm.mac()); err == nil && shaped(there, tap, vm.Bandwidth.In) {
 			continue
 		}
 		if err := shape(ctx, vm); err != nil && alive(vm.PID) {

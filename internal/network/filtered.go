@@ -2,6 +2,7 @@ package network
 
 import (
 	"context"
+	"errors"
 	"net"
 
 	"github.com/grange-project/grange/internal/network/nwfilter"
@@ -10,33 +11,46 @@ import (
 // filtered is what kinds have in common whose VMs share a network by taps on a bridge of the host.
 type filtered struct{ plain }
 
-func (filtered) Fence(ctx context.Context, vm VM, _ Settings) error {
-	err := nwfilter.Fence(ctx, nwfilter.VM{PID: vm.PID, Filter: vm.filter()})
-	if err != nil || vm.Bandwidth.In == 0 {
+func (filtered) Fence(ctx context.Context, vm VM, s Settings) error {
+	err := nwfilter.Fence(ctx, nwfilter.VM{PID: vm.PID, Filter: vm.filter(s)})
+	if err == nil && vm.Bandwidth.In > 0 {
+		err = shape(ctx, vm)
+	}
+	if err != nil {
 		return err
 	}
-	return shape(ctx, vm)
+	return serve(ctx, vm, s)
 }
 
-func (filtered) Restore(ctx context.Context, vms []VM, _ Settings, failed func(VM, error)) {
+func (filtered) Restore(ctx context.Context, vms []VM, s Settings, failed func(VM, error)) {
 	all := make([]nwfilter.VM, len(vms))
 	for i, vm := range vms {
-		all[i] = nwfilter.VM{PID: vm.PID, Filter: vm.filter()}
+		all[i] = nwfilter.VM{PID: vm.PID, Filter: vm.filter(s)}
 	}
 	nwfilter.Restore(ctx, all, func(i int, err error) { failed(vms[i], err) })
 	reshape(ctx, vms, failed)
 }
 
-func (filtered) Release(ctx context.Context, name string) error { return nwfilter.Release(ctx, name) }
+func (filtered) Release(ctx context.Context, name string) error {
+	return errors.Join(nwfilter.Release(ctx, name), servers.Release(ctx, name))
+}
 
 // filter is what the VM may be and whom it may reach. A MAC that is none is refused with the filter.
-func (vm VM) filter() nwfilter.Filter {
-	mac, _ := net.ParseMAC(vm.MAC)
-	f := nwfilter.Filter{Machine: vm.Name, MAC: mac, Isolated: vm.Isolated, Closed: vm.Closed, Gateway: vm.Gateways,
-		DNS: vm.DNS, Send: vm.Bandwidth.Out}
+func (vm VM) filter(s Settings) nwfilter.Filter {
+	f := nwfilter.Filter{Machine: vm.Name, MAC: vm.mac(), Isolated: vm.Isolated, Closed: vm.Closed,
+		Gateway: vm.Gateways, DNS: vm.DNS, Send: vm.Bandwidth.Out}
+	if len(vm.Addresses) > 0 { // of another one the site's server has the address
+		f.Server = s.Host.DHCP[vm.Network].Hosts()
+	}
 	for _, p := range vm.Addresses {
 		f.Addresses = append(f.Addresses, p.Addr())
 		f.Local = append(f.Local, p.Masked())
 	}
 	return f
+}
+
+// mac is the VM's MAC; nil: it is none.
+func (vm VM) mac() net.HardwareAddr {
+	mac, _ := net.ParseMAC(vm.MAC)
+	return mac
 }

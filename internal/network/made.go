@@ -205,7 +205,7 @@ func intact(bridge string, vms int, all []link) bool {
 		switch {
 		case l.Name == bridge && isUp, l.Name == portName(bridge) && l.Master == bridge && isUp:
 			up++
-		case l.Master == bridge:
+		case l.Master == bridge && l.Group != groupText:
 			plugged++
 		}
 	}
@@ -233,7 +233,7 @@ func (m *made) restore(ctx context.Context, n farm.Network, vms []VM, s Settings
 	}
 	var errs []error
 	for _, vm := range vms {
-		tap, err := nwfilter.TapOf(vm.PID, vm.filter().MAC)
+		tap, err := nwfilter.TapOf(vm.PID, vm.mac())
 		if err == nil && !slices.ContainsFunc(ports, func(l link) bool { return l.Name == tap }) {
 			_, err = ip(ctx, "link", "set", "dev", tap, "master", n.Bridge())
 		}

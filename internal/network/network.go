@@ -47,6 +47,7 @@ type VM struct {
 	PID     int    // of its process, for Fence and Restore
 
 	// On a network that it shares with others:
+	Host      string         // what it is called there, with its domain; "": nobody knows
 	Addresses []netip.Prefix // that it was given, with the length of their prefix: it has no others
 	Isolated  bool           // it reaches no other isolated VM of this host
 	Closed    bool           // it reaches the outside, and of the network its gateway and name servers alone
@@ -89,6 +90,7 @@ func Release(ctx context.Context, name string) error {
 }
 
 // Restore restores the networks of VMs of all kinds. A kind without VMs removes what it has of those that have gone.
+// What failed is not of one VM alone where failed gets none.
 func Restore(ctx context.Context, vms []VM, s Settings, failed func(VM, error)) {
 	kinds := map[string][]VM{}
 	for _, vm := range vms {
@@ -97,5 +99,8 @@ func Restore(ctx context.Context, vms []VM, s Settings, failed func(VM, error)) 
 	}
 	for name, k := range Kinds {
 		k.Restore(ctx, kinds[name], s, failed)
+	}
+	if err := restoreServers(ctx, vms, s); err != nil {
+		failed(VM{}, err)
 	}
 }

@@ -41,6 +41,34 @@ func TestLargeFrames(t *testing.T) {
 		Card:  hyper.Card{Type: hyper.BridgeCard, Bridge: "br0", MAC: networktest.MAC, MTU: 9000}})
 }
 
+// TestServed is the contract where the host has a DHCP server on the network: with the administrator's bridge, and with
+// one that is made.
+func TestServed(t *testing.T) {
+	if _, err := exec.LookPath("dnsmasq"); err != nil {
+		t.Skip("needs dnsmasq")
+	}
+	served := func(n farm.Network, h farm.HostNetworks) network.Settings {
+		h.DHCP = map[farm.Network]farm.DHCPServer{n: {Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/24")}}}
+		return network.Settings{Host: h}
+	}
+	t.Run("bridge", func(t *testing.T) {
+		n := farm.NetworkBridge("br0")
+		networktest.Run(t, networktest.Lab{Network: n,
+			Setup:    []string{"ip link add br0 address 02:00:00:00:00:01 type bridge"},
+			Settings: served(n, farm.HostNetworks{}),
+			Card:     hyper.Card{Type: hyper.BridgeCard, Bridge: "br0", MAC: networktest.MAC}})
+	})
+	t.Run("vxlan", func(t *testing.T) {
+		needs(t, "ip link add name v0 type vxlan id 7001 local 192.0.2.1 dstport 4789")
+		n := farm.NetworkVXLAN(7001)
+		networktest.Run(t, networktest.Lab{Network: n,
+			Setup: []string{"ip link set dev lo mtu 1500 up", "ip address add 192.0.2.1/32 dev lo"},
+			Settings: served(n, farm.HostNetworks{Overlay: farm.Overlay{Local: netip.MustParseAddr("192.0.2.1"),
+				VNIs: farm.IDs{{First: 7000, Last: 7999}}}}),
+			Card: hyper.Card{Type: hyper.BridgeCard, Bridge: "gvxlan7001", MAC: networktest.MAC, MTU: 1450}})
+	})
+}
+
 // TestVLANLargeFrames is that in a VLAN, which has the MTU of its card.
 func TestVLANLargeFrames(t *testing.T) {
 	needs(t, "ip link add name v0 link eno2 type vlan id 120")

@@ -105,7 +105,8 @@ func groupOf(vm farm.VM) string {
 
 // rejections are codes with which a host's reason begins when it would not have a VM that it never ran.
 var rejections = []farm.Code{farm.CodeNoRoom, farm.CodeTooBig, farm.CodeBadPlan, farm.CodeBackedOff, farm.CodeNoImage,
-	farm.CodeNoBridge, farm.CodeNotCarried, farm.CodeNoFilter, farm.CodeNotHeld}
+	farm.CodeNoBridge, farm.CodeNotCarried, farm.CodeNoFilter, farm.CodeNotHeld,
+	farm.CodeNoDHCP}
 
 // MaxRejections is how many hosts may reject a VM before it is left as it is.
 const MaxRejections = 5

@@ -10,8 +10,8 @@ import (
 // read stays in it as one that the network refuses.
 func networkVM(machine string, r record) network.VM {
 	w := r.Wanted
-	vm := network.VM{Name: machine, Network: r.Shape.Network, MAC: w.MAC, Isolated: w.Isolated, Closed: w.Closed,
-		Bandwidth: r.Shape.Bandwidth}
+	vm := network.VM{Name: machine, Network: r.Shape.Network, Host: w.Hostname, MAC: w.MAC, Isolated: w.Isolated,
+		Closed: w.Closed, Bandwidth: r.Shape.Bandwidth}
 	if w.Address != "" {
 		address, _ := netip.ParsePrefix(w.Address)
 		vm.Addresses = []netip.Prefix{address}

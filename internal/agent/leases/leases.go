@@ -238,7 +238,7 @@ func (l Lease) Hosts(other string) []byte {
 
 // OnNetwork fills in what a VM is on its network.
 func (l Lease) OnNetwork(vm network.VM) network.VM {
-	vm.MAC, vm.Addresses, vm.Gateways, vm.DNS = l.MAC, l.Addresses, l.Gateways, l.DNS
+	vm.Host, vm.MAC, vm.Addresses, vm.Gateways, vm.DNS = l.Name, l.MAC, l.Addresses, l.Gateways, l.DNS
 	vm.Isolated, vm.Closed = l.Isolated, l.Closed
 	return vm
 }

@@ -2,11 +2,15 @@ package machine
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/network"
+	"github.com/grange-project/grange/internal/network/dhcp"
 )
 
 func (h *Host) networkSettings() network.Settings {
@@ -25,7 +29,8 @@ func (h *Host) NetworkCard(ctx context.Context, vm network.VM) (hyper.Card, erro
 }
 
 // Fence keeps a machine from what its network must not reach, before its first instruction. The fake has no process,
-// and no network. Errors: farm.CodeNoUserNetwork, farm.CodeNoFilter.
+// and no network. Errors: farm.CodeNoUserNetwork, farm.CodeNoFilter,
+// farm.CodeNoDHCP.
 func (h *Host) Fence(ctx context.Context, vm network.VM, pid int) error {
 	if pid == 0 {
 		return nil
@@ -42,6 +47,25 @@ func (h *Host) RestoreNetworks(ctx context.Context, all []network.VM) {
 			h.Log.Error("the network of a vm is not restored", "vm", vm.Name, "network", string(vm.Network), "error", err)
 		}
 	})
+}
+
+// DHCPServers shows the servers of networks: those that are configured, and those that run.
+func DHCPServers(configured farm.HostNetworks) (all []api.HostDHCP) {
+	there := network.Servers()
+	for n, d := range configured.DHCP {
+		if !slices.ContainsFunc(there, func(s dhcp.Status) bool { return s.Network == n }) {
+			there = append(there, dhcp.Status{Network: n, Server: d})
+		}
+	}
+	for _, s := range there {
+		shown := api.HostDHCP{Network: string(s.Network), Runs: s.PID != 0, VMs: s.VMs}
+		for _, a := range s.Server.Hosts() {
+			shown.Addresses = append(shown.Addresses, a.String())
+		}
+		all = append(all, shown)
+	}
+	slices.SortFunc(all, func(a, b api.HostDHCP) int { return strings.Compare(a.Network, b.Network) })
+	return all
 }
 
 const releaseLimit = 30 * time.Second

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -109,6 +110,9 @@ func (a hostCommands) drawHost(h farm.HostFacts, agent *api.Host) error {
 		for _, s := range agent.Services {
 			fmt.Fprintln(a.Out, serviceLine(s))
 		}
+		for _, d := range agent.DHCP {
+			fmt.Fprintln(a.Out, dhcpLine(d))
+		}
 		if agent.Unresponsive > 0 {
 			fmt.Fprintf(a.Out, "note: the guests of %d VMs do not answer any more; `grange vm list` shows which\n",
 				agent.Unresponsive)
@@ -144,6 +148,17 @@ func serviceLine(s api.HostService) string {
 		state = "does not answer: " + s.Problem
 	}
 	return fmt.Sprintf("service %s: port %d in VMs, %s here; %s", s.Name, s.Port, s.Connect, state)
+}
+
+func dhcpLine(d api.HostDHCP) string {
+	state := "idle, no VM here is on it"
+	switch {
+	case d.Runs:
+		state = fmt.Sprintf("serves %d VMs", d.VMs)
+	case d.VMs > 0:
+		state = fmt.Sprintf("does not run, for %d VMs: see the agent's log", d.VMs)
+	}
+	return fmt.Sprintf("dhcp %s: server %s; %s", d.Network, strings.Join(d.Addresses, " "), state)
 }
 
 // hypervisorNotes say what is wrong with the host's libvirt.

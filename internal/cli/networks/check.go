@@ -35,10 +35,10 @@ func Commands(a *app.App) []*cobra.Command {
 }
 
 type checkFlags struct {
-	config, key, name, svg string
-	time                   time.Duration
-	packets                int
-	show                   bool
+	config, key, name, svg, between string
+	time                            time.Duration
+	packets                         int
+	show                            bool
 }
 
 // check is one as it is kept, and printed.
@@ -50,6 +50,7 @@ type check struct {
 	Verdict verdict.Verdict `json:"verdict"`
 	Reason  string          `json:"reason"`
 	Remedy  string          `json:"remedy,omitempty"`
+	Between *pairOf         `json:"between,omitempty"` // nil: between here and Peer
 }
 
 // kept is what lies beside the host's other facts: the last check of each name.
@@ -73,9 +74,12 @@ func (a networkCommands) checkCommand() *cobra.Command {
 			"throughput both ways by one TCP connection, then loss and latency by datagrams, of which the next\n" +
 			"one is sent when the last one is back, or after 10 ms; and how many CPUs work meanwhile on both\n" +
 			"sides, for whatever it is.\n\n" +
+			"--between logs into two cloud VMs by `grange ssh`, with a key that needs no password, takes this\n" +
+			"program along, and measures from the second one to the first one.\n\n" +
 			"The last result of each --name is kept as " + keptFile + " in the agent's state directory; --show\n" +
 			"prints them all. Exit status 4: the verdict is bad.",
-		Example: "  grange network check 10.0.3.7:40123 --key KEY --name vlan:120\n  grange network check --show --svg networks.svg",
+		Example: "  grange network check 10.0.3.7:40123 --key KEY --name vlan:120\n" +
+			"  grange network check --between web-1,debian@web-2\n  grange network check --show --svg networks.svg",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.valid(args); err != nil {
 				return err
@@ -89,6 +93,7 @@ func (a networkCommands) checkCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.config, "config", app.DefaultConfig, "the agent's configuration `FILE`")
 	cmd.Flags().StringVar(&f.key, "key", "", "`KEY` that the other side printed")
 	cmd.Flags().StringVar(&f.name, "name", "", "`NAME` to keep the result by, as vlan:120 (default: the address)")
+	cmd.Flags().StringVar(&f.between, "between", "", "measure between two cloud VMs, `VM,VM`")
 	cmd.Flags().StringVar(&f.svg, "svg", "", "draw the results to `FILE` as well")
 	cmd.Flags().DurationVar(&f.time, "time", 5*time.Second, "duration of each transfer")
 	cmd.Flags().IntVar(&f.packets, "packets", 2000, fmt.Sprintf("number of datagrams, %d at most", mostPackets))
@@ -101,19 +106,27 @@ func (f checkFlags) valid(args []string) error {
 	switch {
 	case f.show && len(args) > 0:
 		return app.Usage("leave one of both out", "--show measures nothing, and an address is given")
+	case f.between != "" && (f.show || f.key != "" || len(args) > 0):
+		return app.Usage("", "--between goes without an address, --key and --show")
 	case f.show:
 		return nil
-	case len(args) == 0 || len(f.key) != answerer.KeySize:
+	case f.between != "" && f.timesValid():
+		_, _, err := pair(f.between)
+		return err
+	case f.between == "" && (len(args) == 0 || len(f.key) != answerer.KeySize):
 		return app.Usage("`grange network answer` on the other side prints both", "an address and --key are needed")
-	case f.time < 100*time.Millisecond || f.time > answerer.Longest || f.packets < 1 || f.packets > mostPackets:
+	case !f.timesValid():
 		return app.Usage("", "from 100ms to %v, and 1 to %d datagrams", answerer.Longest, mostPackets)
 	}
 	return nil
 }
 
+func (f checkFlags) timesValid() bool {
+	return f.time >= 100*time.Millisecond && f.time <= answerer.Longest && f.packets >= 1 && f.packets <= mostPackets
+}
+
 func (a networkCommands) check(ctx context.Context, c config.Agent, f checkFlags, peer string) error {
-	file := filepath.Join(c.StateDir, keptFile)
-	k, err := readKept(file)
+	k, err := readKept(filepath.Join(c.StateDir, keptFile))
 	switch {
 	case f.show && errors.Is(err, fs.ErrNotExist):
 		return &farm.Error{Kind: farm.NotFound, Code: netbench.CodeCheck, Message: "nothing was measured on this host",
@@ -122,13 +135,24 @@ func (a networkCommands) check(ctx context.Context, c config.Agent, f checkFlags
 		return err
 	case f.show:
 		return a.print(f, inOrder(k.Checks))
+	case f.between != "":
+		return a.checkBetween(ctx, c, f)
 	}
 	r, err := netbench.Run(ctx, netbench.Options{Peer: peer, Key: f.key, Time: f.time, Packets: f.packets,
 		Tell: func(what string) { fmt.Fprintln(a.Err, what) }})
 	if err != nil {
 		return err
 	}
-	one := checkOf(peer, f.name, r, time.Now())
+	return a.keepAndPrint(c, f, checkOf(peer, f.name, r, time.Now()))
+}
+
+// keepAndPrint keeps one result with those of other names.
+func (a networkCommands) keepAndPrint(c config.Agent, f checkFlags, one check) error {
+	file := filepath.Join(c.StateDir, keptFile)
+	k, err := readKept(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	k.Checks[one.Name] = one
 	a.KeepResults(file, k)
 	if err := a.print(f, []check{one}); err != nil {

@@ -238,6 +238,7 @@ func (c chain) removal() string {
 	} else {
 		drop("senders", fmt.Sprintf("%d : goto %s", c.index, name))
 		drop("taps", strconv.Itoa(c.index))
+		drop("served", strconv.Itoa(c.index))
 	}
 	fmt.Fprintf(&b, "flush chain bridge %[1]s %[2]s\ndelete chain bridge %[1]s %[2]s\n", Table, name)
 	return b.String()

@@ -40,6 +40,7 @@ type Filter struct {
 	Local     []netip.Prefix // of Closed: its network
 	Gateway   []netip.Addr   // of Closed
 	DNS       []netip.Addr   // of Closed
+	Server    []netip.Addr   // of DHCP and DNS on this host: no other one's answers reach the VM; none: anybody's do
 	Send      farm.Rate      // at most, in the long run; 0: as much as it likes
 }
 
@@ -90,6 +91,7 @@ add counter bridge grange closed
 add counter bridge grange overlay
 add counter bridge grange bandwidth
 add set bridge grange taps { type iface_index; }
+add set bridge grange served { type iface_index; }
 add set bridge grange rates { type iface_index; size 65535; flags dynamic, timeout; timeout 1m; }
 add map bridge grange senders { type iface_index : verdict; }
 add map bridge grange closed_senders { type iface_index : verdict; }
@@ -114,6 +116,10 @@ add rule bridge grange forward iif @taps arp daddr ip 169.254.169.254 counter na
 add rule bridge grange forward iif @taps ip daddr 169.254.169.254 counter name metadata drop
 add rule bridge grange forward oif @taps arp saddr ip 169.254.169.254 counter name metadata drop
 add rule bridge grange forward oif @taps ip saddr 169.254.169.254 counter name metadata drop
+add rule bridge grange forward oif @served iifname != "gdhcp*" udp sport 67 udp dport 68 counter name dhcp_server drop
+add rule bridge grange forward oif @served iifname != "gdhcp*" udp sport 547 udp dport 546 counter name dhcp_server drop
+add rule bridge grange forward iifname "gdhcp*" oif != @taps udp sport { 67, 547 } counter name dhcp_server drop
+add rule bridge grange forward iifname "gdhcp*" oif != @taps icmpv6 type nd-router-advert counter name router drop
 add rule bridge grange forward iif vmap @closed_senders
 add rule bridge grange input iif @taps udp dport 4789 counter name overlay drop
 add rule bridge grange input ip frag-off & 0x1fff != 0 accept
@@ -221,6 +227,10 @@ func (r *ruleset) send(f Filter, index int) {
 	r.ip6(rule, f.MAC, v6)
 	rule("goto send_other")
 	r.line("add element bridge %s taps { %d }", Table, index)
+	r.line("add element bridge %s served { %d }", Table, index)
+	if len(f.Server) == 0 {
+		r.line("delete element bridge %s served { %d }", Table, index)
+	}
 	r.line("add element bridge %s senders { %d : goto %s }", Table, index, chainName(sendKind, index, f.Machine))
 }
 
@@ -250,7 +260,10 @@ func (r *ruleset) closed(f Filter, index int) {
 	for _, one := range byFamily(f.Gateway) {
 		rule("%s daddr %s accept", one.family, one.set())
 	}
-	for _, one := range byFamily(f.DNS) {
+	for _, one := range byFamily(f.Server) { // a lease is asked for again at its server
+		rule("%s daddr %s udp dport { 67, 547 } accept", one.family, one.set())
+	}
+	for _, one := range byFamily(slices.Concat(f.DNS, f.Server)) {
 		rule("%s daddr %s meta l4proto { tcp, udp } th dport { 53, 853 } accept", one.family, one.set())
 	}
 	ip6 := false

@@ -94,6 +94,8 @@ func readFilter(t *testing.T, path string) (f Filter) {
 			}
 		case "gateway":
 			f.Gateway = addresses()
+		case "server":
+			f.Server = addresses()
 		case "dns":
 			f.DNS = addresses()
 		default:
