@@ -71,7 +71,7 @@ func Serve(ctx context.Context, m *machine.Machine, all []api.Bind, c Caller) ([
 			bound = append(bound, done)
 			continue
 		}
-		share, id, err := serve(ctx, m, b, c)
+		share, id, err := serve(ctx, m, b, c, done.From)
 		switch {
 		case err == nil:
 			shares = append(shares, share)
@@ -92,11 +92,24 @@ var errOldCaller = &farm.Error{Kind: farm.Invalid, Code: virtiofs.CodeNoGateway,
 	Message: "virtiofs: this `grange exec` is of an earlier release, which does not hand directories over",
 	Hint:    "use the agent's release; or bind with gateway=fuse"}
 
-// serve has one directory served: what the very caller has open, not what a name leads to.
-func serve(ctx context.Context, m *machine.Machine, b api.Bind, c Caller) (s hyper.Share, id virtiofs.DirectoryID,
-	err error) {
+// autofs is the kernel's half of automounters. Users of the host cannot mount it.
+const autofs = "autofs"
+
+// errOnDemand is of an automounter's directory. virtiofs serves a mount of its own, in which what the automounter
+// mounts on the host is not seen: programs there find "Too many levels of symbolic links".
+var errOnDemand = &farm.Error{Kind: farm.Invalid, Code: virtiofs.CodeNoGateway,
+	Message: "virtiofs: file systems are mounted in this directory on demand (autofs), which a VM would not see",
+	Hint:    "bind with gateway=fuse"}
+
+// serve has one directory served: what the very caller has open, not what a name leads to. from is where the kernel
+// says that it is mounted from.
+func serve(ctx context.Context, m *machine.Machine, b api.Bind, c Caller, from *mounts.Mount) (s hyper.Share,
+	id virtiofs.DirectoryID, err error) {
 	if b.FD == 0 {
 		return s, id, errOldCaller
+	}
+	if from != nil && from.Type == autofs {
+		return s, id, errOnDemand
 	}
 	program, err := virtiofs.Find(ctx)
 	if err != nil {

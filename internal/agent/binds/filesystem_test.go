@@ -1,6 +1,7 @@
 package binds
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -8,6 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/gateway/virtiofs"
 	"github.com/grange-project/grange/internal/mounts"
 )
 
@@ -44,37 +48,39 @@ func TestFileSystemHangs(t *testing.T) {
 		t.Skip("needs root, to mount")
 	}
 	dir := t.TempDir()
-	type result struct {
-		m   *mounts.Mount
-		err error
-	}
-	done := make(chan result)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends, and its mounts with it
-		m, err := ofHungServer(dir)
-		done <- result{m, err}
-	}()
-	r := <-done
-	if r.err != nil {
-		t.Skip("cannot mount by FUSE here: ", r.err)
+	m, err := apart(func() (*mounts.Mount, error) { return ofHungServer(dir) })
+	if err != nil {
+		t.Skip("cannot mount by FUSE here: ", err)
 	}
 	want := mounts.Mount{Point: dir, Type: "fuse.sshfs", Source: "server:/export"}
-	if r.m != nil {
-		want.Device = r.m.Device
+	if m != nil {
+		want.Device = m.Device
 	}
-	if r.m == nil || *r.m != want || want.Device == "" || !r.m.Network() {
-		t.Errorf("%+v", r.m)
+	if m == nil || *m != want || want.Device == "" || !m.Network() {
+		t.Errorf("%+v", m)
 	}
 }
 
-// ofHungServer mounts in a namespace of this thread's own, and answers no request.
+// apart calls do in a mount namespace of a thread's own.
+func apart[T any](do func() (T, error)) (value T, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread ends, and its mounts with it
+		if err = unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
+			return
+		}
+		if err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			return
+		}
+		value, err = do()
+	}()
+	<-done
+	return value, err
+}
+
+// ofHungServer answers no request.
 func ofHungServer(dir string) (*mounts.Mount, error) {
-	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
-		return nil, err
-	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return nil, err
-	}
 	server, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -91,4 +97,55 @@ func ofHungServer(dir string) (*mounts.Mount, error) {
 	}
 	defer unix.Close(fd)
 	return fileSystem(Caller{PID: unix.Gettid(), Alive: alive}, fd), nil
+}
+
+// TestOnDemand: a directory of an automounter comes by FUSE, or not at all.
+func TestOnDemand(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to mount")
+	}
+	dir := t.TempDir()
+	type result struct {
+		auto, virtiofs []Bound
+		refused        error
+	}
+	r, err := apart(func() (r result, err error) {
+		d, err := ofAutomounter(dir)
+		if err != nil {
+			return r, err
+		}
+		defer d.Close()
+		serve := func(gateway farm.Gateway) ([]Bound, error) {
+			bound, _, err := Serve(t.Context(), nil, []api.Bind{{Target: "/cvmfs", FD: int(d.Fd()),
+				Gateway: string(gateway)}}, Caller{PID: unix.Gettid(), Alive: alive})
+			return bound, err
+		}
+		r.virtiofs, r.refused = serve(farm.Virtiofs)
+		r.auto, err = serve(farm.AnyGateway)
+		return r, err
+	})
+	if errors.Is(err, unix.ENODEV) {
+		t.Skip("this kernel has no autofs")
+	}
+	if err != nil || len(r.auto) != 1 || r.auto[0].Gateway != farm.FUSE || r.auto[0].Why != errOnDemand.Error() {
+		t.Errorf("auto: %+v, %v", r.auto, err)
+	}
+	if r.virtiofs != nil || !farm.IsCode(r.refused, virtiofs.CodeNoGateway) {
+		t.Errorf("virtiofs: %+v, %v", r.virtiofs, r.refused)
+	}
+}
+
+// ofAutomounter mounts as an automounter does.
+func ofAutomounter(dir string) (*os.File, error) {
+	requests, pipe, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer requests.Close()
+	defer pipe.Close()
+	options := fmt.Sprintf("fd=%d,pgrp=%d,minproto=5,maxproto=5,indirect", pipe.Fd(), unix.Getpgrp())
+	if err := unix.Mount("/etc/auto.cvmfs", dir, "autofs", 0, options); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 }
