@@ -39,6 +39,7 @@ const inside = "GRANGE_GATEWAYS_INSIDE"
 func main() {
 	gateways := flag.String("gateways", "", "those to try, separated by commas; none: all")
 	only := flag.String("only", "", "features to try, separated by commas; none: all")
+	programs := flag.String("programs", "", "directory with grange and grange-guest; none: they are built")
 	flag.Parse()
 	if os.Getenv(inside) == "" {
 		fatal(again())
@@ -46,7 +47,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	began, f := time.Now(), figures{}
-	if err := f.all(ctx, words(*gateways), words(*only)); err != nil {
+	if err := f.all(ctx, *programs, words(*gateways), words(*only)); err != nil {
 		f.result("suite", "", []string{err.Error()})
 	}
 	f.Seconds = time.Since(began).Round(100 * time.Millisecond).Seconds()
@@ -89,8 +90,8 @@ func again() error {
 	return err
 }
 
-func (f *figures) all(ctx context.Context, gateways, only []string) (err error) {
-	l, err := newLab(ctx)
+func (f *figures) all(ctx context.Context, programs string, gateways, only []string) (err error) {
+	l, err := newLab(ctx, programs)
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ type vmLab struct {
 	vms  int
 }
 
-func newLab(ctx context.Context) (*vmLab, error) {
+func newLab(ctx context.Context, programs string) (*vmLab, error) {
 	top, err := os.MkdirTemp("/tmp", "gateways-")
 	if err != nil {
 		return nil, err
@@ -59,7 +59,8 @@ func newLab(ctx context.Context) (*vmLab, error) {
 		err = errors.Join(err, fmt.Errorf("build half: %w\n%s", failed, out))
 	}
 	if err == nil {
-		l.host, err = lab.Start(ctx, lab.Options{Config: fmt.Sprintf("hook = %q\n", path)})
+		l.host, err = lab.Start(ctx, lab.Options{Config: fmt.Sprintf("hook = %q\n", path),
+			Programs: programs})
 	}
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(top))
