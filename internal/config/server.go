@@ -41,6 +41,8 @@ type Server struct {
 	// ImageDir has the files of the catalogue of images, which take ImageSpace at most; 0: what is free.
 	ImageDir   string
 	ImageSpace farm.Bytes
+	// FileSystems are the network file systems that the site declares, by name.
+	FileSystems []farm.FileSystem
 }
 
 // Authority vouches for people's certificates.
@@ -132,6 +134,8 @@ type serverFile struct {
 	SourceRate  string               `toml:"image_source_rate"`
 	ImageDir    string               `toml:"image_dir"`
 	ImageSpace  string               `toml:"image_space"`
+
+	FileSystems map[string]fileSystem `toml:"file_systems"`
 }
 
 // ReadServer reads the file at path; a missing one means all defaults.
@@ -192,6 +196,9 @@ func (f serverFile) server() (Server, error) {
 	}
 	if s.ImageSpace, err = farm.ParseBytes(f.ImageSpace); err != nil || s.ImageSpace < farm.MiB {
 		return s, fmt.Errorf("image_space: invalid size %q: at least 1M", f.ImageSpace)
+	}
+	if s.FileSystems, err = fileSystems(f.FileSystems); err != nil {
+		return s, err
 	}
 	return s, s.check()
 }
