@@ -68,7 +68,7 @@ func TestFileSystemDrain(t *testing.T) {
 	r.NoWait = true
 	refused := f.mustAsk(c, r)
 	for e := range refused.events {
-		if e.Problem != nil && (e.Event != api.EventFailed || e.Problem.Type != "grange:"+string(filesystems.CodeDrained)) {
+		if e.Problem != nil && e.Problem.Type != "grange:"+string(filesystems.CodeDrained) {
 			t.Errorf("%+v", e.Problem)
 		}
 	}

@@ -8,18 +8,10 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// fileSystem is what a network file system is declared by.
-type fileSystem struct {
-	Source     string `toml:"source"`
-	Type       string `toml:"type"`
-	MountPoint string `toml:"mount_point"`
-	Clients    int    `toml:"clients"`
-	Note       string `toml:"note"`
-}
-
 // maxNote bounds what a site says of a file system, in bytes.
 const maxNote = 200
 
+// fileSystems are those that a server's configuration declares, by name.
 func fileSystems(declared map[string]fileSystem) (all []farm.FileSystem, err error) {
 	for name, f := range declared {
 		if err := farm.CheckName("file system", name); err != nil {
@@ -33,7 +25,8 @@ func fileSystems(declared map[string]fileSystem) (all []farm.FileSystem, err err
 		}
 		for _, text := range []string{f.Source, f.Type, f.MountPoint, f.Note} {
 			if len(text) > maxNote || farm.Printable(text) != text {
-				return nil, fmt.Errorf("file_systems.%s: %.40q is not one line of at most %d bytes", name, text, maxNote)
+				return nil, fmt.Errorf("file_systems.%s: %.40q is not one line of at most %d bytes", name, text,
+					maxNote)
 			}
 		}
 		all = append(all, farm.FileSystem{Name: name, Budget: f.Clients, Note: f.Note,

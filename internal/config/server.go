@@ -111,6 +111,15 @@ func (b Broker) Settings() batch.Settings {
 		Projects: b.Projects}
 }
 
+// fileSystem declares a network file system of the site.
+type fileSystem struct {
+	Source     string `toml:"source"`
+	Type       string `toml:"type"`
+	MountPoint string `toml:"mount_point"`
+	Clients    int    `toml:"clients"`
+	Note       string `toml:"note"`
+}
+
 // serverFile is what the TOML looks like. Its keys are explained in docs/guide/server.md.
 type serverFile struct {
 	Store       string               `toml:"store"`

@@ -112,7 +112,8 @@ func drainFrom(ctx context.Context, a *app.App, s site, d api.FileSystemDrain, f
 			question = fmt.Sprintf("drain file system %s, and end VMs that still use it at %s?", output.Visible(d.Name),
 				d.Deadline.Local().Format("2006-01-02 15:04"))
 		}
-		if err := a.Confirm(ctx, question, "nothing was drained", "see `grange mount list`, then say --yes"); err != nil {
+		err := a.Confirm(ctx, question, "nothing was drained", "see `grange mount list`, then say --yes")
+		if err != nil {
 			return err
 		}
 	}

@@ -76,7 +76,8 @@ func called(name string) func(api.FileSystemDrain) bool {
 
 // alter changes the drains, and shows the file system that it was about.
 func (s *FileSystems) alter(ctx context.Context, who farm.Identity, a policy.Action, name, said string,
-	do func(*action.Call, farm.FileSystem, []api.FileSystemDrain) []api.FileSystemDrain) (v fleet.FileSystem, err error) {
+	do func(*action.Call, farm.FileSystem, []api.FileSystemDrain) []api.FileSystemDrain) (v fleet.FileSystem,
+	err error) {
 	_, err = s.actions.Change(ctx, who, a, func(c *action.Call) error {
 		if err := c.May(policy.Target{Name: farm.Printable(name)}); err != nil {
 			return err

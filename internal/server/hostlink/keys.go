@@ -15,6 +15,6 @@ func KeyOf(c store.Change) (key string, all bool) {
 	case c.Kind == store.KindSetting && c.ID == AuthoritySetting:
 		return authorityKey, false
 	}
-	return c.Host, c.Kind == store.KindNetwork ||
-		c.Kind == store.KindSetting && (c.ID == SettingHosts || c.ID == SettingFileSystems || c.ID == store.SettingCatalogue)
+	ofAll := c.ID == SettingHosts || c.ID == SettingFileSystems || c.ID == store.SettingCatalogue
+	return c.Host, c.Kind == store.KindNetwork || c.Kind == store.KindSetting && ofAll
 }
