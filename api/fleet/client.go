@@ -42,6 +42,8 @@ type Client struct {
 	CA         CAClient
 	Images     ImageClient
 
+	FileSystems FileSystemClient
+
 	http  *http.Client
 	base  string
 	token string
@@ -84,6 +86,7 @@ func NewClient(c Config) (*Client, error) {
 	out.VMs, out.Hosts, out.Cells, out.Groups = VMClient{out}, HostClient{out}, CellClient{out}, GroupClient{out}
 	out.Users, out.Grants, out.Tokens = UserClient{out}, GrantClient{out}, TokenClient{out}
 	out.JoinTokens, out.CA, out.Images = JoinTokenClient{out}, CAClient{out}, ImageClient{out}
+	out.FileSystems = FileSystemClient{out}
 	return out, nil
 }
 

@@ -49,23 +49,24 @@ type RenewRequest struct {
 
 // Facts are what a host says of itself. Unknown fields are passed over.
 type Facts struct {
-	Version        string     `json:"version"`
-	Capability     int        `json:"capability"`
-	Instance       string     `json:"instance"` // random, of the agent's process
-	Boot           string     `json:"boot"`     // of the kernel
-	Now            time.Time  `json:"now"`
-	Accelerator    string     `json:"accelerator"`
-	Kind           string     `json:"kind"`
-	Topology       Topology   `json:"topology"`
-	ReservedCPUs   string     `json:"reserved_cpus,omitempty"`
-	ReservedMemory uint64     `json:"reserved_memory,omitempty"`
-	Taken          []api.Plan `json:"taken,omitempty"`  // what VMs and jobs hold that the server did not place
-	Images         []string   `json:"images,omitempty"` // names and digests
-	ImageUse       []ImageUse `json:"image_use,omitempty"`
-	Networks       []string   `json:"networks,omitempty"` // bridges, and vlan:100-199
-	ScratchFree    uint64     `json:"scratch_free"`
-	Bandwidth      uint64     `json:"bandwidth,omitempty"` // bits a second that its network carries each way
-	Short          []string   `json:"short,omitempty"`
+	Version        string           `json:"version"`
+	Capability     int              `json:"capability"`
+	Instance       string           `json:"instance"` // random, of the agent's process
+	Boot           string           `json:"boot"`     // of the kernel
+	Now            time.Time        `json:"now"`
+	Accelerator    string           `json:"accelerator"`
+	Kind           string           `json:"kind"`
+	Topology       Topology         `json:"topology"`
+	ReservedCPUs   string           `json:"reserved_cpus,omitempty"`
+	ReservedMemory uint64           `json:"reserved_memory,omitempty"`
+	Taken          []api.Plan       `json:"taken,omitempty"`  // what VMs and jobs hold that the server did not place
+	Images         []string         `json:"images,omitempty"` // names and digests
+	ImageUse       []ImageUse       `json:"image_use,omitempty"`
+	Networks       []string         `json:"networks,omitempty"` // bridges, and vlan:100-199
+	ScratchFree    uint64           `json:"scratch_free"`
+	Bandwidth      uint64           `json:"bandwidth,omitempty"` // bits a second that its network carries each way
+	Short          []string         `json:"short,omitempty"`
+	FileSystems    []HostFileSystem `json:"file_systems,omitempty"`
 	// fingerprints (SHA-256) of the authorities that the host believes about servers
 	Trusts []string `json:"trusts,omitempty"`
 }
@@ -160,6 +161,8 @@ type WantedList struct {
 	// revision of the catalogue of images, for RouteCatalogue; 0: there is none
 	Catalogue int64        `json:"catalogue,omitempty"`
 	Images    []ImageOrder `json:"images,omitempty"` // what to do with images
+	// all that the server drains of network file systems
+	FileSystems []api.FileSystemDrain `json:"file_systems,omitempty"`
 }
 
 // Settings are the part of the agents' configuration that the server keeps for all hosts (W9). Nil: as the host's own

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/grange-project/grange/internal/agent/admission"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/rlimits"
 	"github.com/grange-project/grange/internal/allotment"
@@ -44,7 +45,7 @@ func callerOf(conn *connection) (Caller, error) {
 	var inner error
 	err = raw.Control(func(fd uintptr) {
 		if cred, inner = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); inner == nil {
-			c.Groups, inner = peerGroups(int(fd))
+			c.Groups, inner = admission.PeerGroups(int(fd))
 		}
 	})
 	if err == nil {
@@ -117,19 +118,6 @@ func (c Caller) withLimits() (Caller, error) {
 func (c Caller) alive() bool {
 	start, err := machine.StartOf(c.PID)
 	return err == nil && start == c.Start
-}
-
-// peerGroups is SO_PEERGROUPS, which golang.org/x/sys does not wrap.
-func peerGroups(fd int) ([]uint32, error) {
-	groups := make([]uint32, 64)
-	for {
-		raw, err := getsockoptBytes(fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS, groups)
-		if err == unix.ERANGE && len(groups) < 1<<16 {
-			groups = make([]uint32, 4*len(groups))
-			continue
-		}
-		return raw, err
-	}
 }
 
 // connection is one of a known user.

@@ -83,6 +83,17 @@ func (a routes) deleteFileSystemDrain(w http.ResponseWriter, r *http.Request, c 
 	return answer(w, api.FileSystemDrain{Name: name})
 }
 
+// hostFileSystems are what the server is told of.
+func (a *Agent) hostFileSystems() []farm.HostFileSystem {
+	var vms [][]filesystems.Used
+	for _, v := range a.all() {
+		if v.recordNow().Plan.VCPUs != nil {
+			vms = append(vms, v.uses())
+		}
+	}
+	return a.drains.Mounted(vms)
+}
+
 // usersOf are the VMs that have directories of a drained file system. Those that wait for its end are none of them.
 func (a *Agent) usersOf(d api.FileSystemDrain) (out []api.FileSystemUser) {
 	for _, v := range a.all() {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/agent/filesystems"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
@@ -67,7 +68,7 @@ func TestFileSystemDrain(t *testing.T) {
 	r.NoWait = true
 	refused := f.mustAsk(c, r)
 	for e := range refused.events {
-		if e.Problem != nil && (e.Event != api.EventFailed || e.Problem.Type != "grange:"+string(filesystems.CodeDrained)) {
+		if e.Problem != nil && e.Problem.Type != "grange:"+string(filesystems.CodeDrained) {
 			t.Errorf("%+v", e.Problem)
 		}
 	}
@@ -140,4 +141,17 @@ func TestTaskOfDrainedFileSystem(t *testing.T) {
 	third.done()
 	second.done()
 	first.done()
+}
+
+// TestServersFileSystemDrain: what the server drains comes with the wanted list, and goes with it.
+func TestServersFileSystemDrain(t *testing.T) {
+	f := newFarmhouse(t)
+	f.agent.Cloud.Want(fleet.WantedList{FileSystems: []api.FileSystemDrain{{Name: "work"}}})
+	if all := f.agent.drains.List(); len(all) != 1 || all[0].Name != "work" || !all[0].Fleet {
+		t.Errorf("%+v", all)
+	}
+	f.agent.Cloud.Want(fleet.WantedList{})
+	if all := f.agent.drains.List(); len(all) != 0 {
+		t.Errorf("%+v", all)
+	}
 }

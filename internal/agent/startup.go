@@ -96,6 +96,7 @@ func New(o Options) (*Agent, error) {
 		Unused: func() time.Duration { return a.config().UnusedImages }})
 	a.Cloud = cloud.New(cloud.Options{Machines: a.machines, Jobs: &a.jobs, GuestFile: a.guestFile,
 		Version: a.version, Accelerator: a.accelerator, Peers: o.Peers, Settings: a.settings.take, Images: a.Images,
+		Drains: a.drains.FromServer, FileSystems: a.hostFileSystems,
 		Admit: a.breakers.admit, Started: a.breakers.started, Failed: a.breakers.failed,
 		Confines: func() bool { return allotment.Confines(allotment.Host(), a.ofThisHost) }, HasJob: a.metal.has,
 		Encode: encodeCloud})

@@ -80,6 +80,7 @@ func New(o Options) *API {
 	a.caRoutes()
 	transferRoutes{a}.add()
 	imageRoutes{a}.register()
+	a.fileSystemRoutes()
 	for _, unused := range []string{"ErrorModel", "ErrorDetail"} { // huma's, which plainProblem replaces
 		delete(a.huma.OpenAPI().Components.Schemas.Map(), unused)
 	}

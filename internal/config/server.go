@@ -41,6 +41,8 @@ type Server struct {
 	// ImageDir has the files of the catalogue of images, which take ImageSpace at most; 0: what is free.
 	ImageDir   string
 	ImageSpace farm.Bytes
+	// FileSystems are the network file systems that the site declares, by name.
+	FileSystems []farm.FileSystem
 }
 
 // Authority vouches for people's certificates.
@@ -109,6 +111,15 @@ func (b Broker) Settings() batch.Settings {
 		Projects: b.Projects}
 }
 
+// fileSystem declares a network file system of the site.
+type fileSystem struct {
+	Source     string `toml:"source"`
+	Type       string `toml:"type"`
+	MountPoint string `toml:"mount_point"`
+	Clients    int    `toml:"clients"`
+	Note       string `toml:"note"`
+}
+
 // serverFile is what the TOML looks like. Its keys are explained in docs/guide/server.md.
 type serverFile struct {
 	Store       string               `toml:"store"`
@@ -132,6 +143,8 @@ type serverFile struct {
 	SourceRate  string               `toml:"image_source_rate"`
 	ImageDir    string               `toml:"image_dir"`
 	ImageSpace  string               `toml:"image_space"`
+
+	FileSystems map[string]fileSystem `toml:"file_systems"`
 }
 
 // ReadServer reads the file at path; a missing one means all defaults.
@@ -192,6 +205,9 @@ func (f serverFile) server() (Server, error) {
 	}
 	if s.ImageSpace, err = farm.ParseBytes(f.ImageSpace); err != nil || s.ImageSpace < farm.MiB {
 		return s, fmt.Errorf("image_space: invalid size %q: at least 1M", f.ImageSpace)
+	}
+	if s.FileSystems, err = fileSystems(f.FileSystems); err != nil {
+		return s, err
 	}
 	return s, s.check()
 }

@@ -40,6 +40,7 @@ type Facts struct {
 	Taken       []Plan   // what VMs and jobs hold that the server did not place
 	Images      []string // names and digests of images that are there
 	ImageUse    []ImageUse
+	FileSystems []HostFileSystem
 	Networks    []string // names of bridges
 	ScratchFree Bytes
 	Bandwidth   Rate     // that its network carries each way, for all VMs together; 0: not known

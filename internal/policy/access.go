@@ -40,9 +40,13 @@ const (
 	EvictHost     Action = "host.evict" // VMs that the server does not know
 	ForgetHost    Action = "host.forget"
 	JoinHost      Action = "host.join" // tokens by which hosts enrol
-	OpenCell      Action = "cell.open"
-	CloseCell     Action = "cell.close"
-	DrainCell     Action = "cell.drain"
+	// network file systems that the site declares, on all hosts
+	ReadFileSystem   Action = "file-system.read"
+	DrainFileSystem  Action = "file-system.drain"
+	ResumeFileSystem Action = "file-system.resume"
+	OpenCell         Action = "cell.open"
+	CloseCell        Action = "cell.close"
+	DrainCell        Action = "cell.drain"
 
 	ReadUser   Action = "user.read"
 	WriteUser  Action = "user.write"
@@ -82,23 +86,26 @@ var needs = map[Action]need{
 	ConsoleVM: operatorOrOwner,
 	ConnectVM: operatorOrOwner,
 
-	ReadCatalogue: {least: farm.RoleReader, any: true},
-	WriteImage:    {least: farm.RoleAdmin},
-	StageImage:    {least: farm.RoleOperator, cell: true},
-	ReadProject:   {least: farm.RoleReader, project: true},
-	WriteGroup:    {least: farm.RoleMember, project: true},
-	ReadHost:      {least: farm.RoleReader, cell: true},
-	OpenHost:      {least: farm.RoleOperator, cell: true},
-	CloseHost:     {least: farm.RoleOperator, cell: true},
-	DrainHost:     {least: farm.RoleOperator, cell: true},
-	LabelHost:     {least: farm.RoleOperator, cell: true},
-	FenceHost:     {least: farm.RoleOperator, cell: true},
-	EvictHost:     {least: farm.RoleOperator, cell: true},
-	ForgetHost:    {least: farm.RoleOperator, cell: true},
-	JoinHost:      {least: farm.RoleAdmin, cell: true}, // what joins a cell is given its users' VMs
-	OpenCell:      {least: farm.RoleOperator, cell: true},
-	CloseCell:     {least: farm.RoleOperator, cell: true},
-	DrainCell:     {least: farm.RoleOperator, cell: true},
+	ReadCatalogue:    {least: farm.RoleReader, any: true},
+	WriteImage:       {least: farm.RoleAdmin},
+	StageImage:       {least: farm.RoleOperator, cell: true},
+	ReadProject:      {least: farm.RoleReader, project: true},
+	WriteGroup:       {least: farm.RoleMember, project: true},
+	ReadHost:         {least: farm.RoleReader, cell: true},
+	OpenHost:         {least: farm.RoleOperator, cell: true},
+	CloseHost:        {least: farm.RoleOperator, cell: true},
+	DrainHost:        {least: farm.RoleOperator, cell: true},
+	LabelHost:        {least: farm.RoleOperator, cell: true},
+	FenceHost:        {least: farm.RoleOperator, cell: true},
+	EvictHost:        {least: farm.RoleOperator, cell: true},
+	ForgetHost:       {least: farm.RoleOperator, cell: true},
+	JoinHost:         {least: farm.RoleAdmin, cell: true}, // what joins a cell is given its users' VMs
+	ReadFileSystem:   {least: farm.RoleReader, any: true},
+	DrainFileSystem:  {least: farm.RoleOperator},
+	ResumeFileSystem: {least: farm.RoleOperator},
+	OpenCell:         {least: farm.RoleOperator, cell: true},
+	CloseCell:        {least: farm.RoleOperator, cell: true},
+	DrainCell:        {least: farm.RoleOperator, cell: true},
 
 	ReadUser:   {least: farm.RoleAdmin, self: true},
 	WriteUser:  {least: farm.RoleAdmin},

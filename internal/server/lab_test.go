@@ -61,7 +61,9 @@ func newLabOn(t *testing.T, url string) *lab {
 		URL: "https://server.example.org", CAKeyFile: filepath.Join(t.TempDir(), "ca.key"), Broker: l.broker,
 		ImageDir:  filepath.Join(t.TempDir(), "images"),
 		ImagePace: func(_ context.Context, n int) error { l.downloaded.Add(int64(n)); return nil },
-		Brokers:   []string{"slurm"}})
+		Brokers:   []string{"slurm"},
+		FileSystems: []farm.FileSystem{
+			{Name: "work", Match: farm.FileSystemMatch{Source: "server:/work*"}, Budget: 1, Note: "call 4711"}}})
 	l.update(func(tx *store.Tx) error {
 		pool := farm.AddressPool{First: netip.MustParseAddr("10.0.0.10"),
 			Last: netip.MustParseAddr("10.0.0.12"), Bits: 24}

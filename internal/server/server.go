@@ -17,6 +17,7 @@ import (
 	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/server/apply"
 	"github.com/grange-project/grange/internal/server/broker"
+	"github.com/grange-project/grange/internal/server/filesystems"
 	"github.com/grange-project/grange/internal/server/hostlink"
 	"github.com/grange-project/grange/internal/server/hub"
 	"github.com/grange-project/grange/internal/server/images"
@@ -55,6 +56,8 @@ type Options struct {
 	ImageSpace farm.Bytes
 	// ImagePace bounds how fast this server downloads images from their sources; nil: nothing does.
 	ImagePace vmimage.Pace
+	// FileSystems are the network file systems that the site declares.
+	FileSystems []farm.FileSystem
 }
 
 // Server is one of the servers of a fleet. All of them answer requests; the one that leads runs the loops.
@@ -70,6 +73,8 @@ type Server struct {
 	// Transfers gives images to hosts; nil: nobody does.
 	Transfers *transfer.Source
 	Images    *images.Catalogue
+
+	FileSystems *filesystems.FileSystems
 
 	store   *store.Store
 	log     *slog.Logger
@@ -105,6 +110,7 @@ func New(o Options) *Server {
 		EndVM: s.endVM})
 	s.actions = action.Actions{Store: o.Store, Log: o.Log, Now: o.Now}
 	s.Accounts = accounts.New(s.actions)
+	s.FileSystems = filesystems.New(s.actions, o.FileSystems)
 	s.Farm = apply.New(s.actions, append([]string{farm.BrokerGrange}, o.Brokers...))
 	s.Images = images.New(images.Options{Actions: s.actions, Store: o.Store, Log: o.Log, Now: o.Now, URL: o.URL,
 		Dir: o.ImageDir, Limit: o.ImageSpace, Pace: o.ImagePace, Silent: s.Links.Silent})

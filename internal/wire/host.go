@@ -17,6 +17,9 @@ func Facts(f farm.Facts, now time.Time) fleet.Facts {
 	for _, p := range f.Taken {
 		v.Taken = append(v.Taken, Plan(p))
 	}
+	for _, m := range f.FileSystems {
+		v.FileSystems = append(v.FileSystems, fleet.HostFileSystem(m))
+	}
 	for _, u := range f.ImageUse {
 		v.ImageUse = append(v.ImageUse, fleet.ImageUse{Digest: u.Digest, Jobs: u.Jobs, Done: uint64(u.Done),
 			Total: uint64(u.Total), Order: u.Order, Reason: u.Reason})
@@ -36,6 +39,10 @@ func ParseFacts(v fleet.Facts) (farm.Facts, error) {
 	for _, p := range v.Taken {
 		f.Taken = append(f.Taken, r.plan(p))
 	}
+	for _, m := range v.FileSystems[:min(len(v.FileSystems), maxFileSystems)] {
+		f.FileSystems = append(f.FileSystems, farm.HostFileSystem{Source: word(m.Source), Type: word(m.Type),
+			MountPoint: word(m.MountPoint), VMs: max(m.VMs, 0), Drains: words(m.Drains)})
+	}
 	for _, u := range v.ImageUse[:min(len(v.ImageUse), maxImageUse)] {
 		f.ImageUse = append(f.ImageUse, farm.ImageUse{Digest: word(u.Digest), Jobs: max(u.Jobs, 0),
 			Done: farm.Bytes(u.Done), Total: farm.Bytes(u.Total), Order: word(u.Order), Reason: word(u.Reason)})
@@ -53,6 +60,8 @@ const (
 	maxBandwidth = 1e15
 	// of images that jobs run from, that are under way, or that were not to be had
 	maxImageUse = 512
+	// that a host has mounted: where every home is a mount, thousands
+	maxFileSystems = 256
 )
 
 func word(text string) string { return farm.Clean(text, maxWord) }

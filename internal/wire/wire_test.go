@@ -48,7 +48,9 @@ func TestThereAndBack(t *testing.T) {
 	facts := farm.Facts{Version: "v1", Capability: 1, Instance: "i", Boot: "b", Accelerator: "kvm", Topology: topology,
 		Reserve: farm.HostReserve{CPUs: farm.NewCPUSet(0), Memory: farm.GiB}, Taken: []farm.Plan{plan},
 		Images: []string{"micro"}, Networks: []string{"br0"}, ScratchFree: farm.TiB, Short: []string{"disk"},
-		Kind: "amd-epyc-2s", Trusts: []string{"f"}}
+		Kind: "amd-epyc-2s", Trusts: []string{"f"},
+		FileSystems: []farm.HostFileSystem{{Source: "server:/x", Type: "nfs4", MountPoint: "/x", VMs: 3,
+			Drains: []string{"x"}}}}
 	if got, err := ParseFacts(Facts(facts, now)); err != nil || !cmp.Equal(facts, got, same) {
 		t.Errorf("facts: %v\n%s", err, cmp.Diff(facts, got, same))
 	}

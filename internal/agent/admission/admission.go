@@ -3,11 +3,8 @@ package admission
 
 import (
 	"context"
-	"net"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/agent/machine"
 )
@@ -28,21 +25,6 @@ const (
 	ConnectionsOfJob = 3
 	LeastConnections = 256
 )
-
-// PeerCred returns who is at the other end of a connection.
-func PeerCred(conn *net.UnixConn) (cred *unix.Ucred, err error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var inner error
-	if err = raw.Control(func(fd uintptr) {
-		cred, inner = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err == nil {
-		err = inner
-	}
-	return cred, err
-}
 
 // Enter counts a connection; a limit of 0 is none.
 func (s *Shares) Enter(uid uint32, limit int) bool {

@@ -41,6 +41,9 @@ func (h *Host) ReadFacts() fleet.Facts {
 	slices.SortFunc(facts.Taken, func(x, y farm.Plan) int { // maps have no order, and the same facts are to be equal
 		return strings.Compare(fmt.Sprint(x), fmt.Sprint(y))
 	})
+	if h.FileSystems != nil {
+		facts.FileSystems = h.FileSystems()
+	}
 	images, err := h.images.List()
 	h.noImages.Log(h.log, "images for the server", err)
 	for _, i := range images {

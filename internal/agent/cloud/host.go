@@ -34,6 +34,10 @@ type Options struct {
 	Images      *catalogue.Fleet // nil: the host knows no catalogue
 	// Settings takes over what the server says of the agent's configuration.
 	Settings func(fleet.Settings)
+	// Drains takes over what the server drains of network file systems, and FileSystems are what the host has mounted;
+	// nil: they are left out.
+	Drains      func([]api.FileSystemDrain)
+	FileSystems func() []farm.HostFileSystem
 	// Admit lets a VM start unless something backs off; Started and Failed say what has become of it.
 	Admit   func(breaker.Start) (*breaker.Ticket, error)
 	Started func(*breaker.Ticket) (healed bool)
@@ -124,6 +128,9 @@ func (h *Host) Recovered() <-chan struct{} { return h.recovered }
 // list, unless the agent has not Recovered yet.
 func (h *Host) Want(list fleet.WantedList) {
 	h.Settings(list.Settings)
+	if h.Drains != nil {
+		h.Drains(list.FileSystems)
+	}
 	h.mu.Lock()
 	h.list = &list
 	if h.begun {

@@ -185,7 +185,7 @@ func newServer(c config.Server, db *store.Store, log *slog.Logger) (*server.Serv
 		Silence: c.SilentAfter, CAKeyFile: c.KeyFile(),
 		Broker: func(cell farm.Cell) (batch.System, error) { return brokerOf(c, cell) }, Brokers: brokerNames(c),
 		ImageDir: c.Images(), ImageSpace: c.ImageSpace,
-		ImagePace: transfer.NewRate(int64(c.SourceRate)).Wait}
+		ImagePace: transfer.NewRate(int64(c.SourceRate)).Wait, FileSystems: c.FileSystems}
 	var s *server.Server
 	var err error
 	open := func(sum string) (*os.File, error) { return s.Images.OpenBlob(sum) }

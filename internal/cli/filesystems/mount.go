@@ -12,8 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/output"
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/mounts"
 )
 
@@ -25,11 +27,18 @@ func Commands(a *app.App) []*cobra.Command {
 }
 
 func list(a *app.App) *cobra.Command {
-	return &cobra.Command{Use: "list", Short: "List network file systems of this host, and how many VMs use each",
-		Long: `List the network file systems that are mounted on this host, as the kernel's table has them,
-how many of the VMs that you may see have directories of each, and which are drained. No file
-system is asked: the list comes while servers hang.`,
+	return app.LocalFlag(&cobra.Command{Use: "list", Short: "List network file systems, and how many VMs use each",
+		Long: `List the network file systems that the server's configuration declares: how many hosts have
+each mounted, how many clients it is made for, how many VMs of jobs are behind them, and
+whether it is drained.
+
+Without a server, or with --local, list those that are mounted on this host, as the kernel's
+table has them, how many of the VMs that you may see have directories of each, and which are
+drained. No file system is asked: the list comes while servers hang.`,
 		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+			if !a.Here(cmd) {
+				return listFleet(cmd.Context(), a)
+			}
 			all, err := listHost(cmd.Context(), a)
 			if err != nil {
 				return err
@@ -38,7 +47,35 @@ system is asked: the list comes while servers hang.`,
 				return a.PrintJSON(all)
 			}
 			return write(a.Out, all)
-		}}
+		}})
+}
+
+func listFleet(ctx context.Context, a *app.App) error {
+	c, err := a.Fleet()
+	if err != nil {
+		return err
+	}
+	all, err := c.FileSystems.List(ctx)
+	if err != nil {
+		return err
+	}
+	return app.Table[fleet.FileSystem]{None: "the server's configuration declares no file systems",
+		Head: "NAME\tCLIENTS\tBUDGET\tUSED BY\tDRAINED\tNOTE", Line: fleetLine}.Print(a, all)
+}
+
+func fleetLine(f fleet.FileSystem) []any {
+	budget, drained := "-", "-"
+	if f.Budget > 0 {
+		budget = fmt.Sprint(f.Budget)
+	}
+	if f.Budget > 0 && f.Clients > f.Budget {
+		budget += ", exceeded"
+	}
+	if f.Drain != nil {
+		drained = "since " + f.Drain.Since.Local().Format("2006-01-02 15:04")
+	}
+	used := fmt.Sprintf("%s behind %s", farm.Count(f.VMs, "VM"), farm.Count(f.Clients, "client"))
+	return []any{f.Name, f.Clients, budget, used, drained, app.Dash(f.Note)}
 }
 
 func listHost(ctx context.Context, a *app.App) ([]used, error) {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
@@ -50,8 +51,9 @@ type Links struct {
 
 	mu         sync.Mutex
 	settings   fleet.Settings // of all hosts
-	catalogue  int64          // revision of the catalogue of images, as it was then
-	settingsAt int64          // revision at which both were read; 0: never
+	drains     []api.FileSystemDrain
+	catalogue  int64 // revision of the catalogue of images, as it was then
+	settingsAt int64 // revision at which these were read; 0: never
 }
 
 // New makes the links of a server that is up from now on.

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/server/action"
@@ -144,7 +145,7 @@ func (s *Links) list(ctx context.Context, l *link, after int64) (list fleet.Want
 	list = fleet.WantedList{VMs: []fleet.WantedVM{}, Spread: s.spread().Seconds()}
 	if changed, upTo := s.Hub.Own(l.id, after); empty && !changed {
 		list.Revision = upTo
-		list.Settings, list.Catalogue, err = s.settingsOfHosts(ctx)
+		err = s.ofAllHosts(ctx, &list)
 	} else {
 		err = s.Store.View(ctx, func(t *store.Tx) error { return s.readList(t, l.id, elsewhere, &list) })
 	}
@@ -165,6 +166,9 @@ func (s *Links) readList(t *store.Tx, host string, elsewhere []string, list *fle
 	list.Revision, list.VMs, list.Streams = t.Revision(), []fleet.WantedVM{}, nil
 	list.Closed = h.Closed || h.Drain.Active()
 	if list.Settings, err = HostSettings(t); err != nil {
+		return err
+	}
+	if list.FileSystems, err = FileSystemDrains(t); err != nil {
 		return err
 	}
 	if err := imageOrders(t, host, list); err != nil {
@@ -246,26 +250,45 @@ func imageOrders(t *store.Tx, host string, list *fleet.WantedList) (err error) {
 	return err
 }
 
-// settingsOfHosts are hostSettings and the revision of the catalogue of images, read once for all hosts after each
-// change.
-func (s *Links) settingsOfHosts(ctx context.Context) (fleet.Settings, int64, error) {
+// ofAllHosts enters what every host's list has: settings, drains of file systems and the revision of the catalogue of
+// images, read once for all hosts after each change.
+func (s *Links) ofAllHosts(ctx context.Context, list *fleet.WantedList) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.settingsAt != 0 && s.settingsAt >= s.Hub.OfAll() {
-		return s.settings, s.catalogue, nil
-	}
-	err := s.Store.View(ctx, func(t *store.Tx) (err error) {
-		if s.settings, err = HostSettings(t); err != nil {
+	if s.settingsAt == 0 || s.settingsAt < s.Hub.OfAll() {
+		err := s.Store.View(ctx, func(t *store.Tx) (err error) {
+			if s.settings, err = HostSettings(t); err != nil {
+				return err
+			}
+			if s.drains, err = FileSystemDrains(t); err != nil {
+				return err
+			}
+			s.catalogue, err = store.ImagesOf(t).Changed()
+			s.settingsAt = t.Revision()
+			return err
+		})
+		if err != nil {
+			s.settingsAt = 0
 			return err
 		}
-		s.catalogue, err = store.ImagesOf(t).Changed()
-		s.settingsAt = t.Revision()
-		return err
-	})
-	if err != nil {
-		s.settingsAt = 0
 	}
-	return s.settings, s.catalogue, err
+	list.Settings, list.FileSystems, list.Catalogue = s.settings, s.drains, s.catalogue
+	return nil
+}
+
+// SettingFileSystems is the setting with the drains of file systems, which all hosts are told.
+const SettingFileSystems = "file-systems"
+
+// FileSystemDrains are what is drained on all hosts.
+func FileSystemDrains(t *store.Tx) (all []api.FileSystemDrain, err error) {
+	text, err := t.Setting(SettingFileSystems)
+	if action.Missing(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return all, json.Unmarshal(text, &all)
 }
 
 // HostSettings are what the server keeps of all agents' configuration.

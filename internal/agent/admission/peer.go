@@ -1,0 +1,47 @@
+package admission
+
+import (
+	"net"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// getsockoptBytes reads a socket option that is an array of 32-bit numbers.
+func getsockoptBytes(fd, level, option int, into []uint32) ([]uint32, error) {
+	size := uint32(4 * len(into))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option),
+		uintptr(unsafe.Pointer(unsafe.SliceData(into))), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return nil, errno
+	}
+	return into[:size/4], nil
+}
+
+// PeerGroups is SO_PEERGROUPS, which golang.org/x/sys does not wrap.
+func PeerGroups(fd int) ([]uint32, error) {
+	groups := make([]uint32, 64)
+	for {
+		raw, err := getsockoptBytes(fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS, groups)
+		if err == unix.ERANGE && len(groups) < 1<<16 {
+			groups = make([]uint32, 4*len(groups))
+			continue
+		}
+		return raw, err
+	}
+}
+
+// PeerCred returns who is at the other end of a connection.
+func PeerCred(conn *net.UnixConn) (cred *unix.Ucred, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var inner error
+	if err = raw.Control(func(fd uintptr) {
+		cred, inner = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err == nil {
+		err = inner
+	}
+	return cred, err
+}
