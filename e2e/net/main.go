@@ -1,8 +1,8 @@
 // Command net sends real frames between guests on one bridge of a host in a network namespace, and counts what arrives
 // that should not: everything that a hostile guest may forge, and what a network that isolates or is closed keeps back;
-// and that what is honest arrives. It has guests ask the host's dnsmasq for their addresses. It measures guests that are held to a bandwidth and send more. It makes and ends
-// guests many times, kills who filters them, and looks for what is left. It needs root, and no virtual machine. The
-// last line is JSON.
+// and that what is honest arrives. It has guests ask the host's dnsmasq for their addresses. It measures guests that
+// are held to a bandwidth and send more. It makes and ends guests many times, kills who filters them, and looks for
+// what is left. It needs root, and no virtual machine. The last line is JSON.
 package main
 
 import (

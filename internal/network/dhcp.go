@@ -24,8 +24,9 @@ func serve(ctx context.Context, vm VM, s Settings) error {
 	for _, p := range vm.Addresses {
 		if slices.Contains(d.Hosts(), p.Addr()) {
 			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoDHCP,
-				Message: fmt.Sprintf("the VM was given %v, which is the DHCP server's on network %s", p.Addr(), vm.Network),
-				Hint:    "take it out of the network's leases, or give the server in [network.dhcp] another one"}
+				Message: fmt.Sprintf("the VM was given %v, which is the DHCP server's on network %s", p.Addr(),
+					vm.Network),
+				Hint: "take it out of the network's leases, or give the server in [network.dhcp] another one"}
 		}
 	}
 	return servers.Serve(ctx, vm.Network, d, vm.served())

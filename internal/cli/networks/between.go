@@ -101,7 +101,8 @@ func (r remote) find(ctx context.Context, ref string) (s side, err error) {
 }
 
 func notBetween(vm, why, hint string) error {
-	return &farm.Error{Kind: farm.Invalid, Code: netbench.CodeCheck, Message: fmt.Sprintf("VM %s %s", vm, why), Hint: hint}
+	return &farm.Error{Kind: farm.Invalid, Code: netbench.CodeCheck, Message: fmt.Sprintf("VM %s %s", vm, why),
+		Hint: hint}
 }
 
 // between measures from b to a.

@@ -51,7 +51,7 @@ func TestBetween(t *testing.T) {
 		"web-1": fleet.VM{Name: "web-1", Project: "p", Address: "10.0.0.20/24", Network: "lan", Host: "h1"},
 		"web-2": fleet.VM{Name: "web-2", Project: "p", Address: "10.0.0.21/24", Network: "lan", Host: "h2"},
 		"job":   api.VM{Name: "job"}, "bare": fleet.VM{Name: "bare", Project: "p"}}
-	const result = `[{"name": "x", "verdict": "good", "result": {"flood": {"sent": 100, "arrived": 93, "returned": 93}}}]`
+	const result = `[{"verdict": "good", "result": {"flood": {"sent": 100, "arrived": 93, "returned": 93}}}]`
 	r, seen, tmp := fleetOf(t, vms, result)
 	f := checkFlags{time: time.Second, packets: 100}
 	a, err := r.find(t.Context(), "web-1")
@@ -90,8 +90,8 @@ func TestBetween(t *testing.T) {
 func TestBetweenHostile(t *testing.T) {
 	vm := side{"a", fleet.VM{Name: "a", Address: "10.0.0.20/24"}}
 	for _, said := range []string{`{"address": "10.0.0.20:1", "key": "$(reboot)aaaaaaaaaaaaaaaaaaaaaaaa"}`,
-		`{"address": "10.0.0.20:1;reboot", "key": "` + fakeKey + `"}`, `{"address": "x:1", "key": "` + fakeKey + `"}`, `{}`,
-		"nohup: cannot run", ""} {
+		`{"address": "10.0.0.20:1;reboot", "key": "` + fakeKey + `"}`, `{"address": "x:1", "key": "` + fakeKey + `"}`,
+		`{}`, "nohup: cannot run", ""} {
 		calls := 0
 		r := remote{self: func() ([]byte, error) { return nil, nil },
 			grange: func(context.Context, []byte, ...string) ([]byte, error) { calls++; return []byte(said), nil }}

@@ -7,6 +7,7 @@
 package dhcp
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -253,7 +254,8 @@ func (v *server) start(ctx context.Context, vms []VM) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(os.MkdirAll(v.dir, 0o750), os.Chown(v.dir, 0, int(as.GID)), os.Chmod(v.dir, 0o750)); err != nil {
+	err = errors.Join(os.MkdirAll(v.dir, 0o750), os.Chown(v.dir, 0, int(as.GID)), os.Chmod(v.dir, 0o750))
+	if err != nil {
 		return err
 	}
 	content := files(v.Server, vms)
@@ -317,8 +319,8 @@ func (v *server) ready(ctx context.Context, ended <-chan struct{}) error {
 		select {
 		case <-ended:
 			text, _ := os.ReadFile(filepath.Join(v.dir, errorsFile))
-			return fmt.Errorf("dnsmasq ends: %s", strings.TrimSpace(strings.ToValidUTF8(string(text[:min(len(text), 1000)]),
-				"?")))
+			text = bytes.TrimSpace(bytes.ToValidUTF8(text[:min(len(text), 1000)], []byte("?")))
+			return fmt.Errorf("dnsmasq ends: %s", text)
 		default:
 		}
 		if err := sleep.For(ctx, 10*time.Millisecond); err != nil {

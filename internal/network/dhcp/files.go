@@ -78,8 +78,8 @@ func conf(dir string, d farm.DHCPServer, mtu int) string {
 			continue
 		}
 		// It announces the prefix, and that addresses come by DHCP. It is nobody's router: its lifetime as one is 0.
-		line("dhcp-range=%v,static,%d,%s\nenable-ra\nra-param=%s,mtu:%d,60,0", network.Addr(), p.Bits(), leaseTime, card,
-			mtu)
+		line("dhcp-range=%v,static,%d,%s", network.Addr(), p.Bits(), leaseTime)
+		line("enable-ra\nra-param=%s,mtu:%d,60,0", card, mtu)
 	}
 	return b.String()
 }
@@ -91,7 +91,9 @@ var reserved = []string{"localhost", "wpad", "isatap", "gateway"}
 // who has it, and has no domain but the server's.
 func labels(vms []VM) map[string]string {
 	vms = slices.Clone(vms)
-	slices.SortFunc(vms, func(a, b VM) int { return cmp.Or(cmp.Compare(a.Started, b.Started), cmp.Compare(a.PID, b.PID)) })
+	slices.SortFunc(vms, func(a, b VM) int {
+		return cmp.Or(cmp.Compare(a.Started, b.Started), cmp.Compare(a.PID, b.PID))
+	})
 	names, taken := map[string]string{}, slices.Clone(reserved)
 	for _, vm := range vms {
 		label, _, _ := strings.Cut(strings.ToLower(vm.Host), ".")

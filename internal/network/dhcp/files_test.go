@@ -25,8 +25,8 @@ func addresses(texts ...string) (all []netip.Addr) {
 }
 
 func TestConf(t *testing.T) {
-	got := conf("/run/d", farm.DHCPServer{Addresses: prefixes("10.1.2.2/23", "2001:db8::2/64"), Domain: "vms.example.org",
-		Forward: addresses("10.0.0.53")}, 1450)
+	got := conf("/run/d", farm.DHCPServer{Addresses: prefixes("10.1.2.2/23", "2001:db8::2/64"),
+		Domain: "vms.example.org", Forward: addresses("10.0.0.53")}, 1450)
 	const want = `interface=eth0
 except-interface=lo
 bind-interfaces
@@ -71,7 +71,8 @@ func TestFiles(t *testing.T) {
 			DNS: addresses("10.0.0.53", "10.1.0.2", "2001:db8:5::53")},
 		{Machine: "b", Started: 10, Host: "wn-1", MAC: "52:54:0a:01:00:0c", Addresses: prefixes("10.1.0.12/24")},
 		{Machine: "c", Started: 8, Host: "wpad", MAC: "52:54:0a:01:00:0d", Addresses: prefixes("2001:db8::13/64")},
-		{Machine: "d", Started: 7, Host: "x\ndhcp-host=y", MAC: "52:54:0a:01:00:0e", Addresses: prefixes("10.9.0.14/24")},
+		{Machine: "d", Started: 7, Host: "x\ndhcp-host=y", MAC: "52:54:0a:01:00:0e",
+			Addresses: prefixes("10.9.0.14/24")},
 	}
 	want := map[string]string{
 		hostsFile: "52:54:0a:01:00:0b,set:vm52540a01000b,10.1.0.11,[2001:db8::11],wn-1,1h\n" +
