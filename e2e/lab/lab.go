@@ -54,6 +54,7 @@ type Lab struct {
 type Options struct {
 	Config  string // TOML appended to the agent's configuration
 	NoImage bool   // do not build the micro image
+	Image   string // a directory of Export, whose image is imported; "": the micro image is built
 	Parent  string // where the lab's directory is made, for who cannot use one below /tmp; "": /tmp
 	// Network is the path of a network namespace that libvirtd runs in, as /run/netns/NAME: there its bridges are. "":
 	// the host's own.
@@ -131,6 +132,9 @@ func (l *Lab) start(ctx context.Context, o Options) error {
 	}
 	if o.NoImage {
 		return nil
+	}
+	if o.Image != "" {
+		return l.importImage(ctx, o.Image, "--name", vmimage.MicroName)
 	}
 	_, err = l.Client.MakeImage(ctx, api.ImageRequest{Name: "micro"}, func(string) {})
 	return err

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -20,13 +21,24 @@ import (
 )
 
 func main() {
-	limit := flag.Duration("timeout", 8*time.Minute, "of all together")
+	limit := flag.Duration("timeout", 12*time.Minute, "of all together")
+	built := flag.String("built", "", "be the second of three processes, the host, with what is built in a directory")
+	site := flag.String("site", "", "be the third one, the site that the host is in, with a directory for uploads")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, *limit)
 	defer cancel()
-	if err := run(ctx); err != nil {
+	var err error
+	switch {
+	case *site != "":
+		err = runSite(ctx, *site)
+	case *built != "":
+		err = run(ctx, *built)
+	default:
+		err = outside(ctx, os.Args[1:])
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "grid:", err)
 		os.Exit(1)
 	}
@@ -36,6 +48,7 @@ func main() {
 type figures struct {
 	Proxy   float64 `json:"proxy_s"` // from submission to the end as the computing element tells it
 	Token   float64 `json:"token_s"`
+	Pilot   float64 `json:"pilot_s"`
 	Passed  int     `json:"passed"`
 	Failed  int     `json:"failed"`
 	Machine bool    `json:"in_vm"` // both ran on another kernel than this host's
@@ -56,14 +69,49 @@ func job(code int, runtime string) gridlab.Job {
 	return gridlab.Job{Queue: "main", Runtime: runtime, Script: fmt.Sprintf(script, code), Args: []string{"a b", "c"}}
 }
 
-func run(ctx context.Context) error {
-	slurm, err := slurmlab.Start(ctx, slurmlab.Options{})
+// sessions is where the guide has jobs' session directories.
+const sessions = "/var/spool/arc/sessiondir"
+
+func run(ctx context.Context, built string) (err error) {
+	if err := ownFiles(); err != nil {
+		return err
+	}
+	guide, err := readGuide()
+	if err != nil {
+		return err
+	}
+	agent, err := guide.file("/etc/grange/agent.toml")
+	if err != nil {
+		return err
+	}
+	queues, err := guide.file("/etc/arc.conf")
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(guide.write("/etc/grange/grid.leases"), os.MkdirAll(sessions, 0o755)); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("/tmp", "grid")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	site, err := connect(ctx, dir)
+	if site != nil {
+		defer func() { site.Process.Kill(); site.Wait() }()
+	}
+	if err != nil {
+		return err
+	}
+	slurm, err := slurmlab.Start(ctx, slurmlab.Options{Agent: agent, Extra: "PartitionName=" + queue + " Nodes=ALL",
+		Image: filepath.Join(built, builtImage), Programs: filepath.Join(built, builtPrograms)})
 	if err != nil {
 		return err
 	}
 	defer slurm.Close()
-	grid, err := gridlab.Start(ctx, gridlab.Options{Dir: slurm.Home(), SlurmConf: slurm.Conf(), User: slurmlab.User,
-		Queues: map[string]string{"main": "--vm=micro"}, Runtime: map[string]string{noImage: "--vm=none-such"}})
+	grid, err := gridlab.Start(ctx, gridlab.Options{Dir: slurm.Home(), Sessions: sessions, SlurmConf: slurm.Conf(),
+		User: slurmlab.User, Queues: map[string]string{"main": "--vm=micro"},
+		Runtime: map[string]string{noImage: "--vm=none-such"}, Extra: queues})
 	if err != nil {
 		return err
 	}
@@ -90,26 +138,24 @@ func run(ctx context.Context) error {
 	f.count("token", byToken, err, "4")
 
 	if _, err := grid.RunToken(ctx, token+"x", job(0, "")); err == nil {
-		f.Failed++
-		fmt.Println("WRONG  a forged token was taken")
+		f.fails("a forged token was taken")
 	} else {
-		f.Passed++
-		fmt.Println("OK     a forged token is refused")
+		f.passes("a forged token is refused")
 	}
 	// Which image a runtime environment names comes as far as Slurm's own check: this one is refused before it is
 	// queued.
 	if o, err := grid.RunToken(ctx, token, job(0, noImage)); o.State == "FAILED" && o.Stdout == "" &&
 		strings.Contains(grid.SubmitLog(o.ID), "none-such") {
-		f.Passed++
-		fmt.Println("OK     the image of a runtime environment reaches sbatch, and an unknown one is refused there")
+		f.passes("the image of a runtime environment reaches sbatch, and an unknown one is refused there")
 	} else {
-		f.Failed++
-		fmt.Printf("WRONG  an unknown image by a runtime environment: %+v, %v\n%s\n", o, err, grid.SubmitLog(o.ID))
+		f.fails("an unknown image by a runtime environment: %+v, %v\n%s", o, err, grid.SubmitLog(o.ID))
 	}
 	f.Machine = inMachine(byProxy) && inMachine(byToken)
+	if err := f.pilots(ctx, pilots{slurm, slurm.Lab(), grid, proxy, dir}); err != nil {
+		return err
+	}
 	if left := slurm.Lab().Leaks(ctx); len(left) > 0 {
-		f.Failed++
-		fmt.Println("WRONG  left behind:", strings.Join(left, "; "))
+		f.fails("left behind: %s", strings.Join(left, "; "))
 	}
 	line, err := json.Marshal(f)
 	if err != nil {
@@ -130,12 +176,29 @@ func (f *figures) count(what string, o gridlab.Outcome, err error, code string) 
 	want := "user " + slurmlab.User + "\nargs a b c\n"
 	if err == nil && o.Code == code && strings.HasSuffix(o.Stdout, want) && strings.Contains(o.Stderr, "complaint\n") &&
 		inMachine(o) {
-		f.Passed++
-		fmt.Printf("OK     %s: exit status %s, output and errors are back, in a virtual machine\n", what, code)
+		f.passes("%s: exit status %s, output and errors are back, in a virtual machine", what, code)
 		return
 	}
+	f.fails("%s: %+v, %v", what, o, err)
+}
+
+func (f *figures) passes(format string, args ...any) {
+	f.Passed++
+	fmt.Printf("OK     "+format+"\n", args...)
+}
+
+func (f *figures) fails(format string, args ...any) {
 	f.Failed++
-	fmt.Printf("WRONG  %s: %+v, %v\n", what, o, err)
+	fmt.Printf("WRONG  "+format+"\n", args...)
+}
+
+// holds judges what has to be true; detail is for where it is not.
+func (f *figures) holds(is bool, what, detail string) {
+	if is {
+		f.passes("%s", what)
+	} else {
+		f.fails("not so: %s: %s", what, detail)
+	}
 }
 
 // inMachine reports whether the job saw another kernel than this one.

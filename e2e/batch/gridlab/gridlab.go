@@ -1,6 +1,6 @@
 // Package gridlab puts a grid's computing element, ARC CE, in front of a lab's Slurm: with its own certificate
-// authority, a virtual organisation, and a token issuer. Everything lives in a directory and a mount namespace of its
-// own; the system's /etc stays as it is.
+// authority, a virtual organisation, and a token issuer. Everything lives in a directory of its own and in
+// /etc/grid-security; who starts one has an /etc that is not the machine's.
 package gridlab
 
 import (
@@ -15,25 +15,24 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/grange-project/grange/internal/deathsig"
 )
 
 // Options are what a computing element is made of.
 type Options struct {
-	Dir       string // the lab's directory; jobs' session directories lie below it
+	Dir       string // the lab's directory
+	Sessions  string // where jobs' session directories lie
 	SlurmConf string // of the cluster
 	User      string // local user that members of the organisation become
 	// partition → further options of sbatch, as "--vm=atlas9": an image for each organisation
 	Queues  map[string]string
 	Runtime map[string]string // runtime environment → further options of sbatch
+	Extra   string            // lines appended to arc.conf
 }
 
 // Lab is a running computing element.
 type Lab struct {
 	URL    string // of its REST interface
 	dir    string
-	space  *exec.Cmd // holds the mount namespace
 	issuer *issuer
 	port   int
 }
@@ -50,17 +49,20 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 func (l *Lab) path(name string) string { return filepath.Join(l.dir, name) }
 
 func (l *Lab) start(ctx context.Context, o Options) error {
-	for _, dir := range []string{"", "etc/up", "etc/work", "tmp", "bin", "control", "session", "log", "run", "home"} {
+	for _, dir := range []string{"", "tmp", "bin", "control", "log", "run", "home"} {
 		if err := os.MkdirAll(l.path(dir), 0o755); err != nil {
 			return err
 		}
 	}
-	for _, dir := range []string{"session", "tmp"} { // everybody's, as /tmp is
-		if err := os.Chmod(l.path(dir), 0o777|os.ModeSticky); err != nil {
+	if err := os.MkdirAll(o.Sessions, 0o755); err != nil {
+		return err
+	}
+	for _, dir := range []string{o.Sessions, l.path("tmp")} { // everybody's, as /tmp is
+		if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil {
 			return err
 		}
 	}
-	if err := l.enter(); err != nil {
+	if err := ownEtc(); err != nil {
 		return err
 	}
 	if err := l.security(ctx); err != nil {
@@ -83,34 +85,24 @@ func (l *Lab) start(ctx context.Context, o Options) error {
 	return l.awaitPort(ctx)
 }
 
-// enter makes the mount namespace: what the lab writes to /etc and /tmp stays in it.
-func (l *Lab) enter() error {
-	l.space = exec.Command("/usr/bin/unshare", "--mount", "--propagation", "private", "/bin/sh", "-c",
-		`mount -t overlay overlay -o "lowerdir=/etc,upperdir=$1/etc/up,workdir=$1/etc/work" /etc &&
-rm -rf /etc/grid-security && mkdir -p /etc/grid-security/certificates /etc/grid-security/vomsdir && echo ready && exec sleep infinity`, "sh", l.dir)
-	out, err := l.space.StdoutPipe()
-	if err != nil {
+// ownEtc empties /etc/grid-security, if that is not the machine's.
+func ownEtc() error {
+	var root, etc syscall.Stat_t
+	if err := errors.Join(syscall.Stat("/", &root), syscall.Stat("/etc", &etc)); err != nil {
 		return err
 	}
-	if err := deathsig.Start(l.space, syscall.SIGKILL); err != nil {
-		return err
+	if root.Dev == etc.Dev {
+		return errors.New("/etc is the machine's: a computing element of our own needs another")
 	}
-	word := make([]byte, 5)
-	if _, err := out.Read(word); err != nil || string(word) != "ready" {
-		return errors.New("the mount namespace could not be made: overlayfs over /etc is needed")
-	}
-	return nil
+	return errors.Join(os.RemoveAll("/etc/grid-security"), os.MkdirAll(trusted, 0o755))
 }
 
-// inside is a path of the namespace as everybody sees it.
-func (l *Lab) inside(path string) string {
-	return fmt.Sprintf("/proc/%d/root%s", l.space.Process.Pid, path)
-}
+// trusted is where grids look for certificates of authorities.
+const trusted = "/etc/grid-security/certificates"
 
-// command runs a program in the namespace.
+// command makes a process of the computing element or of its clients.
 func (l *Lab) command(ctx context.Context, env []string, name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "/usr/bin/nsenter",
-		append([]string{fmt.Sprintf("--mount=/proc/%d/ns/mnt", l.space.Process.Pid), "--", name}, args...)...)
+	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "HOME=" + l.path("home"),
 		"TMPDIR=" + l.path("tmp"), "ARC_CONFIG=" + l.path("arc.conf")}, env...)
 	cmd.Dir = l.path("home")
@@ -145,7 +137,7 @@ func (l *Lab) security(ctx context.Context) error {
 		}
 		hashes = append(hashes, strings.TrimSpace(out))
 	}
-	if err := ca.trust(l.inside("/etc/grid-security/certificates"), hashes); err != nil {
+	if err := ca.trust(trusted, hashes); err != nil {
 		return err
 	}
 	for _, c := range []struct {
@@ -156,7 +148,7 @@ func (l *Lab) security(ctx context.Context) error {
 			return err
 		}
 	}
-	vo := l.inside("/etc/grid-security/vomsdir/atlas")
+	const vo = "/etc/grid-security/vomsdir/atlas"
 	if err := os.MkdirAll(vo, 0o755); err != nil {
 		return err
 	}
@@ -220,7 +212,7 @@ slurm_use_sacct = no
 
 [arex]
 controldir = %[1]s/control
-sessiondir = %[1]s/session
+sessiondir = %[6]s
 runtimedir = %[1]s/runtime
 logfile = %[1]s/log/arex.log
 pidfile = %[1]s/run/arex.pid
@@ -247,17 +239,20 @@ loglevel = INFO
 [infosys/glue2]
 
 [infosys/cluster]
-`, l.dir, siteName, l.URL, l.issuer.url, o.User)
+`, l.dir, siteName, l.URL, l.issuer.url, o.User, o.Sessions)
 	for name, options := range o.Queues {
 		fmt.Fprintf(&b, "\n[queue:%s]\n", name)
 		if options != "" {
 			fmt.Fprintf(&b, "slurm_requirements = %s\n", options)
 		}
 	}
-	return os.WriteFile(l.path("arc.conf"), []byte(b.String()), 0o644)
+	return os.WriteFile(l.path("arc.conf"), []byte(b.String()+"\n"+o.Extra), 0o644)
 }
 
-// runtimes makes and enables runtime environments that give options to sbatch.
+// ProxyRuntime is the runtime environment of ARC with which a job has its proxy.
+const ProxyRuntime = "ENV/PROXY"
+
+// runtimes makes and enables runtime environments that give options to sbatch, and the one that gives proxies.
 func (l *Lab) runtimes(ctx context.Context, options map[string]string) error {
 	for name, option := range options {
 		path := filepath.Join(l.path("runtime"), name)
@@ -268,9 +263,17 @@ func (l *Lab) runtimes(ctx context.Context, options map[string]string) error {
 			[]byte(fmt.Sprintf("case $1 in\n0) joboption_nodeproperty_0=%q ;;\nesac\n", option)), 0o755); err != nil {
 			return err
 		}
-		if out, err := l.run(ctx, nil, "/usr/sbin/arcctl", "rte", "enable", name); err != nil {
-			return fmt.Errorf("arcctl: %w: %s", err, out)
+		if err := l.arcctl(ctx, "enable", name); err != nil {
+			return err
 		}
+	}
+	return errors.Join(l.arcctl(ctx, "enable", ProxyRuntime),
+		l.arcctl(ctx, "params-set", ProxyRuntime, "COPY_CACERT_DIR", "No"))
+}
+
+func (l *Lab) arcctl(ctx context.Context, words ...string) error {
+	if out, err := l.run(ctx, nil, "/usr/sbin/arcctl", append([]string{"rte"}, words...)...); err != nil {
+		return fmt.Errorf("arcctl: %w: %s", err, out)
 	}
 	return nil
 }
@@ -315,10 +318,6 @@ func (l *Lab) Close() error {
 	var errs []error
 	for _, name := range []string{"run/ws.pid", "run/arex.pid"} {
 		errs = append(errs, endDaemon(l.path(name)))
-	}
-	if l.space != nil && l.space.Process != nil {
-		l.space.Process.Kill()
-		l.space.Wait()
 	}
 	return errors.Join(errs...)
 }

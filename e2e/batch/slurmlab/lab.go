@@ -32,7 +32,9 @@ type Options struct {
 	Extra      string // lines appended to slurm.conf
 	Prolog     string // a site's own script, which ends with grange's prolog; "": grange's alone
 	Plugstack  string // arguments of the plug-in on top of the lab's own
-	Agent      string // TOML appended to the agent's configuration
+	Agent      string // TOML appended to the agent's configuration; its [batch] takes the place of the lab's
+	Image      string // a directory of lab.Lab.Export, whose image is the micro image; "": it is built
+	Programs   string // a directory with grange and grange-guest; "": they are built
 	CPUs       int    // of a node; 0: those of this machine
 	Unconfined bool   // proctrack/linuxproc and task/none, also where there are control groups
 	Su         string // a program that slurmd finds in the place of su; "": this machine's
@@ -96,14 +98,18 @@ func (l *Lab) start(ctx context.Context) error {
 			return err
 		}
 	} else {
-		if l.host, err = lab.Start(ctx, lab.Options{Config: l.agentConfig()}); err != nil {
+		if l.host, err = lab.Start(ctx, lab.Options{Config: l.agentConfig(), Image: l.o.Image,
+			Programs: l.o.Programs}); err != nil {
 			return err
 		}
 		l.dir = filepath.Join(l.host.Dir, "slurm")
 		l.host.SlurmNodes = l.nodes
 		// The site's bind has to be there before the agent hears of it, and its path is known only now.
-		if err := l.host.Configure(l.agentConfig() +
-			fmt.Sprintf("\n[batch]\nbinds = [%q]\nrequeues = 2\nwait_timeout = \"3s\"\n", l.Home())); err != nil {
+		config := l.agentConfig()
+		if !strings.Contains(config, "[batch]") {
+			config += fmt.Sprintf("\n[batch]\nbinds = [%q]\nrequeues = 2\nwait_timeout = \"3s\"\n", l.Home())
+		}
+		if err := l.host.Configure(config); err != nil {
 			return err
 		}
 		l.host.SignalAgent(syscall.SIGHUP)
