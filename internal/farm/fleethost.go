@@ -40,7 +40,7 @@ type Facts struct {
 	Taken       []Plan   // what VMs and jobs hold that the server did not place
 	Images      []string // names and digests of images that are there
 	ImageUse    []ImageUse
-	Networks    []string // names of bridges
+	Networks    []string // names of bridges, what HostNetworks.Carried returns, FollowsFlows
 	ScratchFree Bytes
 	Bandwidth   Rate     // that its network carries each way, for all VMs together; 0: not known
 	Short       []string // why the host takes nothing: resources below their minimum, a drain of its own; for people

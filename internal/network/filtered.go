@@ -29,11 +29,17 @@ func (filtered) Restore(ctx context.Context, vms []VM, _ Settings, failed func(V
 
 func (filtered) Release(ctx context.Context, name string) error { return nwfilter.Release(ctx, name) }
 
+// HoldsGroups returns why this host cannot hold VMs to security groups; nil: it can.
+func HoldsGroups(ctx context.Context) error { return nwfilter.CheckGroups(ctx) }
+
 // filter is what the VM may be and whom it may reach. A MAC that is none is refused with the filter.
 func (vm VM) filter() nwfilter.Filter {
 	mac, _ := net.ParseMAC(vm.MAC)
 	f := nwfilter.Filter{Machine: vm.Name, MAC: mac, Isolated: vm.Isolated, Closed: vm.Closed, Gateway: vm.Gateways,
-		DNS: vm.DNS, Send: vm.Bandwidth.Out}
+		DNS: vm.DNS, Send: vm.Bandwidth.Out, Groups: vm.Firewall}
+	if kind, _ := vm.Network.Kind(); kind.Name != "bridge" { // the agent made it, and gave the host no address there
+		f.Bridge = vm.Network.Bridge()
+	}
 	for _, p := range vm.Addresses {
 		f.Addresses = append(f.Addresses, p.Addr())
 		f.Local = append(f.Local, p.Masked())
