@@ -30,6 +30,25 @@ type Group struct {
 	Revision int64    `json:"revision,omitempty"`
 }
 
+// SecurityGroup is what the VMs of a project that are in it may begin, and others with them.
+type SecurityGroup struct {
+	Project  string         `json:"project"`
+	Name     string         `json:"name"`
+	Rules    []SecurityRule `json:"rules"`
+	VMs      []string       `json:"vms,omitempty"` // names of those that are in it
+	Revision int64          `json:"revision,omitempty"`
+}
+
+// SecurityRule lets something pass, and the answers to it.
+type SecurityRule struct {
+	Direction string `json:"direction" enum:"in,out"`
+	Protocol  string `json:"protocol,omitempty" enum:"any,tcp,udp,sctp,icmp"`
+	Ports     string `json:"ports,omitempty" maxLength:"11" example:"8000-8080"`
+	// of the others; neither this nor Group: whoever
+	CIDR  string `json:"cidr,omitempty" maxLength:"50" example:"192.0.2.0/24"`
+	Group string `json:"group,omitempty" maxLength:"100"` // the others are the VMs of this group
+}
+
 // User is a person, or a program that acts as one.
 type User struct {
 	Name string `json:"name"`

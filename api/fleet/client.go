@@ -31,16 +31,17 @@ type Config struct {
 
 // Client talks to a server for a person or a tool.
 type Client struct {
-	VMs        VMClient
-	Hosts      HostClient
-	Cells      CellClient
-	Groups     GroupClient
-	Users      UserClient
-	Grants     GrantClient
-	Tokens     TokenClient
-	JoinTokens JoinTokenClient
-	CA         CAClient
-	Images     ImageClient
+	VMs            VMClient
+	Hosts          HostClient
+	Cells          CellClient
+	Groups         GroupClient
+	SecurityGroups SecurityGroupClient
+	Users          UserClient
+	Grants         GrantClient
+	Tokens         TokenClient
+	JoinTokens     JoinTokenClient
+	CA             CAClient
+	Images         ImageClient
 
 	FileSystems FileSystemClient
 
@@ -83,6 +84,7 @@ func NewClient(c Config) (*Client, error) {
 		IdleConnTimeout:       time.Minute,
 	}
 	out := &Client{http: &http.Client{Transport: transport, CheckRedirect: noRedirect}, base: base, token: c.Token}
+	out.SecurityGroups = SecurityGroupClient{out}
 	out.VMs, out.Hosts, out.Cells, out.Groups = VMClient{out}, HostClient{out}, CellClient{out}, GroupClient{out}
 	out.Users, out.Grants, out.Tokens = UserClient{out}, GrantClient{out}, TokenClient{out}
 	out.JoinTokens, out.CA, out.Images = JoinTokenClient{out}, CAClient{out}, ImageClient{out}

@@ -173,6 +173,38 @@ func groupPath(project, name string) string {
 	return "/v1/groups/" + url.PathEscape(project) + "/" + url.PathEscape(name)
 }
 
+// SecurityGroupClient has the requests about security groups.
+type SecurityGroupClient struct{ client *Client }
+
+// List returns the security groups.
+func (c SecurityGroupClient) List(ctx context.Context) ([]SecurityGroup, error) {
+	groups, _, err := all[SecurityGroup](ctx, c.client, "/v1/security-groups", nil)
+	return groups, err
+}
+
+// Get looks one up.
+func (c SecurityGroupClient) Get(ctx context.Context, project, name string) (SecurityGroup, error) {
+	return call[SecurityGroup](ctx, c.client, request{method: "GET", path: securityGroupPath(project, name)})
+}
+
+// Put makes a security group, or replaces its rules; with a revision other than 0 only that one's.
+func (c SecurityGroupClient) Put(ctx context.Context, g SecurityGroup) (SecurityGroup, error) {
+	return call[SecurityGroup](ctx, c.client, request{method: "PUT", path: securityGroupPath(g.Project, g.Name),
+		body: struct {
+			Rules []SecurityRule `json:"rules"`
+		}{g.Rules}, revision: g.Revision})
+}
+
+// Delete deletes a security group that no VM and no rule names.
+func (c SecurityGroupClient) Delete(ctx context.Context, project, name string) error {
+	_, err := call[SecurityGroup](ctx, c.client, request{method: "DELETE", path: securityGroupPath(project, name)})
+	return err
+}
+
+func securityGroupPath(project, name string) string {
+	return "/v1/security-groups/" + url.PathEscape(project) + "/" + url.PathEscape(name)
+}
+
 // Apply brings the fleet as data.
 func (c *Client) Apply(ctx context.Context, r ApplyRequest) (Applied, error) {
 	return call[Applied](ctx, c, request{method: "POST", path: "/v1/apply", body: r})

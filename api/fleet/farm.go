@@ -45,14 +45,16 @@ type FarmCell struct {
 
 // FarmProject is a project as people decide of it.
 type FarmProject struct {
-	Name     string   `json:"name"`
-	Account  string   `json:"account,omitempty"` // in batch systems; its name, where nobody says
-	Quota    Quota    `json:"quota,omitzero"`
-	Networks []string `json:"networks,omitempty"` // that its VMs may have, as the next two; none: all
-	Shapes   []string `json:"shapes,omitempty"`
-	Images   []string `json:"images,omitempty"` // patterns
-	MaxAge   float64  `json:"max_age_seconds,omitempty"`
-	Purpose  string   `json:"purpose,omitempty"`
+	Name           string   `json:"name"`
+	Account        string   `json:"account,omitempty"` // in batch systems; its name, where nobody says
+	Quota          Quota    `json:"quota,omitzero"`
+	Networks       []string `json:"networks,omitempty"` // that its VMs may have, as the next two; none: all
+	Shapes         []string `json:"shapes,omitempty"`
+	Images         []string `json:"images,omitempty"` // patterns
+	MaxAge         float64  `json:"max_age_seconds,omitempty"`
+	Purpose        string   `json:"purpose,omitempty"`
+	SecurityGroups bool     `json:"security_groups,omitempty"` // its VMs are in default, unless they name others
+	SSHFrom        []string `json:"ssh_from,omitempty"`        // prefixes that default lets in, to port 22
 }
 
 // ApplyRequest brings a farm.

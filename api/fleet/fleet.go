@@ -22,31 +22,32 @@ type VM struct {
 	// lines behind the first quote its console, for those who may read that
 	Reason string `json:"reason,omitempty"`
 	// what its owner should know: why it waits, that its host is being drained
-	Notice   string            `json:"notice,omitempty"`
-	StopsAt  *time.Time        `json:"stops_at,omitempty"` // the deadline of that drain
-	Since    *time.Time        `json:"since,omitempty"`    // of State, as its host says
-	Ready    bool              `json:"ready"`              // its guest has said that it is up
-	Power    string            `json:"power"`              // wanted: on, off, deleted
-	Pending  bool              `json:"pending,omitempty"`  // not all that was asked for is carried out yet
-	Image    string            `json:"image"`
-	Digest   string            `json:"digest,omitempty"`
-	Shape    Shape             `json:"shape"`
-	Cell     string            `json:"cell,omitempty"`
-	Host     string            `json:"host,omitempty"` // its name
-	Job      string            `json:"job,omitempty"`  // of its cell's batch system, which holds its place: slurm/17
-	Network  string            `json:"network,omitempty"`
-	Address  string            `json:"address,omitempty"`
-	MAC      string            `json:"mac,omitempty"`
-	Hostname string            `json:"hostname,omitempty"`
-	Group    string            `json:"group,omitempty"`
-	Needs    []string          `json:"needs,omitempty"`
-	Tags     map[string]string `json:"tags,omitempty"`
-	Keys     []string          `json:"keys,omitempty"`
-	Created  time.Time         `json:"created"`
-	Expires  *time.Time        `json:"expires,omitempty"`
-	Plan     *api.Plan         `json:"plan,omitempty"`
-	CPUTime  float64           `json:"cpu_seconds"`
-	Revision int64             `json:"revision"`
+	Notice         string            `json:"notice,omitempty"`
+	StopsAt        *time.Time        `json:"stops_at,omitempty"` // the deadline of that drain
+	Since          *time.Time        `json:"since,omitempty"`    // of State, as its host says
+	Ready          bool              `json:"ready"`              // its guest has said that it is up
+	Power          string            `json:"power"`              // wanted: on, off, deleted
+	Pending        bool              `json:"pending,omitempty"`  // not all that was asked for is carried out yet
+	Image          string            `json:"image"`
+	Digest         string            `json:"digest,omitempty"`
+	Shape          Shape             `json:"shape"`
+	Cell           string            `json:"cell,omitempty"`
+	Host           string            `json:"host,omitempty"` // its name
+	Job            string            `json:"job,omitempty"`  // of its cell's batch system, which holds its place: slurm/17
+	Network        string            `json:"network,omitempty"`
+	Address        string            `json:"address,omitempty"`
+	MAC            string            `json:"mac,omitempty"`
+	Hostname       string            `json:"hostname,omitempty"`
+	Group          string            `json:"group,omitempty"`
+	SecurityGroups []string          `json:"security_groups,omitempty"`
+	Needs          []string          `json:"needs,omitempty"`
+	Tags           map[string]string `json:"tags,omitempty"`
+	Keys           []string          `json:"keys,omitempty"`
+	Created        time.Time         `json:"created"`
+	Expires        *time.Time        `json:"expires,omitempty"`
+	Plan           *api.Plan         `json:"plan,omitempty"`
+	CPUTime        float64           `json:"cpu_seconds"`
+	Revision       int64             `json:"revision"`
 	// PrivateKey is in the answer to the creation that asked for a key, and nowhere else ever after.
 	PrivateKey string `json:"private_key,omitempty"`
 }
@@ -81,35 +82,37 @@ type Shape struct {
 
 // VMRequest asks for VMs. With Count above 1 their names are NAME-1 and so on, and all are made or none.
 type VMRequest struct {
-	Project  string            `json:"project"`
-	Name     string            `json:"name"`
-	Count    int               `json:"count,omitempty"`
-	Image    string            `json:"image,omitempty"`
-	Shape    string            `json:"shape,omitempty"` // by name
-	CPUs     int               `json:"cpus,omitempty"`  // instead of what the shape says, as the next two
-	Memory   uint64            `json:"memory,omitempty"`
-	Scratch  *uint64           `json:"scratch,omitempty"`
-	Disks    *api.Disks        `json:"disks,omitempty"`     // what it leaves out is as the shape says
-	CPUModel string            `json:"cpu_model,omitempty"` // the user's choice, as the next three (F85, F90)
-	Sockets  int               `json:"sockets,omitempty"`
-	Cores    int               `json:"cores,omitempty"`
-	Threads  int               `json:"threads,omitempty"`
-	Cell     string            `json:"cell,omitempty"` // one of those that the project may use; empty: any
-	Network  string            `json:"network,omitempty"`
-	Address  string            `json:"address,omitempty"` // a static one of the network; empty: leased
-	Group    string            `json:"group,omitempty"`
-	Needs    []string          `json:"needs,omitempty"`
-	Tags     map[string]string `json:"tags,omitempty"`
-	Keys     []string          `json:"keys,omitempty"`      // public SSH keys
-	NewKey   bool              `json:"new_key,omitempty"`   // make one, and return its private half once
-	UserData []byte            `json:"user_data,omitempty"` // for cloud-init, base64 in JSON
-	Expires  *time.Time        `json:"expires,omitempty"`
+	Project        string            `json:"project"`
+	Name           string            `json:"name"`
+	Count          int               `json:"count,omitempty"`
+	Image          string            `json:"image,omitempty"`
+	Shape          string            `json:"shape,omitempty"` // by name
+	CPUs           int               `json:"cpus,omitempty"`  // instead of what the shape says, as the next two
+	Memory         uint64            `json:"memory,omitempty"`
+	Scratch        *uint64           `json:"scratch,omitempty"`
+	Disks          *api.Disks        `json:"disks,omitempty"`     // what it leaves out is as the shape says
+	CPUModel       string            `json:"cpu_model,omitempty"` // the user's choice, as the next three (F85, F90)
+	Sockets        int               `json:"sockets,omitempty"`
+	Cores          int               `json:"cores,omitempty"`
+	Threads        int               `json:"threads,omitempty"`
+	Cell           string            `json:"cell,omitempty"` // one of those that the project may use; empty: any
+	Network        string            `json:"network,omitempty"`
+	Address        string            `json:"address,omitempty"` // a static one of the network; empty: leased
+	Group          string            `json:"group,omitempty"`
+	SecurityGroups []string          `json:"security_groups,omitempty"` // missing: what the project says
+	Needs          []string          `json:"needs,omitempty"`
+	Tags           map[string]string `json:"tags,omitempty"`
+	Keys           []string          `json:"keys,omitempty"`      // public SSH keys
+	NewKey         bool              `json:"new_key,omitempty"`   // make one, and return its private half once
+	UserData       []byte            `json:"user_data,omitempty"` // for cloud-init, base64 in JSON
+	Expires        *time.Time        `json:"expires,omitempty"`
 }
 
 // VMUpdate changes a VM. What is nil stays.
 type VMUpdate struct {
-	Expires *time.Time         `json:"expires,omitempty"` // the zero time: never
-	Tags    *map[string]string `json:"tags,omitempty"`
+	Expires        *time.Time         `json:"expires,omitempty"` // the zero time: never
+	Tags           *map[string]string `json:"tags,omitempty"`
+	SecurityGroups *[]string          `json:"security_groups,omitempty"` // all of them
 }
 
 // VMResize gives a VM another size; it is stopped and started for that. Zero values stay.
@@ -163,18 +166,20 @@ type Quota struct {
 
 // Project is people, a quota and an account.
 type Project struct {
-	Name     string   `json:"name"`
-	Account  string   `json:"account,omitempty"`
-	Quota    Quota    `json:"quota"`
-	Used     Quota    `json:"used"`
-	Networks []string `json:"networks,omitempty"`
-	Shapes   []string `json:"shapes,omitempty"`
-	Images   []string `json:"images,omitempty"`
-	MaxAge   float64  `json:"max_age_seconds,omitempty"`
-	Purpose  string   `json:"purpose,omitempty"`
-	Cells    []string `json:"cells"`             // where its new VMs may go now
-	Nowhere  string   `json:"nowhere,omitempty"` // why there is none
-	Revision int64    `json:"revision"`
+	Name           string   `json:"name"`
+	Account        string   `json:"account,omitempty"`
+	Quota          Quota    `json:"quota"`
+	Used           Quota    `json:"used"`
+	Networks       []string `json:"networks,omitempty"`
+	Shapes         []string `json:"shapes,omitempty"`
+	Images         []string `json:"images,omitempty"`
+	MaxAge         float64  `json:"max_age_seconds,omitempty"`
+	Purpose        string   `json:"purpose,omitempty"`
+	SecurityGroups bool     `json:"security_groups,omitempty"` // its VMs are in default, unless they name others
+	SSHFrom        []string `json:"ssh_from,omitempty"`        // prefixes
+	Cells          []string `json:"cells"`                     // where its new VMs may go now
+	Nowhere        string   `json:"nowhere,omitempty"`         // why there is none
+	Revision       int64    `json:"revision"`
 }
 
 // Cell is hosts with one broker.

@@ -49,24 +49,25 @@ type RenewRequest struct {
 
 // Facts are what a host says of itself. Unknown fields are passed over.
 type Facts struct {
-	Version        string           `json:"version"`
-	Capability     int              `json:"capability"`
-	Instance       string           `json:"instance"` // random, of the agent's process
-	Boot           string           `json:"boot"`     // of the kernel
-	Now            time.Time        `json:"now"`
-	Accelerator    string           `json:"accelerator"`
-	Kind           string           `json:"kind"`
-	Topology       Topology         `json:"topology"`
-	ReservedCPUs   string           `json:"reserved_cpus,omitempty"`
-	ReservedMemory uint64           `json:"reserved_memory,omitempty"`
-	Taken          []api.Plan       `json:"taken,omitempty"`  // what VMs and jobs hold that the server did not place
-	Images         []string         `json:"images,omitempty"` // names and digests
-	ImageUse       []ImageUse       `json:"image_use,omitempty"`
-	Networks       []string         `json:"networks,omitempty"` // bridges, and vlan:100-199
-	ScratchFree    uint64           `json:"scratch_free"`
-	Bandwidth      uint64           `json:"bandwidth,omitempty"` // bits a second that its network carries each way
-	Short          []string         `json:"short,omitempty"`
-	FileSystems    []HostFileSystem `json:"file_systems,omitempty"`
+	Version        string     `json:"version"`
+	Capability     int        `json:"capability"`
+	Instance       string     `json:"instance"` // random, of the agent's process
+	Boot           string     `json:"boot"`     // of the kernel
+	Now            time.Time  `json:"now"`
+	Accelerator    string     `json:"accelerator"`
+	Kind           string     `json:"kind"`
+	Topology       Topology   `json:"topology"`
+	ReservedCPUs   string     `json:"reserved_cpus,omitempty"`
+	ReservedMemory uint64     `json:"reserved_memory,omitempty"`
+	Taken          []api.Plan `json:"taken,omitempty"`  // what VMs and jobs hold that the server did not place
+	Images         []string   `json:"images,omitempty"` // names and digests
+	ImageUse       []ImageUse `json:"image_use,omitempty"`
+	// bridges, vlan:100-199, and flows:bridge where its kernel follows connections on bridges
+	Networks    []string         `json:"networks,omitempty"`
+	ScratchFree uint64           `json:"scratch_free"`
+	Bandwidth   uint64           `json:"bandwidth,omitempty"` // bits a second that its network carries each way
+	Short       []string         `json:"short,omitempty"`
+	FileSystems []HostFileSystem `json:"file_systems,omitempty"`
 	// fingerprints (SHA-256) of the authorities that the host believes about servers
 	Trusts []string `json:"trusts,omitempty"`
 }
@@ -198,11 +199,25 @@ type WantedVM struct {
 	DNS      []string          `json:"dns,omitempty"`
 	Isolated bool              `json:"isolated,omitempty"` // from other isolated VMs on the host's bridge
 	Closed   bool              `json:"closed,omitempty"`   // off from the local network
+	Firewall *Firewall         `json:"firewall,omitempty"` // of its security groups; nil: it is in none
 	Hostname string            `json:"hostname"`
 	Keys     []string          `json:"keys,omitempty"`
 	UserData []byte            `json:"user_data,omitempty"`
 	Tags     map[string]string `json:"tags,omitempty"`
 	Move     *MoveOrder        `json:"move,omitempty"`
+}
+
+// Firewall is what a VM may begin, and others with it. What no rule lets pass is dropped; answers pass.
+type Firewall struct {
+	Rules []FirewallRule `json:"rules"`
+}
+
+// FirewallRule is a SecurityRule with addresses in the place of groups.
+type FirewallRule struct {
+	Direction string   `json:"direction"`          // in, out
+	Protocol  string   `json:"protocol,omitempty"` // tcp, udp, sctp, icmp; none: any
+	Ports     string   `json:"ports,omitempty"`    // as 22, or 8000-8080; none: all
+	Peers     []string `json:"peers,omitempty"`    // prefixes; none: whoever
 }
 
 // MoveOrder asks one of two hosts for its part of a live migration. The source alone decides that the VM is the

@@ -39,11 +39,14 @@ type figures struct {
 
 // What a process of ours is for, when it is not the first one.
 const (
-	inside  = "GRANGE_NET_INSIDE" // the test, in a network of its own
-	asGuest = "GRANGE_NET_GUEST"  // a guest with a network stack: its MAC
-	asPing  = "GRANGE_NET_PING"   // one echo request to this address
-	asAgent = "GRANGE_NET_AGENT"  // fences, restores, releases until it is killed: an order
-	asDHCP6 = "GRANGE_NET_DHCP6"  // a DHCPv6 client
+	inside   = "GRANGE_NET_INSIDE" // the test, in a network of its own
+	asGuest  = "GRANGE_NET_GUEST"  // a guest with a network stack: its MAC
+	asPing   = "GRANGE_NET_PING"   // one echo request to this address
+	asAgent  = "GRANGE_NET_AGENT"  // fences, restores, releases until it is killed: an order
+	asDHCP6  = "GRANGE_NET_DHCP6"  // a DHCPv6 client
+	asFencer = "GRANGE_NET_FENCER" // fences and restores until it is killed: a network.VM
+	asEcho   = "GRANGE_NET_ECHO"   // answers on a port
+	asCall   = "GRANGE_NET_CALL"   // a connection to this address
 )
 
 func main() {
@@ -57,6 +60,12 @@ func main() {
 		fatal(beDHCP6())
 	case os.Getenv(asAgent) != "":
 		fatal(beAgent(os.Getenv(asAgent)))
+	case os.Getenv(asFencer) != "":
+		fatal(beFencer(os.Getenv(asFencer)))
+	case os.Getenv(asEcho) != "":
+		fatal(beEcho(os.Getenv(asEcho)))
+	case os.Getenv(asCall) != "":
+		fatal(beCall(os.Getenv(asCall)))
 	case os.Getenv(inside) == "":
 		fatal(again())
 	}
@@ -113,7 +122,7 @@ type test struct {
 func tests() []test {
 	var all []test
 	for _, topic := range [][]test{forgedTests(), honestTests(), apartTests(), stackTests(), bandwidthTests(),
-		dhcpTests(), cycleTests()} {
+		dhcpTests(), groupsTests(), cycleTests()} {
 		all = append(all, topic...)
 	}
 	return all

@@ -60,6 +60,7 @@ func (a *API) cellRoutes() {
 	})
 	a.catalogueRoutes()
 	a.groupRoutes()
+	a.securityGroupRoutes()
 	a.farmRoutes()
 }
 

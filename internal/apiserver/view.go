@@ -36,7 +36,8 @@ func vmView(v server.VMView) fleet.VM {
 		Ready: v.Observed.Ready && v.State == farm.VMRunning, Power: string(v.Wanted.Power), Pending: pending(v),
 		Image: v.Image, Digest: v.Observed.Digest, Shape: wire.Shape(v.Shape), Cell: v.Cell, Host: v.HostName,
 		Job: v.Job(), Network: v.Network, MAC: v.Lease.MAC, Hostname: v.Lease.Hostname, Group: v.Group, Needs: v.Needs,
-		Tags: v.Tags, Keys: v.Keys, Created: v.Created.UTC(), Expires: timeOrNil(v.Expires), Plan: wire.PlanOrNil(plan),
+		SecurityGroups: v.SecurityGroups,
+		Tags:           v.Tags, Keys: v.Keys, Created: v.Created.UTC(), Expires: timeOrNil(v.Expires), Plan: wire.PlanOrNil(plan),
 		CPUTime: v.Observed.CPUTime.Seconds(), Revision: v.Revision}
 	if v.Lease.Address.IsValid() {
 		out.Address = v.Lease.Address.String()
@@ -112,7 +113,8 @@ func groupView(g server.GroupView) fleet.Group {
 func projectView(p server.ProjectView) fleet.Project {
 	return fleet.Project{Name: p.Name, Account: p.Account, Quota: quotaView(p.Quota), Used: quotaView(p.Used),
 		Networks: p.Networks, Shapes: p.Shapes, Images: p.Images, MaxAge: p.MaxAge.Seconds(),
-		Purpose: string(p.Purpose), Cells: p.Cells, Nowhere: p.Nowhere, Revision: p.Revision}
+		Purpose: string(p.Purpose), Cells: p.Cells, Nowhere: p.Nowhere, Revision: p.Revision,
+		SecurityGroups: p.SecurityGroups, SSHFrom: wire.FarmProject(p.Project).SSHFrom}
 }
 
 func entryView(e farm.Entry) fleet.Entry {

@@ -78,14 +78,15 @@ func (a *API) vmRoutes() {
 			return answerVM(a.server.VMs.Get(ctx, who, in.VM))
 		})
 	handle(a, route{method: "PATCH", path: "/v1/vms/{vm}", id: "update-vm", tag: "VMs",
-		summary: "Change a virtual machine's tags or date of expiry"},
+		summary: "Change a virtual machine's tags, date of expiry or security groups"},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			VMRef
 			Seen
 			Body fleet.VMUpdate
 		}) (*vmAnswer, error) {
 			return answerVM(a.server.VMs.Update(ctx, who, in.VM, in.seen,
-				server.UpdateVM{Expires: in.Body.Expires, Tags: in.Body.Tags}))
+				server.UpdateVM{Expires: in.Body.Expires, Tags: in.Body.Tags,
+					SecurityGroups: in.Body.SecurityGroups}))
 		})
 	a.vmVerb("DELETE", "", "delete-vm", "Delete a virtual machine, its disks and its lease", a.server.VMs.Delete)
 	a.vmVerb("POST", "/start", "start-vm", "Start a virtual machine that is stopped", a.server.VMs.Start)
@@ -157,7 +158,7 @@ func orderOf(r fleet.VMRequest) (server.CreateVM, error) {
 	o := server.CreateVM{Project: r.Project, Name: r.Name, Count: cmp.Or(r.Count, 1), Image: r.Image, Shape: r.Shape,
 		CPUs: r.CPUs, Memory: farm.Bytes(r.Memory), CPUModel: r.CPUModel,
 		Guest: farm.GuestTopology{Sockets: r.Sockets, Cores: r.Cores, Threads: r.Threads}, Cell: r.Cell,
-		Network: r.Network, Group: r.Group, Needs: r.Needs, Tags: r.Tags, Keys: r.Keys, NewKey: r.NewKey,
+		Network: r.Network, Group: r.Group, SecurityGroups: r.SecurityGroups, Needs: r.Needs, Tags: r.Tags, Keys: r.Keys, NewKey: r.NewKey,
 		UserData: r.UserData, Disks: r.Disks}
 	if r.Scratch != nil {
 		scratch := farm.Bytes(*r.Scratch)

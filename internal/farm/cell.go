@@ -1,6 +1,7 @@
 package farm
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 )
@@ -65,7 +66,10 @@ type Project struct {
 	Images   []string      // patterns of images that its VMs may have; none: all
 	MaxAge   time.Duration // a VM without a date to expire gets this one; 0: none
 	Purpose  Purpose
-	Revision int64
+	// its VMs are in the security group default, unless they name others
+	SecurityGroups bool
+	SSHFrom        []netip.Prefix // whom the security group default lets in, to port 22
+	Revision       int64
 }
 
 // Quota bounds what VMs hold together. A zero value bounds nothing.
@@ -141,8 +145,10 @@ func (p Project) Validate() error {
 		return badFarm("project", p.Name, "no purpose is called %q; there are compute and service", p.Purpose)
 	case badPattern(p.Images) != "":
 		return badFarm("project", p.Name, "images: invalid pattern %q", badPattern(p.Images))
+	case len(p.SSHFrom) >= MaxSecurityRules:
+		return badFarm("project", p.Name, "ssh_from: more than %d prefixes", MaxSecurityRules-1)
 	}
-	return nil
+	return p.DefaultGroup().Validate()
 }
 
 func (q Quota) valid() bool { return q.VMs >= 0 && q.CPUs >= 0 }

@@ -47,6 +47,7 @@ const (
 	CodeHostAnswers       Code = "host-answers"       // a host that reports is neither fenced nor replaced
 	CodeNotCarried        Code = "not-carried"        // the host may not, or cannot, carry the network of a VM
 	CodeNotHeld           Code = "bandwidth-not-held" // what a VM receives could not be limited
+	CodeBadRule           Code = "bad-security-rule"  // a rule of a security group that cannot be
 	CodeBadAddress        Code = "bad-address"
 	CodeBadNetworkID      Code = "bad-network-id"
 )

@@ -41,7 +41,7 @@ type Facts struct {
 	Images      []string // names and digests of images that are there
 	ImageUse    []ImageUse
 	FileSystems []HostFileSystem
-	Networks    []string // names of bridges
+	Networks    []string // names of bridges, what HostNetworks.Carried returns, FollowsFlows
 	ScratchFree Bytes
 	Bandwidth   Rate     // that its network carries each way, for all VMs together; 0: not known
 	Short       []string // why the host takes nothing: resources below their minimum, a drain of its own; for people

@@ -14,20 +14,22 @@ type VM struct {
 	Project string
 	Owner   string // who made it
 	// SSH key that was generated for it: the public half; the private half was told once and is kept nowhere
-	Key      string
-	Keys     []string // public SSH keys for its first user
-	Image    string   // by name or digest, as asked
-	Digest   string   // what the catalogue has under that; "": the image is none of the catalogue's
-	Shape    Shape    // resolved
-	Cell     string   // asked for: VMs of a project may go to several. Then: where it is
-	Network  string   // FleetNetwork.Name; "": none
-	Lease    Lease
-	Group    string            // ServerGroup.Name
-	Needs    []string          // label selectors of hosts: "gpu", "kind=amd-7302", "rack!=b3"
-	Tags     map[string]string // the user's own
-	UserData []byte            // for cloud-init, as the user wrote it
-	Created  time.Time
-	Expires  time.Time // zero: never
+	Key     string
+	Keys    []string // public SSH keys for its first user
+	Image   string   // by name or digest, as asked
+	Digest  string   // what the catalogue has under that; "": the image is none of the catalogue's
+	Shape   Shape    // resolved
+	Cell    string   // asked for: VMs of a project may go to several. Then: where it is
+	Network string   // FleetNetwork.Name; "": none
+	Lease   Lease
+	Group   string // ServerGroup.Name
+	// names of the SecurityGroups that it is in; none: it receives and sends whatever its network lets pass
+	SecurityGroups []string
+	Needs          []string          // label selectors of hosts: "gpu", "kind=amd-7302", "rack!=b3"
+	Tags           map[string]string // the user's own
+	UserData       []byte            // for cloud-init, as the user wrote it
+	Created        time.Time
+	Expires        time.Time // zero: never
 
 	Wanted Wanted
 	Host   string // Host.ID; "": no host has it yet

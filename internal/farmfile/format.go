@@ -3,6 +3,7 @@ package farmfile
 import (
 	"bytes"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -139,7 +140,15 @@ func cellTableOf(c farm.FarmCell) cellTable {
 
 func projectTableOf(p farm.Project) projectTable {
 	return projectTable{Account: p.Account, Quota: quotaTableOf(p.Quota), Networks: p.Networks, Shapes: p.Shapes,
-		Images: p.Images, MaxAge: age(p.MaxAge), Purpose: string(p.Purpose)}
+		Images: p.Images, MaxAge: age(p.MaxAge), Purpose: string(p.Purpose),
+		SecurityGroups: p.SecurityGroups, SSHFrom: prefixTexts(p.SSHFrom)}
+}
+
+func prefixTexts(all []netip.Prefix) (texts []string) {
+	for _, p := range all {
+		texts = append(texts, p.String())
+	}
+	return texts
 }
 
 func networkTableOf(n farm.FleetNetwork) networkTable {

@@ -65,7 +65,7 @@ func (f cellTable) cell(name string) (farm.FarmCell, error) {
 
 func (f projectTable) project(name string) (farm.Project, error) {
 	p := farm.Project{Name: name, Account: f.Account, Networks: f.Networks, Shapes: f.Shapes, Images: f.Images,
-		Purpose: farm.Purpose(f.Purpose)}
+		Purpose: farm.Purpose(f.Purpose), SecurityGroups: f.SecurityGroups}
 	if f.Purpose == farm.PurposeCompute.String() {
 		p.Purpose = farm.PurposeCompute
 	}
@@ -77,6 +77,13 @@ func (f projectTable) project(name string) (farm.Project, error) {
 		if p.MaxAge, err = parseAge(f.MaxAge); err != nil {
 			return p, fmt.Errorf("project %s: max_age: %w", name, err)
 		}
+	}
+	for _, text := range f.SSHFrom {
+		from, err := farm.ParseCIDR(text)
+		if err != nil {
+			return p, fmt.Errorf("project %s: ssh_from: %w", name, err)
+		}
+		p.SSHFrom = append(p.SSHFrom, from)
 	}
 	return p, p.Validate()
 }

@@ -53,13 +53,15 @@ type cellTable struct {
 }
 
 type projectTable struct {
-	Account  string      `toml:"account,omitempty"`
-	Quota    *quotaTable `toml:"quota,omitempty,inline"`
-	Networks []string    `toml:"networks,omitempty"`
-	Shapes   []string    `toml:"shapes,omitempty"`
-	Images   []string    `toml:"images,omitempty"`
-	MaxAge   string      `toml:"max_age,omitempty"`
-	Purpose  string      `toml:"purpose,omitempty"`
+	Account        string      `toml:"account,omitempty"`
+	Quota          *quotaTable `toml:"quota,omitempty,inline"`
+	Networks       []string    `toml:"networks,omitempty"`
+	Shapes         []string    `toml:"shapes,omitempty"`
+	Images         []string    `toml:"images,omitempty"`
+	MaxAge         string      `toml:"max_age,omitempty"`
+	Purpose        string      `toml:"purpose,omitempty"`
+	SecurityGroups bool        `toml:"security_groups,omitempty"`
+	SSHFrom        []string    `toml:"ssh_from,omitempty"`
 }
 
 // shapeTable is a shape of the fleet. Its own keys win over the properties of an OpenStack flavor.

@@ -35,12 +35,18 @@ func (filtered) Release(ctx context.Context, name string) error {
 	return errors.Join(nwfilter.Release(ctx, name), servers.Release(ctx, name))
 }
 
+// HoldsGroups returns why this host cannot hold VMs to security groups; nil: it can.
+func HoldsGroups(ctx context.Context) error { return nwfilter.CheckGroups(ctx) }
+
 // filter is what the VM may be and whom it may reach. A MAC that is none is refused with the filter.
 func (vm VM) filter(s Settings) nwfilter.Filter {
 	f := nwfilter.Filter{Machine: vm.Name, MAC: vm.mac(), Isolated: vm.Isolated, Closed: vm.Closed,
-		Gateway: vm.Gateways, DNS: vm.DNS, Send: vm.Bandwidth.Out}
+		Gateway: vm.Gateways, DNS: vm.DNS, Send: vm.Bandwidth.Out, Groups: vm.Firewall}
 	if len(vm.Addresses) > 0 { // of another one the site's server has the address
 		f.Server = s.Host.DHCP[vm.Network].Hosts()
+	}
+	if kind, _ := vm.Network.Kind(); kind.Name != "bridge" { // the agent made it, and gave the host no address there
+		f.Bridge = vm.Network.Bridge()
 	}
 	for _, p := range vm.Addresses {
 		f.Addresses = append(f.Addresses, p.Addr())

@@ -54,6 +54,7 @@ type VM struct {
 	Gateways  []netip.Addr   // of each family
 	DNS       []netip.Addr
 	Bandwidth farm.Bandwidth // that it is held to
+	Firewall  *farm.Firewall // of its security groups; nil: it is in none
 }
 
 // Settings are what a site configures of networks.

@@ -9,7 +9,7 @@ import (
 // Host is what placement may know of a host.
 type Host struct {
 	ID, Name, Cell string
-	Labels         map[string]string // of people and of its cell, with "kind", "cell", "host" and "accelerator" added
+	Labels         map[string]string // of people and of its cell, with what LabelsOf adds
 	// why it takes no new VM at all (closed, draining, silent, short of something); "": it does
 	Refuses  string
 	Closed   bool          // it refuses because people closed it or drain it: opening it would do

@@ -46,8 +46,14 @@ func LabelsOf(h farm.Host, cell farm.Cell) map[string]string {
 	maps.Copy(labels, h.Labels)
 	labels["kind"], labels["cell"], labels["host"], labels["accelerator"] =
 		h.Facts.Kind, h.Cell, h.Name, h.Facts.Accelerator
+	if delete(labels, groupsLabel); h.Facts.FollowsFlows() {
+		labels[groupsLabel] = "yes"
+	}
 	return labels
 }
+
+// groupsLabel is what hosts have that hold VMs to their security groups; people cannot give it.
+const groupsLabel = "security-groups"
 
 // NetworksOf returns the networks that a host can carry: those whose patterns it matches, as far as it has their
 // bridge or may make one, and an agent that keeps VMs apart where the network says so.
@@ -82,8 +88,12 @@ func RequestOf(vm farm.VM, cells []string, affinities map[string]farm.Affinity) 
 	if vm.Digest != "" { // any host fetches it
 		image, prefer = "", vm.Digest
 	}
+	needs := vm.Needs
+	if len(vm.SecurityGroups) > 0 {
+		needs = append(slices.Clone(needs), groupsLabel)
+	}
 	return Request{VM: vm.ID, Project: vm.Project, Shape: vm.Shape, Cells: cells, Image: image, Prefer: prefer,
-		Network: vm.Network, Needs: vm.Needs, Group: group, Affinity: affinities[group]}
+		Network: vm.Network, Needs: needs, Group: group, Affinity: affinities[group]}
 }
 
 // PlacedOf returns what a VM with a host holds. Where a host planned by itself, what it says counts.

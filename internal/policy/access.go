@@ -31,15 +31,17 @@ const (
 	StageImage    Action = "image.stage"    // have hosts fetch images, and remove them
 	ReadProject   Action = "project.read"
 	WriteGroup    Action = "group.write"
-	ReadHost      Action = "host.read"
-	OpenHost      Action = "host.open"
-	CloseHost     Action = "host.close"
-	DrainHost     Action = "host.drain"
-	LabelHost     Action = "host.label"
-	FenceHost     Action = "host.fence"
-	EvictHost     Action = "host.evict" // VMs that the server does not know
-	ForgetHost    Action = "host.forget"
-	JoinHost      Action = "host.join" // tokens by which hosts enrol
+	// WriteSecurityGroup opens VMs of the whole project, or closes them.
+	WriteSecurityGroup Action = "security-group.write"
+	ReadHost           Action = "host.read"
+	OpenHost           Action = "host.open"
+	CloseHost          Action = "host.close"
+	DrainHost          Action = "host.drain"
+	LabelHost          Action = "host.label"
+	FenceHost          Action = "host.fence"
+	EvictHost          Action = "host.evict" // VMs that the server does not know
+	ForgetHost         Action = "host.forget"
+	JoinHost           Action = "host.join" // tokens by which hosts enrol
 	// network file systems that the site declares, on all hosts
 	ReadFileSystem   Action = "file-system.read"
 	DrainFileSystem  Action = "file-system.drain"
@@ -86,26 +88,27 @@ var needs = map[Action]need{
 	ConsoleVM: operatorOrOwner,
 	ConnectVM: operatorOrOwner,
 
-	ReadCatalogue:    {least: farm.RoleReader, any: true},
-	WriteImage:       {least: farm.RoleAdmin},
-	StageImage:       {least: farm.RoleOperator, cell: true},
-	ReadProject:      {least: farm.RoleReader, project: true},
-	WriteGroup:       {least: farm.RoleMember, project: true},
-	ReadHost:         {least: farm.RoleReader, cell: true},
-	OpenHost:         {least: farm.RoleOperator, cell: true},
-	CloseHost:        {least: farm.RoleOperator, cell: true},
-	DrainHost:        {least: farm.RoleOperator, cell: true},
-	LabelHost:        {least: farm.RoleOperator, cell: true},
-	FenceHost:        {least: farm.RoleOperator, cell: true},
-	EvictHost:        {least: farm.RoleOperator, cell: true},
-	ForgetHost:       {least: farm.RoleOperator, cell: true},
-	JoinHost:         {least: farm.RoleAdmin, cell: true}, // what joins a cell is given its users' VMs
-	ReadFileSystem:   {least: farm.RoleReader, any: true},
-	DrainFileSystem:  {least: farm.RoleOperator},
-	ResumeFileSystem: {least: farm.RoleOperator},
-	OpenCell:         {least: farm.RoleOperator, cell: true},
-	CloseCell:        {least: farm.RoleOperator, cell: true},
-	DrainCell:        {least: farm.RoleOperator, cell: true},
+	WriteSecurityGroup: {least: farm.RoleOperator, project: true},
+	ReadCatalogue:      {least: farm.RoleReader, any: true},
+	WriteImage:         {least: farm.RoleAdmin},
+	StageImage:         {least: farm.RoleOperator, cell: true},
+	ReadProject:        {least: farm.RoleReader, project: true},
+	WriteGroup:         {least: farm.RoleMember, project: true},
+	ReadHost:           {least: farm.RoleReader, cell: true},
+	OpenHost:           {least: farm.RoleOperator, cell: true},
+	CloseHost:          {least: farm.RoleOperator, cell: true},
+	DrainHost:          {least: farm.RoleOperator, cell: true},
+	LabelHost:          {least: farm.RoleOperator, cell: true},
+	FenceHost:          {least: farm.RoleOperator, cell: true},
+	EvictHost:          {least: farm.RoleOperator, cell: true},
+	ForgetHost:         {least: farm.RoleOperator, cell: true},
+	JoinHost:           {least: farm.RoleAdmin, cell: true}, // what joins a cell is given its users' VMs
+	ReadFileSystem:     {least: farm.RoleReader, any: true},
+	DrainFileSystem:    {least: farm.RoleOperator},
+	ResumeFileSystem:   {least: farm.RoleOperator},
+	OpenCell:           {least: farm.RoleOperator, cell: true},
+	CloseCell:          {least: farm.RoleOperator, cell: true},
+	DrainCell:          {least: farm.RoleOperator, cell: true},
 
 	ReadUser:   {least: farm.RoleAdmin, self: true},
 	WriteUser:  {least: farm.RoleAdmin},

@@ -25,12 +25,14 @@ type CreateVM struct {
 	Network  string
 	Address  netip.Addr // a static one; only of a single VM
 	Group    string
-	Needs    []string
-	Tags     map[string]string
-	Keys     []string // public SSH keys, as in authorized_keys
-	NewKey   bool     // make a key; its private half is in Created
-	UserData []byte
-	Expires  time.Time
+	// SecurityGroups are names; nil: what the project says
+	SecurityGroups []string
+	Needs          []string
+	Tags           map[string]string
+	Keys           []string // public SSH keys, as in authorized_keys
+	NewKey         bool     // make a key; its private half is in Created
+	UserData       []byte
+	Expires        time.Time
 
 	Once string // idempotency key: the same request under the same key makes its VMs once; "": none
 }
@@ -44,8 +46,9 @@ type Created struct {
 
 // UpdateVM changes a VM; what is nil stays.
 type UpdateVM struct {
-	Expires *time.Time // the zero time: never, where the project lets VMs live so long
-	Tags    *map[string]string
+	Expires        *time.Time // the zero time: never, where the project lets VMs live so long
+	Tags           *map[string]string
+	SecurityGroups *[]string
 }
 
 // ResizeVM gives a VM another size; zero values stay as they are, or as Shape says.

@@ -62,14 +62,15 @@ type Options struct {
 
 // Server is one of the servers of a fleet. All of them answer requests; the one that leads runs the loops.
 type Server struct {
-	VMs      VMs
-	Hosts    Hosts
-	Cells    Cells
-	Groups   Groups
-	Streams  Streams
-	Links    *hostlink.Links // to hosts
-	Accounts *accounts.Accounts
-	Farm     *apply.Farm // as farm files declare it
+	VMs            VMs
+	Hosts          Hosts
+	Cells          Cells
+	Groups         Groups
+	SecurityGroups SecurityGroups
+	Streams        Streams
+	Links          *hostlink.Links // to hosts
+	Accounts       *accounts.Accounts
+	Farm           *apply.Farm // as farm files declare it
 	// Transfers gives images to hosts; nil: nobody does.
 	Transfers *transfer.Source
 	Images    *images.Catalogue
@@ -104,6 +105,7 @@ func New(o Options) *Server {
 	s := &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, Transfers: o.Transfers,
 		hub: hub.New(hostlink.KeyOf), streams: newStreams()}
 	s.VMs, s.Hosts, s.Cells, s.Groups, s.Streams = VMs{s}, Hosts{s}, Cells{s}, Groups{s}, Streams{s}
+	s.SecurityGroups = SecurityGroups{s}
 	s.upkeep = &upkeep{server: s}
 	s.Links = hostlink.New(hostlink.Options{Store: o.Store, Log: o.Log, Now: o.Now, URL: o.URL, Servers: o.Servers,
 		Silence: o.Silence, ListenerCAs: o.ListenerCAs, CAKeyFile: o.CAKeyFile, Site: o.Site, Hub: s.hub,

@@ -56,6 +56,12 @@ type CellView struct {
 	Used  farm.Quota
 }
 
+// SecurityGroupView is a security group with the VMs that are in it.
+type SecurityGroupView struct {
+	farm.SecurityGroup
+	VMs []string // names
+}
+
 // GroupView is a server group with its members.
 type GroupView struct {
 	farm.ServerGroup

@@ -161,7 +161,7 @@ func (vs VMs) Delete(ctx context.Context, who farm.Identity, ref string, ifRevis
 	})
 }
 
-// Update changes of a VM what needs no host.
+// Update changes of a VM what needs no other machine.
 func (vs VMs) Update(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
 	u UpdateVM) (VMView, error) {
 	return vs.alter(ctx, who, policy.UpdateVM, ref, ifRevision, func(c *call, vm *farm.VM, _ verdict) (string, error) {
@@ -188,6 +188,13 @@ func (vs VMs) Update(ctx context.Context, who farm.Identity, ref string, ifRevis
 				return "", err
 			}
 			said = append(said, fmt.Sprintf("expires: %s → %s", action.When(was), action.When(vm.Expires)))
+		}
+		if u.SecurityGroups != nil {
+			was := vm.SecurityGroups
+			if err := c.regroup(vm, *u.SecurityGroups); err != nil {
+				return "", err
+			}
+			said = append(said, fmt.Sprintf("security groups: %v → %v", was, vm.SecurityGroups))
 		}
 		return strings.Join(said, "; "), nil
 	})

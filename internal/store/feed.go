@@ -28,21 +28,23 @@ type Kind string
 
 // The kinds.
 const (
-	KindVM        Kind = "vm"
-	KindHost      Kind = "host"
-	KindCell      Kind = "cell"
-	KindProject   Kind = "project"
-	KindShape     Kind = "shape"
-	KindNetwork   Kind = "network"
-	KindGroup     Kind = "group"
-	KindUser      Kind = "user"
-	KindGrant     Kind = "grant"
-	KindToken     Kind = "token"
-	KindJoinToken Kind = "join-token"
-	KindStream    Kind = "stream"
-	KindOrphan    Kind = "stranger"
-	KindMove      Kind = "move" // of no change: those of a move are of its VM
-	KindSetting   Kind = "setting"
+	KindVM      Kind = "vm"
+	KindHost    Kind = "host"
+	KindCell    Kind = "cell"
+	KindProject Kind = "project"
+	KindShape   Kind = "shape"
+	KindNetwork Kind = "network"
+	KindGroup   Kind = "group"
+	// of a security group, or of its VMs: each host with VMs of the project has a line of its own
+	KindSecurityGroup Kind = "security-group"
+	KindUser          Kind = "user"
+	KindGrant         Kind = "grant"
+	KindToken         Kind = "token"
+	KindJoinToken     Kind = "join-token"
+	KindStream        Kind = "stream"
+	KindOrphan        Kind = "stranger"
+	KindMove          Kind = "move" // of no change: those of a move are of its VM
+	KindSetting       Kind = "setting"
 
 	KindImage      Kind = "image" // of the catalogue, by digest
 	KindImageName  Kind = "image-name"

@@ -151,10 +151,24 @@ func (t farmRows) Project(name string) (farm.Project, error) { return projects()
 func (t farmRows) Projects() ([]farm.Project, error) { return projects().list(t.sqlTx, "") }
 
 // PutProject writes a project, new or not.
-func (t farmRows) PutProject(p farm.Project) error { return projects().put(t.sqlTx, p) }
+func (t farmRows) PutProject(p farm.Project) error {
+	was, err := t.Project(p.Name)
+	if err == nil && !slices.Equal(was.SSHFrom, p.SSHFrom) {
+		err = t.tellHosts(p.Name, farm.DefaultSecurityGroup)
+	}
+	if err != nil && !farm.IsKind(err, farm.NotFound) {
+		return err
+	}
+	return projects().put(t.sqlTx, p)
+}
 
-// DeleteProject takes a project away. It does not look at VMs.
-func (t farmRows) DeleteProject(name string) error { return projects().drop(t.sqlTx, name) }
+// DeleteProject takes a project away, with its security groups. It does not look at VMs.
+func (t farmRows) DeleteProject(name string) error {
+	if err := securityGroups().dropOf(t.sqlTx, name); err != nil {
+		return err
+	}
+	return projects().drop(t.sqlTx, name)
+}
 
 func shapes() noun[farm.Shape] {
 	return noun[farm.Shape]{kind: KindShape, what: "shape", name: func(s farm.Shape) string { return s.Name }}

@@ -43,6 +43,7 @@ type sqlTx struct {
 	changes  []Change
 	entered  map[string]*farm.VM   // that were inserted, by ID
 	used     map[string]farm.Quota // what VMs hold more than before, by project
+	told     map[string]bool       // projects whose hosts look at their security groups anyway
 	onEnd    []func(error)
 	shared   *shared
 	kept     *statements // of its database; nil: none

@@ -24,18 +24,19 @@ type VMFilter struct {
 
 // vmWanted is the part of a VM that people write and no query looks at.
 type vmWanted struct {
-	Key      string   `json:",omitzero"`
-	Keys     []string `json:",omitzero"`
-	Image    string
-	Digest   string `json:",omitzero"`
-	Shape    farm.Shape
-	Network  string            `json:",omitzero"`
-	Needs    []string          `json:",omitzero"`
-	Tags     map[string]string `json:",omitzero"`
-	UserData []byte            `json:",omitzero"`
-	Created  time.Time
-	Wanted   farm.Wanted
-	Resize   *farm.Shape `json:",omitzero"`
+	Key            string   `json:",omitzero"`
+	Keys           []string `json:",omitzero"`
+	Image          string
+	Digest         string `json:",omitzero"`
+	Shape          farm.Shape
+	Network        string            `json:",omitzero"`
+	Needs          []string          `json:",omitzero"`
+	Tags           map[string]string `json:",omitzero"`
+	UserData       []byte            `json:",omitzero"`
+	Created        time.Time
+	Wanted         farm.Wanted
+	Resize         *farm.Shape `json:",omitzero"`
+	SecurityGroups []string    `json:",omitzero"`
 }
 
 // A VM's Reservation is in the column booking, which the release before this one reads and writes as well.
@@ -60,6 +61,7 @@ func scanVM(r scanner) (farm.VM, error) {
 	v.Key, v.Keys, v.Image, v.Digest, v.Shape, v.Network, v.Needs, v.Tags, v.UserData =
 		w.Key, w.Keys, w.Image, w.Digest, w.Shape, w.Network, w.Needs, w.Tags, w.UserData
 	v.Created, v.Expires, v.Wanted, v.Resize = w.Created, unstamp(expires), w.Wanted, w.Resize
+	v.SecurityGroups = w.SecurityGroups
 	return v, err
 }
 
@@ -85,7 +87,7 @@ func address(p netip.Prefix) (string, int64) {
 func encodeWanted(v farm.VM) (string, error) {
 	return encode(vmWanted{Key: v.Key, Keys: v.Keys, Image: v.Image, Digest: v.Digest, Shape: v.Shape,
 		Network: v.Network, Needs: v.Needs, Tags: v.Tags, UserData: v.UserData, Created: v.Created, Wanted: v.Wanted,
-		Resize: v.Resize})
+		Resize: v.Resize, SecurityGroups: v.SecurityGroups})
 }
 
 // cpus and memory are what a VM counts for in sums: while it is resized, the larger of what it has and what it is to
@@ -277,7 +279,7 @@ func (t vmRows) InsertVM(v farm.VM) error {
 	t.uses(v.Project, holds(v))
 	t.changed(Change{Kind: KindVM, ID: v.ID, Project: v.Project, Host: v.Host})
 	t.enter(v, wanted)
-	return nil
+	return t.TellMembers(v.Project, v.SecurityGroups)
 }
 
 // maxEntered bounds the texts of VMs that are remembered: a cloud-init text may be many times as large as all else, and
@@ -426,18 +428,22 @@ func (t vmRows) SetVMObserved(id string, o farm.Observed) error {
 
 // DeleteVM takes the row away, and its lease is free.
 func (t vmRows) DeleteVM(id string) error {
-	var project, host string
+	var project, host, wanted string
 	var held farm.Quota
-	if err := t.row("DELETE FROM vms WHERE id = $1 RETURNING project, host, "+heldBy, id).Scan(&project, &host,
-		&held.VMs, &held.CPUs, &held.Memory, &held.Scratch); err != nil {
+	if err := t.row("DELETE FROM vms WHERE id = $1 RETURNING project, host, wanted, "+heldBy, id).Scan(&project, &host,
+		&wanted, &held.VMs, &held.CPUs, &held.Memory, &held.Scratch); err != nil {
 		return found(err, "VM", id)
+	}
+	var w struct{ SecurityGroups []string }
+	if err := decode(wanted, &w); err != nil {
+		return err
 	}
 	if _, err := t.exec("DELETE FROM objects WHERE kind = $1 AND name = $2", string(KindMove), id); err != nil {
 		return err
 	}
 	t.uses(project, minus(farm.Quota{}, held))
 	t.changed(Change{Kind: KindVM, ID: id, Project: project, Host: host, Deleted: true})
-	return nil
+	return t.TellMembers(project, w.SecurityGroups)
 }
 
 // VMLeased is the VM that holds an address, as "192.0.2.7", or a host name in a network; an empty one is not compared.

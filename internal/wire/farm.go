@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/grange-project/grange/api/fleet"
@@ -27,9 +28,11 @@ func Farm(f farm.Farm) fleet.Farm {
 // ParseFarm reads a farm. The error is a *farm.Error of kind Invalid. What names what is not looked at.
 func ParseFarm(v fleet.Farm) (farm.Farm, error) {
 	f := farm.Farm{Cells: each(v.Cells, parseFarmCell), Groups: each(v.Groups, ParseGroup),
-		Users: each(v.Users, ParseUser), Grants: each(v.Grants, ParseGrant),
-		Projects: each(v.Projects, parseFarmProject)}
+		Users: each(v.Users, ParseUser), Grants: each(v.Grants, ParseGrant)}
 	var err error
+	if f.Projects, err = tryEach(v.Projects, parseFarmProject); err != nil {
+		return f, err
+	}
 	if f.Shapes, err = tryEach(v.Shapes, ParseShape); err != nil {
 		return f, err
 	}
@@ -103,12 +106,15 @@ func ParseQuota(v fleet.Quota) farm.Quota {
 // FarmProject is a project as people decide of it.
 func FarmProject(p farm.Project) fleet.FarmProject {
 	return fleet.FarmProject{Name: p.Name, Account: p.Account, Quota: Quota(p.Quota), Networks: p.Networks,
-		Shapes: p.Shapes, Images: p.Images, MaxAge: p.MaxAge.Seconds(), Purpose: string(p.Purpose)}
+		Shapes: p.Shapes, Images: p.Images, MaxAge: p.MaxAge.Seconds(), Purpose: string(p.Purpose),
+		SecurityGroups: p.SecurityGroups, SSHFrom: each(p.SSHFrom, netip.Prefix.String)}
 }
 
-func parseFarmProject(v fleet.FarmProject) farm.Project {
+func parseFarmProject(v fleet.FarmProject) (farm.Project, error) {
+	from, err := tryEach(v.SSHFrom, farm.ParseCIDR)
 	return farm.Project{Name: v.Name, Account: v.Account, Quota: ParseQuota(v.Quota), Networks: v.Networks,
-		Shapes: v.Shapes, Images: v.Images, MaxAge: seconds(v.MaxAge), Purpose: farm.Purpose(v.Purpose)}
+		Shapes: v.Shapes, Images: v.Images, MaxAge: seconds(v.MaxAge), Purpose: farm.Purpose(v.Purpose),
+		SecurityGroups: v.SecurityGroups, SSHFrom: from}, err
 }
 
 // seconds is exact: float64 has more digits than a nanosecond in a century needs to be told from its neighbours after

@@ -112,9 +112,9 @@ func ParseMoveSide(m *fleet.MoveSide) *farm.MoveSide {
 		Host: word(m.Host), Address: word(m.Address), Total: farm.Bytes(m.Total), Done: farm.Bytes(m.Done)}
 }
 
-// WantedVM is a VM as its host is to have it: what people want, the claim, and the part of its network that the host
-// needs.
-func WantedVM(v farm.VM, n farm.FleetNetwork) fleet.WantedVM {
+// WantedVM is a VM as its host is to have it: what people want, the claim, the part of its network that the host
+// needs, and what its security groups come to; nil: it is in none.
+func WantedVM(v farm.VM, n farm.FleetNetwork, f *farm.Firewall) fleet.WantedVM {
 	w := fleet.WantedVM{ID: v.ID, Name: v.Name, Project: v.Project, Owner: v.Owner, Power: string(v.Wanted.Power),
 		Boots: v.Wanted.Boots, Builds: v.Wanted.Builds, Fresh: v.Wanted.Fresh, Image: v.Image, Digest: v.Digest,
 		Cell: v.Cell, Shape: Shape(v.Shape), Plan: PlanOrNil(v.Plan), Bridge: n.Bridge, MAC: v.Lease.MAC,
@@ -122,6 +122,9 @@ func WantedVM(v farm.VM, n farm.FleetNetwork) fleet.WantedVM {
 		Keys: v.Keys, UserData: v.UserData, Tags: v.Tags}
 	if n.Bridge == "" {
 		w.Network = string(n.OnHost())
+	}
+	if f != nil {
+		w.Firewall = Firewall(*f)
 	}
 	if w.Job = v.Job(); v.Reservation == farm.ToReserve && v.Wanted.Power == farm.PowerOn {
 		w.Power = string(farm.PowerOff) // as long as no job holds its place

@@ -38,6 +38,9 @@ func (h *Host) ReadFacts() fleet.Facts {
 	facts.Networks, err = network.Bridges()
 	h.noBridges.Log(h.log, "bridges for the server", err)
 	facts.Networks = append(facts.Networks, h.config().Network.Carried()...)
+	if h.flows.followed(h) {
+		facts.Networks = append(facts.Networks, farm.FollowsFlows)
+	}
 	slices.SortFunc(facts.Taken, func(x, y farm.Plan) int { // maps have no order, and the same facts are to be equal
 		return strings.Compare(fmt.Sprint(x), fmt.Sprint(y))
 	})

@@ -68,6 +68,7 @@ type Host struct {
 	moves     moveListener
 
 	noBridges, noImages journal.Repeated // of the facts
+	flows               flows
 
 	mu      sync.Mutex
 	vms     map[string]*VM

@@ -20,6 +20,7 @@ type About struct {
 	Address, Gateway               string
 	DNS                            []string
 	Isolated, Closed               bool
+	Secured                        bool // it is in security groups
 }
 
 // Carried is what the machine of a cloud VM carries.
@@ -39,19 +40,23 @@ func (r record) carried() Carried {
 		Shape: r.Shape, Plan: r.Plan, About: About{Name: w.Name, Project: w.Project, Owner: w.Owner, Boots: w.Boots,
 			Builds: r.Builds, Fresh: r.Fresh, Bridge: w.Bridge,
 			Network: w.Network, MAC: w.MAC, Hostname: w.Hostname, Address: w.Address, Gateway: w.Gateway, DNS: w.DNS,
-			Isolated: w.Isolated, Closed: w.Closed}}
+			Isolated: w.Isolated, Closed: w.Closed, Secured: w.Firewall != nil}}
 }
 
 // recordOf makes the best of what a machine carries.
 func recordOf(r Carried) record {
 	c := r.About
+	var wall *fleet.Firewall
+	if c.Secured { // nothing passes until the server says what may
+		wall = &fleet.Firewall{}
+	}
 	return record{Version: recordVersion, Created: r.Created, Plan: r.Plan, Shape: r.Shape, Image: r.Image,
 		Digest: r.Digest, Disks: true, Boots: c.Boots, Builds: c.Builds, Fresh: c.Fresh, Ran: true,
 		Boot:  machine.BootID(),
 		Since: time.Now(), Wanted: fleet.WantedVM{ID: r.ID, Name: c.Name, Project: c.Project, Owner: c.Owner,
 			Power: string(farm.PowerOn), Boots: c.Boots, Builds: c.Builds, Fresh: c.Fresh, Image: r.Digest,
 			Bridge: c.Bridge, Network: c.Network, MAC: c.MAC, Hostname: c.Hostname, Address: c.Address,
-			Gateway: c.Gateway, DNS: c.DNS, Isolated: c.Isolated, Closed: c.Closed}}
+			Gateway: c.Gateway, DNS: c.DNS, Isolated: c.Isolated, Closed: c.Closed, Firewall: wall}}
 }
 
 // Load takes over cloud VMs from what lies beside their disks, until ctx ends. Whether they run is not known yet.

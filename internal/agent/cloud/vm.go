@@ -357,6 +357,9 @@ func (v *VM) takeWanted() error {
 		v.until = time.Time{}
 	}
 	err := v.keep(change)
+	if err == nil && !reflect.DeepEqual(r.Wanted.Firewall, w.Firewall) {
+		v.refence()
+	}
 	if r.Plan.VCPUs != nil && !r.Yielded {
 		v.host.ledger.SetBatchJob(v.ID, w.Job) // a job that was reserved anew has the same place
 	}

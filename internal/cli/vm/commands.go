@@ -11,6 +11,7 @@ import (
 func Commands(a *app.App) []*cobra.Command {
 	return []*cobra.Command{
 		vmCommands{a}.vmCommand(), sshCommands{a}.sshCommand(), groupCommands{a}.groupCommand(),
+		securityGroupCommands{a}.securityGroupCommand(),
 		whyCommands{a}.whyCommand(), watchCommands{a}.watchCommand(),
 	}
 }

@@ -91,6 +91,8 @@ func (a vmCommands) vmCreate() *cobra.Command {
 	r := &f.request
 	cmd.Flags().StringVarP(&r.Name, "name", "n", "",
 		"`NAME` of the VM, unique in its project; also its host name, unless the network has a list of host names")
+	cmd.Flags().StringSliceVar(&r.SecurityGroups, "security-group", nil,
+		"security `GROUP` of the project, which says what the VMs may receive and send (repeatable)")
 	cmd.Flags().StringVar(&r.Address, "address", "", "static `ADDRESS` in the network (default: a leased address)")
 	cmd.Flags().StringArrayVarP(&f.keys, "key", "k", nil, "`FILE` with public SSH keys (repeatable)")
 	cmd.Flags().BoolVar(&r.NewKey, "new-key", false, "create an SSH key, and store its private half for grange ssh")

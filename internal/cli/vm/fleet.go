@@ -210,6 +210,7 @@ func (a vmCommands) showFleetVM(ctx context.Context, ref, project string) error 
 	line("address", v.Address)
 	line("host name", v.Hostname)
 	line("group", v.Group)
+	line("security groups", strings.Join(v.SecurityGroups, " "))
 	line("needs", strings.Join(v.Needs, ", "))
 	line("tags", app.TagText(v.Tags))
 	line("created", v.Created.Format(time.RFC3339))

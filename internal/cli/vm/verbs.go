@@ -153,11 +153,12 @@ func (a vmCommands) vmResize() *cobra.Command {
 }
 
 func (a vmCommands) vmUpdate() *cobra.Command {
-	var tags []string
+	var tags, groups []string
 	var expires string
+	var none bool
 	var set map[string]string
 	var until *time.Time
-	cmd := a.manyVMs(verb{"update", "Change tags and expiry of virtual machines", "is updated", "",
+	cmd := a.manyVMs(verb{"update", "Change tags, expiry and security groups of virtual machines", "is updated", "",
 		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
 			u := fleet.VMUpdate{Expires: until}
 			if len(set) > 0 {
@@ -166,6 +167,9 @@ func (a vmCommands) vmUpdate() *cobra.Command {
 				maps.Copy(all, set)
 				maps.DeleteFunc(all, func(key, value string) bool { told, said := set[key]; return said && told == "" })
 				u.Tags = &all
+			}
+			if len(groups) > 0 || none {
+				u.SecurityGroups = &groups
 			}
 			return c.VMs.Update(ctx, v.ID, u, v.Revision)
 		}, nil})
@@ -179,8 +183,8 @@ func (a vmCommands) vmUpdate() *cobra.Command {
 				return err
 			}
 		}
-		if len(set) == 0 && until == nil {
-			return app.Usage("--tag KEY=VALUE, or --expires 30d", "nothing is to be changed")
+		if len(set) == 0 && until == nil && len(groups) == 0 && !none {
+			return app.Usage("--tag KEY=VALUE, --expires 30d or --security-group NAME", "nothing is to be changed")
 		}
 		return run(cmd, args)
 	}
@@ -188,6 +192,10 @@ func (a vmCommands) vmUpdate() *cobra.Command {
 		"tag to set, `KEY=VALUE`; an empty value removes the tag (repeatable)")
 	cmd.Flags().StringVar(&expires, "expires", "",
 		"`TIME` at which the VM is deleted: 12h, 30d, 2027-01-31T18:00:00Z, or never if the project permits it")
+	cmd.Flags().StringSliceVar(&groups, "security-group", nil,
+		"security `GROUP` that the VM is in from now on, instead of the present ones (repeatable)")
+	cmd.Flags().BoolVar(&none, "no-security-group", false, "take the VM out of its security groups")
+	cmd.MarkFlagsMutuallyExclusive("security-group", "no-security-group")
 	return cmd
 }
 

@@ -30,6 +30,9 @@ func Fence(ctx context.Context, vm VM) error {
 	mu.Lock()
 	defer mu.Unlock()
 	t, err := ready(vm)
+	if err == nil && vm.Groups != nil {
+		err = CheckGroups(ctx)
+	}
 	if err == nil {
 		err = load(ctx, loaded{vm.Filter, t.index})
 	}
@@ -65,7 +68,21 @@ func Restore(ctx context.Context, vms []VM, failed func(index int, err error)) {
 	}
 	if err := load(ctx, all...); err != nil && len(vms) > 0 {
 		failed(0, err)
+		loadEach(ctx, all)
 	}
+}
+
+// loadEach loads what can be of filters that cannot be loaded together. A VM that cannot be held to its security groups
+// any more sends nothing, and so answers nobody.
+func loadEach(ctx context.Context, all []loaded) {
+	if !slices.ContainsFunc(all, func(l loaded) bool { return l.Groups != nil }) {
+		return
+	}
+	for i := range all {
+		all[i].Shut = all[i].Shut || all[i].Groups != nil
+		all[i].Groups = nil
+	}
+	load(ctx, all...) // its error is that of the first try
 }
 
 func running(pid int) bool {
@@ -100,7 +117,16 @@ type loaded struct {
 
 // has reports whether a chain is one of its.
 func (l loaded) has(c chain) bool {
-	return c.machine == l.Machine && c.index == l.index && (c.kind == sendKind || c.kind == closedKind && l.Closed)
+	if c.machine != l.Machine || c.index != l.index {
+		return false
+	}
+	switch c.kind {
+	case closedKind:
+		return l.Closed
+	case groupInKind, groupOutKind:
+		return l.Groups != nil
+	}
+	return true
 }
 
 // load loads filters, and removes others of the same machines, and those of taps that have gone: all or nothing.
@@ -109,27 +135,55 @@ func load(ctx context.Context, all ...loaded) error {
 		return remove(ctx, func(c chain) bool { return !exists(c.index) })
 	}
 	for try := 1; ; try++ {
-		chains, _, err := list(ctx)
+		there, err := list(ctx)
 		if err != nil {
 			return err
 		}
-		var b strings.Builder
-		b.WriteString(shared)
-		machines := map[string]loaded{}
-		for _, l := range all {
-			machines[l.Machine] = l
-			b.WriteString(l.rules(l.index))
+		if _, err = nft(ctx, loading(there.chains, all), "-f", "-"); err == nil {
+			there.tidy(ctx, func(c chain) bool { return goes(c, all) })
 		}
-		for _, c := range chains {
-			if l, ok := machines[c.machine]; ok && !l.has(c) || !ok && !exists(c.index) {
-				b.WriteString(c.removal())
-			}
-		}
-		if _, err = nft(ctx, b.String(), "-f", "-"); err == nil || try == tries {
+		if err == nil || try == tries {
 			return err
 		}
 	}
 }
+
+// loading is what nft is to load for all, and to remove.
+func loading(chains []chain, all []loaded) string {
+	var b strings.Builder
+	b.WriteString(shared)
+	if slices.ContainsFunc(all, func(l loaded) bool { return l.Groups != nil }) {
+		b.WriteString(groupsShared)
+	}
+	for _, l := range all {
+		b.WriteString(l.rules(l.index))
+	}
+	for _, c := range chains {
+		if goes(c, all) {
+			b.WriteString(c.removal())
+		}
+	}
+	return b.String()
+}
+
+// goes reports whether a chain is none of those that are loaded, and of a machine of theirs, or of a tap that has gone.
+func goes(c chain, all []loaded) bool {
+	i := slices.IndexFunc(all, func(l loaded) bool { return l.Machine == c.machine })
+	if i < 0 {
+		return !exists(c.index)
+	}
+	return !all[i].has(c)
+}
+
+// tidy removes what VMs with security groups have in common when none of them is left. The kernel refuses that where
+// another agent's has come meanwhile.
+func (t tables) tidy(ctx context.Context, gone func(chain) bool) {
+	if t.groups && !slices.ContainsFunc(t.chains, func(c chain) bool { return c.ofGroups() && !gone(c) }) {
+		nft(ctx, groupsUnshared, "-f", "-")
+	}
+}
+
+func (c chain) ofGroups() bool { return c.kind == groupInKind || c.kind == groupOutKind }
 
 // tries are how often rules are read and changed when that fails: somebody else may have changed them in between.
 const tries = 3
@@ -137,14 +191,14 @@ const tries = 3
 // remove removes chains, and what is shared when no VM is left.
 func remove(ctx context.Context, which func(chain) bool) error {
 	for try := 1; ; try++ {
-		chains, table, err := list(ctx)
+		there, err := list(ctx)
 		if program.Missing(err) {
 			return nil // there were never any
 		} else if err != nil {
 			return err
 		}
 		var b strings.Builder
-		for _, c := range chains {
+		for _, c := range there.chains {
 			if which(c) {
 				b.WriteString(c.removal())
 			}
@@ -156,7 +210,8 @@ func remove(ctx context.Context, which func(chain) bool) error {
 				return err
 			}
 		}
-		if table && !slices.ContainsFunc(chains, func(c chain) bool { return !which(c) }) {
+		there.tidy(ctx, which)
+		if there.table && !slices.ContainsFunc(there.chains, func(c chain) bool { return !which(c) }) {
 			nft(ctx, unshared, "-f", "-") // refused where another agent's VM has come meanwhile
 		}
 		return nil
@@ -176,10 +231,24 @@ func prove(ctx context.Context, f Filter, index int) error {
 	}
 	if !strings.Contains(string(senders), "goto "+name) ||
 		!strings.Contains(string(rules), "ether saddr != "+f.MAC.String()) {
-		return errors.New("nft has loaded the rules, and does not list them")
+		return errNotListed
+	}
+	if f.Groups == nil {
+		return nil
+	}
+	for _, kind := range []string{groupInKind, groupOutKind} {
+		chains, err := nft(ctx, "", "list", "map", "bridge", Table, kind)
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(string(chains), "goto "+chainName(kind, index, f.Machine)) {
+			return errNotListed
+		}
 	}
 	return nil
 }
+
+var errNotListed = errors.New("nft has loaded the rules, and does not list them")
 
 // chain is that of a VM.
 type chain struct {
@@ -188,37 +257,43 @@ type chain struct {
 	machine string
 }
 
-// list are the chains of VMs. table reports whether there is our table.
-func list(ctx context.Context) (chains []chain, table bool, err error) {
-	text, err := nft(ctx, "", "list", "chains", "bridge")
-	if err != nil {
-		return nil, false, err
-	}
-	chains, table = parseChains(string(text))
-	return chains, table, nil
+// tables are what there is of ours.
+type tables struct {
+	chains []chain // of VMs
+	table  bool    // there is our table,
+	groups bool    // and in it what VMs with security groups have in common
 }
 
-// parseChains reads the chains of VMs from what nft lists of all tables of the family.
-func parseChains(text string) (chains []chain, table bool) {
+func list(ctx context.Context) (tables, error) {
+	text, err := nft(ctx, "", "list", "chains", "bridge")
+	if err != nil {
+		return tables{}, err
+	}
+	return parseChains(string(text)), nil
+}
+
+// parseChains reads what nft lists of all tables of the family.
+func parseChains(text string) (t tables) {
 	ours := false
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
 		switch {
 		case len(words) == 4 && words[0] == "table":
 			ours = words[1] == "bridge" && words[2] == Table
-			table = table || ours
+			t.table = t.table || ours
 		case ours && len(words) >= 3 && words[0] == "chain":
 			if c, ok := parseChain(words[1]); ok {
-				chains = append(chains, c)
+				t.chains = append(t.chains, c)
 			}
+			t.groups = t.groups || words[1] == "group_send"
 		}
 	}
-	return chains, table
+	return t
 }
 
 func parseChain(name string) (chain, bool) {
 	words := strings.SplitN(name, "_", 3)
-	if len(words) < 3 || words[0] != sendKind && words[0] != closedKind {
+	if len(words) < 3 || !slices.Contains([]string{sendKind, closedKind, groupInKind, groupOutKind}, words[0]) {
 		return chain{}, false
 	}
 	index, err := strconv.Atoi(words[1])
@@ -233,10 +308,15 @@ func (c chain) removal() string {
 		fmt.Fprintf(&b, "add element bridge %[1]s %[2]s { %[3]s }\ndelete element bridge %[1]s %[2]s { %[3]s }\n", Table,
 			what, element)
 	}
-	if c.kind == closedKind {
-		drop("closed_senders", fmt.Sprintf("%d : goto %s", c.index, name))
-	} else {
-		drop("senders", fmt.Sprintf("%d : goto %s", c.index, name))
+	to := fmt.Sprintf("%d : goto %s", c.index, name)
+	switch c.kind {
+	case closedKind:
+		drop("closed_senders", to)
+	case groupInKind, groupOutKind:
+		drop(c.kind, to)
+		drop("group_taps", strconv.Itoa(c.index))
+	default:
+		drop("senders", to)
 		drop("taps", strconv.Itoa(c.index))
 		drop("served", strconv.Itoa(c.index))
 	}

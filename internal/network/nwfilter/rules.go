@@ -42,6 +42,10 @@ type Filter struct {
 	DNS       []netip.Addr   // of Closed
 	Server    []netip.Addr   // of DHCP and DNS on this host: no other one's answers reach the VM; none: anybody's do
 	Send      farm.Rate      // at most, in the long run; 0: as much as it likes
+	Groups    *farm.Firewall // what its security groups come to; nil: it is in none
+	// of Groups: it is on this bridge, where the host itself has no connections; "": on one where it may have
+	Bridge string
+	Shut   bool // it sends nothing
 }
 
 // check refuses what cannot be made into rules.
@@ -61,13 +65,15 @@ func (f Filter) check() error {
 	case f.Closed && len(f.Local) == 0:
 		return fmt.Errorf("a network without addresses cannot be closed: what is local is not known")
 	}
-	return nil
+	return f.checkGroups()
 }
 
 // Kinds of chains. A chain's name is its kind, the index of the tap and the machine's name.
 const (
-	sendKind   = "send"
-	closedKind = "closed"
+	sendKind     = "send"
+	closedKind   = "closed"
+	groupInKind  = "groupin"
+	groupOutKind = "groupout"
 )
 
 func chainName(kind string, index int, machine string) string {
@@ -178,6 +184,9 @@ func (f Filter) rules(index int) string {
 	if f.Closed {
 		r.closed(f, index)
 	}
+	if f.Groups != nil {
+		r.groups(f, index)
+	}
 	return r.text.String()
 }
 
@@ -200,6 +209,9 @@ func (r *ruleset) chain(kind string, index int, machine string) (rule func(forma
 func (r *ruleset) send(f Filter, index int) {
 	rule := r.chain(sendKind, index, f.Machine)
 	var v6 []netip.Addr
+	if f.Shut {
+		rule("drop")
+	}
 	// Before all others: in a frame whose tag the kernel has put aside, it would find what lies behind the tag.
 	rule("ether type { 8021q, 8021ad, 0x9100, 0x9200 } counter name tagged drop")
 	rule("ether type != { arp, ip, ip6, 0x8035 } counter name ethertype drop")

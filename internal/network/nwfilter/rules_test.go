@@ -21,6 +21,7 @@ var update = flag.Bool("update", false, "write the rules into testdata")
 // key and its values, and what -update writes for it.
 func TestRules(t *testing.T) {
 	golden(t, "shared", shared)
+	golden(t, "sharedgroups", groupsShared)
 	paths, err := filepath.Glob("testdata/*.filter")
 	if err != nil || len(paths) == 0 {
 		t.Fatal(paths, err)
@@ -98,11 +99,54 @@ func readFilter(t *testing.T, path string) (f Filter) {
 			f.Server = addresses()
 		case "dns":
 			f.DNS = addresses()
+		case "bridge":
+			f.Bridge = words[1]
+		case "shut":
+			f.Shut = true
+		case "norules":
+			f.Groups = &farm.Firewall{}
+		case "rule":
+			if f.Groups == nil {
+				f.Groups = &farm.Firewall{}
+			}
+			f.Groups.Rules = append(f.Groups.Rules, readRule(t, words[1:]))
 		default:
 			t.Fatalf("%s: no key %q", path, words[0])
 		}
 	}
 	return f
+}
+
+// readRule reads a direction, a protocol, ports or "-", and prefixes.
+func readRule(t *testing.T, words []string) (r farm.FirewallRule) {
+	t.Helper()
+	r.Out, r.Protocol = words[0] == "out", farm.Protocols[words[1]]
+	for _, w := range words[2:] {
+		if w == "-" {
+			continue
+		}
+		if p, err := netip.ParsePrefix(w); err == nil {
+			r.Peers = append(r.Peers, p)
+			continue
+		}
+		var err error
+		if r.Ports, err = farm.ParsePortRange(w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+// TestZone: a zone is never that of the host, and differs between bridges.
+func TestZone(t *testing.T) {
+	seen := map[int]string{}
+	for _, bridge := range []string{"gvlan1", "gvlan2", "gvlan120", "gvxlan7001", "gvxlan7002"} {
+		z := zone(bridge)
+		if z < 1 || z > 65535 || seen[z] != "" {
+			t.Errorf("zone of %s is %d, as that of %q", bridge, z, seen[z])
+		}
+		seen[z] = bridge
+	}
 }
 
 // TestCheck: what would be no filter, or another rule, is refused.
@@ -124,6 +168,15 @@ func TestCheck(t *testing.T) {
 		},
 		"no address":            func(f *Filter) { f.Addresses = []netip.Addr{{}} },
 		"closed to the unknown": func(f *Filter) { f.Closed = true },
+		"a protocol that is none": func(f *Filter) {
+			f.Groups = &farm.Firewall{Rules: []farm.FirewallRule{{Protocol: "6 accept; add rule"}}}
+		},
+		"ports of no protocol": func(f *Filter) {
+			f.Groups = &farm.Firewall{Rules: []farm.FirewallRule{{Ports: farm.PortRange{First: 1, Last: 2}}}}
+		},
+		"a prefix that is none": func(f *Filter) {
+			f.Groups = &farm.Firewall{Rules: []farm.FirewallRule{{Peers: []netip.Prefix{{}}}}}
+		},
 	} {
 		f := good
 		if spoil(&f); f.check() == nil {
@@ -133,7 +186,7 @@ func TestCheck(t *testing.T) {
 }
 
 func TestParseChains(t *testing.T) {
-	got, table := parseChains(`table bridge nat {
+	got := parseChains(`table bridge nat {
 	chain PREROUTING {
 		type filter hook prerouting priority dstnat; policy accept;
 	}
@@ -154,11 +207,8 @@ table bridge grange {
 	}
 }
 `)
-	if !table {
-		t.Error("the table is not found")
-	}
-	want := []chain{{"send", 7, "grange-a_b"}, {"closed", 12, "grange-c"}}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(chain{})); diff != "" {
+	want := tables{chains: []chain{{"send", 7, "grange-a_b"}, {"closed", 12, "grange-c"}}, table: true}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(tables{}, chain{})); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -93,7 +93,7 @@ func (s *Links) putMove(t *store.Tx, m farm.Move) error {
 // moveOrders adds to a host's list its parts of the moves that are under way: to VMs that it has the order to let go,
 // and those that come.
 func moveOrders(t *store.Tx, host string, list *fleet.WantedList,
-	network func(name string) (farm.FleetNetwork, error)) error {
+	network func(name string) (farm.FleetNetwork, error), walls *firewalls) error {
 	moves, err := t.ActiveMoves()
 	if err != nil {
 		return err
@@ -122,7 +122,11 @@ func moveOrders(t *store.Tx, host string, list *fleet.WantedList,
 			if err != nil {
 				return err
 			}
-			w := wire.WantedVM(vm, n)
+			wall, err := walls.of(vm)
+			if err != nil {
+				return err
+			}
+			w := wire.WantedVM(vm, n, wall)
 			o.Host, o.Name, o.Address, o.Come, o.Cancel = m.From, m.FromName, "", true, false
 			w.Plan, w.Move = nil, &o
 			list.VMs = append(list.VMs, w)

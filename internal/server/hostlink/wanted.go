@@ -195,6 +195,7 @@ func wantedVMs(t *store.Tx, host string, elsewhere []string, list *fleet.WantedL
 	if err != nil {
 		return err
 	}
+	walls := &firewalls{Tx: t}
 	networks := map[string]farm.FleetNetwork{}
 	network := func(name string) (farm.FleetNetwork, error) {
 		n, ok := networks[name]
@@ -215,7 +216,11 @@ func wantedVMs(t *store.Tx, host string, elsewhere []string, list *fleet.WantedL
 		case vm.Observed.Disowned && vm.Wanted.Power == farm.PowerDeleted:
 			list.VMs = append(list.VMs, unwanted(vm.ID))
 		case !vm.Observed.Disowned && (vm.Observed.State != farm.VMLost || vm.Wanted.Power == farm.PowerDeleted):
-			list.VMs = append(list.VMs, wire.WantedVM(vm, n))
+			wall, err := walls.of(vm)
+			if err != nil {
+				return err
+			}
+			list.VMs = append(list.VMs, wire.WantedVM(vm, n, wall))
 		}
 	}
 	places, err := t.VMHosts(elsewhere)
@@ -227,7 +232,7 @@ func wantedVMs(t *store.Tx, host string, elsewhere []string, list *fleet.WantedL
 			list.VMs = append(list.VMs, unwanted(id))
 		}
 	}
-	return moveOrders(t, host, list, network)
+	return moveOrders(t, host, list, network, walls)
 }
 
 // unwanted is a VM that is to go from a host, which learns nothing of it: the host may know no more than its ID.
