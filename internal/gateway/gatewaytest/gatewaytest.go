@@ -40,6 +40,8 @@ type Gateway struct {
 	Serve func(t *testing.T, dir string, caller Identity, readOnly bool) (path string, end func())
 	// Lacks are the features that it does not keep, by name.
 	Lacks map[string]Lack
+	// NoRoot says that it refuses jobs of root, so that there is nothing to try with them.
+	NoRoot bool
 }
 
 // Lack is a feature that a gateway does not keep.
@@ -115,6 +117,9 @@ func (g Gateway) run(t *testing.T) {
 	known := map[string]bool{}
 	for _, f := range features {
 		known[f.name] = true
+		if f.asRoot && g.NoRoot {
+			continue
+		}
 		t.Run(f.name, func(t *testing.T) {
 			for _, what := range g.judge(f, g.try(t, f)) {
 				t.Error(what)

@@ -20,6 +20,9 @@ func (g Gateway) table() string {
 	b.WriteString("| feature | what it means | kept |\n|---|---|---|\n")
 	for _, f := range features {
 		kept := "yes"
+		if f.asRoot && g.NoRoot {
+			kept = "nothing of root is served"
+		}
 		if lack, ok := g.Lacks[f.name]; ok {
 			kept = "no: " + lack.Why
 		}
