@@ -42,6 +42,8 @@ type Gateway struct {
 	Lacks map[string]Lack
 	// NoRoot says that it refuses jobs of root, so that there is nothing to try with them.
 	NoRoot bool
+	// Instead has the errors that its protocol has no word for, with what it says in their place.
+	Instead map[syscall.Errno][]syscall.Errno
 }
 
 // Lack is a feature that a gateway does not keep.
@@ -105,6 +107,7 @@ type call struct {
 	VMs     []string // where each VM sees it
 	Caller  Identity
 	Result  string // file for what failed
+	Instead map[syscall.Errno][]syscall.Errno
 }
 
 // ended is the last line of a result.
@@ -162,7 +165,7 @@ func (g Gateway) try(t *testing.T, f feature) []string {
 	}
 	t.Cleanup(func() { os.RemoveAll(top) })
 	c := call{Feature: f.name, Host: filepath.Join(top, "host", "dir"), Caller: someone,
-		Result: filepath.Join(t.TempDir(), "result")}
+		Result: filepath.Join(t.TempDir(), "result"), Instead: g.Instead}
 	if f.asRoot {
 		c.Caller = root
 	}

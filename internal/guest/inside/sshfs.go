@@ -80,9 +80,17 @@ func (g *Guest) mountPort(name, at string) error {
 		return errors.Join(err, p.Close())
 	}
 	// Not the port itself: who writes to it and may block spins in the kernel until the host has taken all.
-	go io.Copy(p, link)
-	go io.Copy(link, p)
+	go carry(p, link)
+	go carry(link, p)
 	return nil
+}
+
+// carry copies until one end has gone, and then closes both: every call of a program ends.
+func carry(to, from io.ReadWriteCloser) {
+	_, err := io.Copy(to, from)
+	logf("sftp: %v", cmp.Or(err, io.EOF))
+	to.Close()
+	from.Close()
 }
 
 // sshfsLimit is for sshfs to be loaded, and for the host to answer it.
@@ -113,6 +121,9 @@ func startSSHFS(r *reaper, at string) (link *os.File, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := unix.SetNonblock(ends[0], true); err != nil { // a close ends a read
+		return nil, err
+	}
 	ours, theirs := os.NewFile(uintptr(ends[0]), "link"), os.NewFile(uintptr(ends[1]), "sshfs")
 	said, ended, err := runSSHFS(r, path, []string{"grange:/", at, "-f", "-o", sshfsOptions(string(text))}, theirs)
 	theirs.Close()
@@ -135,9 +146,10 @@ func findSSHFS() (string, error) {
 }
 
 // sshfsOptions are those of a release of sshfs, whose help is given. The host refuses what leads out of the directory,
-// so links may say what they do; what a host changes is seen after a second, as with other gateways.
+// so links may say what they do. sshfs's own memory of directories, for 20 seconds, is off: it lists what is closed, and
+// not what the host has changed.
 func sshfsOptions(help string) string {
-	options := "allow_other,idmap=none,dcache_timeout=1,sshfs_sync"
+	options := "allow_other,idmap=none,dir_cache=no,sshfs_sync"
 	if strings.Contains(help, "-o passive") {
 		options += ",passive"
 	} else {

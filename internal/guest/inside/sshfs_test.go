@@ -3,7 +3,6 @@ package inside
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -17,6 +16,7 @@ import (
 	"github.com/grange-project/grange/internal/gateway/confine"
 	"github.com/grange-project/grange/internal/gateway/gatewaytest"
 	"github.com/grange-project/grange/internal/gateway/sftp"
+	"github.com/grange-project/grange/internal/guest"
 )
 
 const serveWord = "serve-sftp"
@@ -33,7 +33,56 @@ func TestMain(m *testing.M) {
 }
 
 // sftpLacks are what comes by sftp does not keep.
-var sftpLacks = map[string]gatewaytest.Lack{}
+var sftpLacks = map[string]gatewaytest.Lack{
+	"mounts-below": {Why: "a directory with file systems mounted below is refused; what is mounted later is not seen",
+		Seen: "no such file"},
+	"access": {Why: "access(2) and chdir(2) allow what an open then refuses: the guest does not ask " +
+		"for rights, and sftp-server knows no such request",
+		Seen: `access\(\d\) is <nil>|closed one`},
+	"hard-links": {Why: "each name is a file of its own: sftp knows no inodes. On the host they are links",
+		Seen: "1 links|f holds"},
+	"rename": {Why: "over a full directory: EPERM, not ENOTEMPTY; the rest is kept",
+		Seen: "over a full directory: operation not permitted"},
+	"rename-flags": {Why: "sftp has no such request",
+		Seen: "invalid argument|no such file|b holds"},
+	"names": {Why: "as usual, but a name of 256 bytes is told as EBADMSG, not ENAMETOOLONG",
+		Seen: "bad message"},
+	"deep": {Why: "requests carry whole paths, of up to 4,095 bytes",
+		Seen: "bad message"},
+	"many-entries": {Why: "a listing is read once: after rewinding an open directory nothing is listed",
+		Seen: "0 entries|not empty"},
+	"pipes": {Why: "sftp has no such request: mkfifo is refused",
+		Seen: "mkfifo: operation not permitted"},
+	"modes": {Why: "set-group-ID bits of directories are refused; the rest is kept",
+		Seen: "chmod: permission denied"},
+	"set-id": {Why: "refused, for others could run the files on the host",
+		Seen: "chmod: permission denied"},
+	"times": {Why: "in seconds, from 1970 on; those of links are refused",
+		Seen: "utimensat: no such file|1000000000 0 0"},
+	"xattrs": {Why: "sftp has no such requests",
+		Seen: "operation not supported"},
+	"acls": {Why: "sftp has no such requests",
+		Seen: "operation not supported"},
+	"file-flags": {Why: "sftp has no such requests",
+		Seen: "inappropriate ioctl"},
+	"unlinked": {Why: "read, write, fstat, fchmod and times are kept, attributes not",
+		Seen: "fsetxattr: operation not supported"},
+	"replaced": {Why: "the open file is read and written, but its size and mode are shown of the new " +
+		"one, and set there",
+		Seen: "the open file has|the new file holds"},
+	"tmpfile-link": {Why: "O_TMPFILE is refused",
+		Seen: "O_TMPFILE: operation not supported"},
+	"sparse": {Why: "holes stay on the host, but the guest is told of none",
+		Seen: "blocks|seek|data behind"},
+	"fallocate": {Why: "sftp has no such request",
+		Seen: "operation not supported|bytes in|it has 0 bytes|content|blocks"},
+	"locks-shared": {Why: "each VM's kernel keeps its locks to itself",
+		Seen: "both have the lock"},
+	"fresh-at-once": {Why: "a VM may believe for one second what it was told",
+		Seen: "the content of before is read"},
+	"inotify-host": {Why: "a VM is told of no change that it has not made",
+		Seen: "no event of a new file"},
+}
 
 // TestSFTP runs the contract on both halves of the gateway: sftp-server as the agent starts it, and sshfs as
 // grange-guest does.
@@ -47,7 +96,12 @@ func TestSFTP(t *testing.T) {
 	if _, err := sftp.Find(); err != nil {
 		t.Skip(err)
 	}
-	gatewaytest.Run(t, gatewaytest.Gateway{Name: "sftp", Serve: serveSFTP, Lacks: sftpLacks, NoRoot: true})
+	instead := map[syscall.Errno][]syscall.Errno{
+		unix.EROFS:  {unix.EACCES, unix.EPERM, unix.EINVAL, unix.ENOTSUP},
+		unix.EACCES: {unix.ENOTSUP}, // of attributes, which nobody has
+	}
+	gatewaytest.Run(t, gatewaytest.Gateway{Name: "sftp", Serve: serveSFTP, Lacks: sftpLacks, NoRoot: true,
+		Instead: instead})
 }
 
 // serveSFTP has sftp-server serve a directory, and sshfs mount it.
@@ -58,19 +112,26 @@ func serveSFTP(t *testing.T, dir string, caller gatewaytest.Identity, readOnly b
 	if err := os.MkdirAll(target, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	link, err := startSSHFS(&reaper{started: map[int]chan ending{}}, target)
+	const port = "port"
+	at := filepath.Join(t.TempDir(), "at")
+	if err := os.Mkdir(at, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	g := &Guest{reaper: &reaper{started: map[int]chan ending{}}, sshfs: sshfsMounts{at: map[string]string{port: at}}}
+	link, err := startSSHFS(g.reaper, at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	go io.Copy(qemu, link)
-	go func() {
-		io.Copy(link, qemu)
-		link.Close()
-	}()
+	go carry(qemu, link)
+	go carry(link, qemu)
+	if err := g.showPort(guest.Bind{Target: target, Port: port}); err != nil {
+		t.Fatal(err)
+	}
 	end := func() { unix.Kill(pid, unix.SIGKILL) }
 	t.Cleanup(func() {
 		end()
 		unix.Unmount(target, unix.MNT_DETACH)
+		unix.Unmount(at, unix.MNT_DETACH)
 	})
 	return target, end
 }
@@ -129,11 +190,11 @@ func startSFTP(t *testing.T, dir string, caller gatewaytest.Identity, readOnly b
 }
 
 func TestSSHFSOptions(t *testing.T) {
-	const old = "allow_other,idmap=none,dcache_timeout=1,sshfs_sync,slave"
+	const old = "allow_other,idmap=none,dir_cache=no,sshfs_sync,slave"
 	if got := sshfsOptions("-o slave  communicate over stdin"); got != old {
 		t.Error(got)
 	}
-	const now = "allow_other,idmap=none,dcache_timeout=1,sshfs_sync,passive,no_contain_symlinks"
+	const now = "allow_other,idmap=none,dir_cache=no,sshfs_sync,passive,no_contain_symlinks"
 	if got := sshfsOptions("-o passive\n -o no_contain_symlinks"); got != now {
 		t.Error(got)
 	}
