@@ -27,7 +27,7 @@ func (l *vmLab) garbage(ctx context.Context, g features.Gateway) error {
 		return err
 	}
 	agent := l.host.AgentPID()
-	m, err := l.boot(ctx, dir, options(g, false), of, "garbage", "1")
+	m, err := l.boot(ctx, dir, g, false, of, "garbage", "1")
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/e2e/lab"
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/gateway/features"
 	"github.com/grange-project/grange/internal/gateway/gatewaytest"
 )
@@ -85,13 +86,34 @@ type machine struct {
 	errs bytes.Buffer
 }
 
+// withSSHFS is a micro image that has sshfs, which the gateway sftp needs in the VM.
+const withSSHFS = "micro-sshfs"
+
+// image returns the options by which a VM has what a gateway needs in it.
+func (l *vmLab) image(ctx context.Context, g features.Gateway) ([]string, error) {
+	if g.Name != farm.SFTP {
+		return nil, nil
+	}
+	if l.host.Grange(ctx, "image", "show", withSSHFS).Run() != nil {
+		if out, err := l.host.Grange(ctx, "image", "build", "micro", withSSHFS, "--package",
+			"sshfs").CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("build an image with sshfs: %w\n%s", err, out)
+		}
+	}
+	return []string{"--image", withSSHFS}, nil
+}
+
 // boot makes a VM that has dir by a gateway.
-func (l *vmLab) boot(ctx context.Context, dir, options string, of gatewaytest.Identity, args ...string) (*machine,
-	error) {
+func (l *vmLab) boot(ctx context.Context, dir string, g features.Gateway, readOnly bool, of gatewaytest.Identity,
+	args ...string) (*machine, error) {
+	image, err := l.image(ctx, g)
+	if err != nil {
+		return nil, err
+	}
 	l.vms++
-	m := &machine{cmd: l.host.Exec(ctx, slices.Concat([]string{"--memory", "512M", "--workdir", "/", "--bind",
-		dir + ":" + bound + options, "--bind", filepath.Join(l.top, "suite") + ":" + suite + ":ro:gateway=fuse", "--",
-		half}, args)...)}
+	m := &machine{cmd: l.host.Exec(ctx, slices.Concat(image, []string{"--memory", "512M", "--workdir", "/",
+		"--bind", dir + ":" + bound + options(g, readOnly),
+		"--bind", filepath.Join(l.top, "suite") + ":" + suite + ":ro:gateway=fuse", "--", half}, args)...)}
 	m.cmd.Dir, m.cmd.Stderr = "/", &m.errs
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: of.UID, Gid: of.GID,
 		Groups: of.Groups}}
@@ -127,6 +149,7 @@ func (f *figures) gateway(ctx context.Context, l *vmLab, g features.Gateway, onl
 	}
 	chosen := func(name string) bool { return len(only) == 0 || slices.Contains(only, name) }
 	for _, s := range gatewaytest.Sessions() {
+		s.Instead = g.Instead
 		s.Features = slices.DeleteFunc(s.Features, func(name string) bool { return !chosen(name) })
 		if len(s.Features) > 0 && ctx.Err() == nil {
 			l.session(ctx, g, s, judge)
@@ -161,7 +184,7 @@ func (l *vmLab) session(ctx context.Context, g features.Gateway, s gatewaytest.S
 			break
 		}
 		var m *machine
-		if m, err = l.boot(ctx, dir, options(g, s.ReadOnly), s.Caller); err == nil {
+		if m, err = l.boot(ctx, dir, g, s.ReadOnly, s.Caller); err == nil {
 			machines, vms = append(machines, m), append(vms, m.VM)
 		}
 	}
@@ -199,7 +222,7 @@ func (l *vmLab) disconnect(ctx context.Context, g features.Gateway) error {
 	if err != nil {
 		return err
 	}
-	m, err := l.boot(ctx, dir, options(g, false), of, "busy", bound)
+	m, err := l.boot(ctx, dir, g, false, of, "busy", bound)
 	if err != nil {
 		return err
 	}

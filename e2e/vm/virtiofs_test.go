@@ -50,11 +50,14 @@ func ownDir(t *testing.T) string {
 }
 
 // virtiofsds are the processes of that user that serve directories.
-func virtiofsds() (pids []int) {
+func virtiofsds() []int { return serversOf("virtiofsd") }
+
+// serversOf are the processes of that user with a name.
+func serversOf(name string) (pids []int) {
 	all, _ := filepath.Glob("/proc/[0-9]*/status")
 	for _, path := range all {
 		text, _ := os.ReadFile(path)
-		if strings.HasPrefix(string(text), "Name:\tvirtiofsd\n") &&
+		if strings.HasPrefix(string(text), "Name:\t"+name+"\n") &&
 			strings.Contains(string(text), fmt.Sprintf("Uid:\t%d", fileOwner)) {
 			var pid int
 			fmt.Sscanf(path, "/proc/%d/", &pid)

@@ -108,7 +108,7 @@ func (v *making) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Ma
 	if err := v.agent.machines.Areas.Jobs.Give(m.Name, m.User.UID, m.User.GID); err != nil {
 		return spec, err
 	}
-	if spec.Shares, err = v.serveBinds(m); err != nil {
+	if err = v.serveBinds(m, &spec); err != nil {
 		return spec, err
 	}
 	vm := v.record.networkVM(m.Name)

@@ -14,19 +14,19 @@ func (j *job) bindCaller(vm record) binds.Caller {
 	return binds.Caller{PID: c.PID, Gateways: j.record.Gateways, For: rights, Alive: c.alive, Gone: errCallerGone}
 }
 
-// serveBinds has the directories of the VM's first job that virtiofs is for served.
-func (v *making) serveBinds(m *machine.Machine) ([]hyper.Share, error) {
+// serveBinds has the directories of the VM's first job served that have a server of their own.
+func (v *making) serveBinds(m *machine.Machine, spec *hyper.Machine) error {
 	jobs := v.inside()
 	if len(jobs) == 0 {
-		return nil, errCallerGone
+		return errCallerGone
 	}
 	first := jobs[0] // the task that the VM was made for may have left by now
 	first.mu.Lock()
 	request := first.request
 	first.mu.Unlock()
-	bound, shares, err := binds.Serve(v.ctx, m, request.Binds, first.bindCaller(v.record))
+	bound, err := binds.Serve(v.ctx, m, spec, request.Binds, first.bindCaller(v.record))
 	v.update(func() { v.record.Binds = bound })
-	return shares, err
+	return err
 }
 
 // bindLost ends a VM that has lost one of its directories, and its jobs with the reason.

@@ -59,7 +59,7 @@ func (a requests) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, er
 	g.Scratch, g.Disks = machine.GuestDisks(vm.Shape)
 	g.Limits = rlimits.Of(os.DirFS("/"), j.caller.PID, a.config().CoreFiles)
 	m := j.vm.current()
-	g.Binds, err = binds.ForGuest(j.ctx, vm.Binds, r.Binds, j.bindCaller(vm), m != nil && m.Control.TakesShares())
+	g.Binds, err = binds.ForGuest(j.ctx, vm.Binds, r.Binds, j.bindCaller(vm), m)
 	if err != nil {
 		return nil, err
 	}

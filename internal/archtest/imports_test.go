@@ -212,8 +212,8 @@ var runners = []string{"internal/disk", "internal/sandbox", "internal/hosttree",
 	"internal/hyper/libvirt", "internal/program", "internal/tuning/apply", "internal/steps",
 	"internal/store/storetest", "internal/gateway/gatewaytest", "internal/network", "internal/rawqemu",
 	"internal/selftest", "internal/deathsig",
-	"internal/imagerecipe",      // as the user who builds: mmdebstrap, and QEMU in a sandbox
-	"internal/gateway/virtiofs", // as the caller, in namespaces of its own: what becomes virtiofsd
+	"internal/imagerecipe",     // as the user who builds: mmdebstrap, and QEMU in a sandbox
+	"internal/gateway/confine", // as the caller, in namespaces of its own: what starts virtiofsd, sftp-server
 	"e2e"}
 
 func TestProgramsAreStartedInFewPlaces(t *testing.T) {

@@ -26,15 +26,16 @@ const (
 	AnyGateway Gateway = "auto"     // the best of those that the site allows and that work
 	FUSE       Gateway = "fuse"     // requests go to the process of the caller
 	Virtiofs   Gateway = "virtiofs" // virtiofsd shares the guest's memory
+	SFTP       Gateway = "sftp"     // sftp-server answers the guest's sshfs, without encryption
 )
 
 // Gateways are those that serve directories, the fastest first.
-var Gateways = []Gateway{Virtiofs, FUSE}
+var Gateways = []Gateway{Virtiofs, FUSE, SFTP}
 
 // Check returns an error for what is no gateway.
 func (g Gateway) Check() error {
 	if g != "" && g != AnyGateway && !slices.Contains(Gateways, g) {
-		return fmt.Errorf("gateway %q: it is auto, virtiofs or fuse", string(g))
+		return fmt.Errorf("gateway %q: it is auto, virtiofs, fuse or sftp", string(g))
 	}
 	return nil
 }
@@ -75,8 +76,8 @@ func ParseBind(text string) (Bind, error) {
 			}
 		}
 	}
-	if b.Gateway == Virtiofs && (b.SetID || b.Devices) {
-		return b, fmt.Errorf("%q: virtiofs makes no set-ID files and no devices; leave suid and dev out", text)
+	if (b.Gateway == Virtiofs || b.Gateway == SFTP) && (b.SetID || b.Devices) {
+		return b, fmt.Errorf("%q: %s makes no set-ID files and no devices; leave suid and dev out", text, b.Gateway)
 	}
 	if b.Source == "" || b.Target == "/" {
 		return b, fmt.Errorf("%q is not %s with a DST below /", text, BindSyntax)

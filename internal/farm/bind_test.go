@@ -37,7 +37,7 @@ func TestParseBind(t *testing.T) {
 	for _, text := range []string{"", ":/in", "/data:in", "/data:/", "/data:/..", "/data:/in:/more", "/data:",
 		"/data:/in:", "/data:RO", "/data:ro,suid",
 		"/data:gateway=", "/data:needs=", "/data:locks", "/data:needs", "/data:gateway=nfs",
-		"/data:gateway=virtiofs:suid", "/data:virtiofs"} {
+		"/data:gateway=virtiofs:suid", "/data:gateway=sftp:dev", "/data:virtiofs"} {
 		if b, err := ParseBind(text); err == nil {
 			t.Errorf("%q: %+v", text, b)
 		}

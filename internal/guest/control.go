@@ -40,6 +40,7 @@ type State struct {
 	Roots bool          `json:"roots,omitempty"` // with a Ready without a job: this grange-guest takes Job.Root
 	// Shares, with a Ready without a job: this grange-guest takes Bind.Tag.
 	Shares bool `json:"shares,omitempty"`
+	SFTP   bool `json:"sftp,omitempty"` // with a Ready without a job: this grange-guest takes Bind.Port
 	// Services, with a Ready without a job: this grange-guest takes Job.Services.
 	Services bool   `json:"services,omitempty"`
 	Disks    bool   `json:"disks,omitempty"` // with a Ready without a job: this grange-guest takes Job.Disks
@@ -141,7 +142,8 @@ type Bind struct {
 	ReadOnly bool   `json:"read_only,omitempty"`
 	Tag      string `json:"tag,omitempty"` // virtiofs has it by this tag; "": it is a stream. An older guest takes none
 	// Stream has the stream be there too: for a kernel that has no virtiofs.
-	Stream bool `json:"stream,omitempty"`
+	Stream bool   `json:"stream,omitempty"`
+	Port   string `json:"port,omitempty"` // sftp-server answers at this port of the VM. An older guest takes none
 }
 
 // Address is where a VM is on its host's network.

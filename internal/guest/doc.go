@@ -22,6 +22,9 @@ const ControlPort = "org.grange.control"
 // ServicePort is the name of the port that carries connections to services of the host.
 const ServicePort = "org.grange.service"
 
+// BindPort is the port of a directory that comes by sftp.
+func BindPort(tag string) string { return "org.grange." + tag }
+
 // JobPort is the name of a job port: they are numbered from 0.
 func JobPort(number int) string {
 	if number == 0 {

@@ -89,7 +89,10 @@ const (
 )
 
 // Port is a virtio-serial port: the guest sees Name under /dev/virtio-ports, the host has the unix socket Path.
-type Port struct{ Name, Path string }
+type Port struct {
+	Name, Path string
+	Served     bool // somebody listens at Path, and the machine's process connects when it starts
+}
 
 // Share is a directory of the host that a program serves by vhost-user: the guest mounts Tag as virtiofs. The program
 // reads and writes the guest's memory, and the machine's process connects to its unix socket Path when it starts.

@@ -167,7 +167,7 @@ func TestGateways(t *testing.T) {
 		return Decide(rules, Who{User: user}, Wish{Mounts: make([]string, len(asked)), Gateways: asked})
 	}
 	if d, err := asks("ann", farm.Virtiofs, ""); err != nil || !slices.Equal(d.Gateways, farm.Gateways) ||
-		!slices.Contains(d.Reasons, `gateways [virtiofs fuse]: rule "staff"`) {
+		!slices.Contains(d.Reasons, `gateways [virtiofs fuse sftp]: rule "staff"`) {
 		t.Errorf("%+v, %v", d, err)
 	}
 	if d, err := asks("bob", farm.AnyGateway, "", farm.FUSE); err != nil || len(d.Gateways) != 1 {

@@ -1,5 +1,5 @@
-// Package binds chooses how each directory that a job binds comes into its VM, has those that virtiofs is for served,
-// and tells the guest what to mount.
+// Package binds chooses how each directory that a job binds comes into its VM, has those served that have a server of
+// their own, and tells the guest what to mount.
 package binds
 
 import (
@@ -12,19 +12,21 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/gateway/confine"
+	"github.com/grange-project/grange/internal/gateway/sftp"
 	"github.com/grange-project/grange/internal/gateway/virtiofs"
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/mounts"
 )
 
-// Bound is how a directory came into a VM with its first job, and by which tag virtiofs has it.
+// Bound is how a directory came into a VM with its first job, and under which tag.
 type Bound struct {
 	Target   string
 	Gateway  farm.Gateway
 	Why      string
-	Tag      string `json:",omitempty"` // "": virtiofs has it not
-	ID       virtiofs.DirectoryID
+	Tag      string `json:",omitempty"` // "": it has no server of its own
+	ID       confine.DirectoryID
 	ReadOnly bool          `json:",omitempty"`
 	From     *mounts.Mount `json:",omitempty"` // the host's file system; nil: not known
 }
@@ -53,17 +55,19 @@ func wanted(asked farm.Gateway, allowed []farm.Gateway) (g farm.Gateway, why str
 		return asked, "the bind asks for it"
 	case may(farm.Virtiofs) && may(farm.FUSE):
 		return farm.AnyGateway, ""
-	case may(farm.Virtiofs):
-		return farm.Virtiofs, "the site's policy allows nothing else"
 	}
-	return farm.FUSE, "the site's policy allows nothing else"
+	for _, g := range farm.Gateways {
+		if may(g) {
+			return g, "the first that the site's policy allows"
+		}
+	}
+	return farm.FUSE, "the site's policy allows none"
 }
 
-// Serve has the directories that virtiofs is for served for a machine that is not made yet, and returns how all come
-// into it. What is chosen by itself falls back to FUSE.
-func Serve(ctx context.Context, m *machine.Machine, all []api.Bind, c Caller) ([]Bound, []hyper.Share, error) {
+// Serve has directories served for a machine that is not made yet, adds to spec what they need, and returns how all
+// come into it. What is chosen by itself falls back to FUSE.
+func Serve(ctx context.Context, m *machine.Machine, spec *hyper.Machine, all []api.Bind, c Caller) ([]Bound, error) {
 	var bound []Bound
-	var shares []hyper.Share
 	for _, b := range all {
 		g, why := wanted(farm.Gateway(b.Gateway), c.Gateways)
 		done := Bound{Target: b.Target, Gateway: g, Why: why, ReadOnly: b.ReadOnly, From: fileSystem(c, b.FD)}
@@ -71,51 +75,57 @@ func Serve(ctx context.Context, m *machine.Machine, all []api.Bind, c Caller) ([
 			bound = append(bound, done)
 			continue
 		}
-		share, id, err := serve(ctx, m, b, c, done.From)
+		by := machine.By{Gateway: g, ReadOnly: b.ReadOnly}
+		if g == farm.AnyGateway {
+			by.Gateway = farm.Virtiofs
+		}
+		share, id, err := serve(ctx, m, by, b, c, done.From)
 		switch {
+		case err == nil && by.Gateway == farm.SFTP:
+			spec.Ports = append(spec.Ports, hyper.Port{Name: guest.BindPort(share.Tag), Path: share.Path, Served: true})
+			done.Tag, done.ID = share.Tag, id
 		case err == nil:
-			shares = append(shares, share)
+			spec.Shares = append(spec.Shares, share)
 			done.Gateway, done.Why = farm.Virtiofs, cmp.Or(why, whyFastest)
 			done.Tag, done.ID = share.Tag, id
-		case g == farm.AnyGateway && farm.IsCode(err, virtiofs.CodeNoGateway):
+		case g == farm.AnyGateway && farm.IsCode(err, farm.CodeNoGateway):
 			done.Gateway, done.Why = farm.FUSE, err.Error()
 		default:
-			return nil, nil, fmt.Errorf("bind %s: %w", b.Target, err)
+			return nil, fmt.Errorf("bind %s: %w", b.Target, err)
 		}
 		bound = append(bound, done)
 	}
-	return bound, shares, nil
+	return bound, nil
 }
 
 // errOldCaller is of a caller that does not say what it has open; 0 is always its standard input.
-var errOldCaller = &farm.Error{Kind: farm.Invalid, Code: virtiofs.CodeNoGateway,
-	Message: "virtiofs: this `grange exec` is of an earlier release, which does not hand directories over",
+var errOldCaller = &farm.Error{Kind: farm.Invalid, Code: farm.CodeNoGateway,
+	Message: "this `grange exec` is of an earlier release, which does not hand directories over",
 	Hint:    "use the agent's release; or bind with gateway=fuse"}
 
 // autofs is the kernel's half of automounters. Users of the host cannot mount it.
 const autofs = "autofs"
 
-// errOnDemand is of an automounter's directory. virtiofs serves a mount of its own, in which what the automounter
+// errOnDemand is of an automounter's directory. What is not FUSE serves a mount of its own, in which what the automounter
 // mounts on the host is not seen: programs there find "Too many levels of symbolic links".
-var errOnDemand = &farm.Error{Kind: farm.Invalid, Code: virtiofs.CodeNoGateway,
-	Message: "virtiofs: file systems are mounted in this directory on demand (autofs), which a VM would not see",
+var errOnDemand = &farm.Error{Kind: farm.Invalid, Code: farm.CodeNoGateway,
+	Message: "file systems are mounted in this directory on demand (autofs), which a VM would not see",
 	Hint:    "bind with gateway=fuse"}
 
 // serve has one directory served: what the very caller has open, not what a name leads to. from is where the kernel
 // says that it is mounted from.
-func serve(ctx context.Context, m *machine.Machine, b api.Bind, c Caller, from *mounts.Mount) (s hyper.Share,
-	id virtiofs.DirectoryID, err error) {
+func serve(ctx context.Context, m *machine.Machine, by machine.By, b api.Bind, c Caller, from *mounts.Mount) (
+	s hyper.Share, id confine.DirectoryID, err error) {
 	if b.FD == 0 {
 		return s, id, errOldCaller
 	}
 	if from != nil && from.Type == autofs {
 		return s, id, errOnDemand
 	}
-	program, err := virtiofs.Find(ctx)
-	if err != nil {
+	if by.Program, err = find(ctx, by.Gateway); err != nil {
 		return s, id, err
 	}
-	d, err := virtiofs.Clone(ctx, c.PID, b.FD, c.For.UID, b.ReadOnly)
+	d, err := confine.Clone(ctx, c.PID, b.FD, c.For.UID, b.ReadOnly)
 	if err != nil {
 		if !c.Alive() {
 			err = c.Gone
@@ -126,16 +136,24 @@ func serve(ctx context.Context, m *machine.Machine, b api.Bind, c Caller, from *
 	if !c.Alive() {
 		return s, id, c.Gone
 	}
-	s, err = m.Serve(ctx, program, d, c.For)
+	s, err = m.Serve(ctx, by, d, c.For)
 	return s, d.ID, err
 }
 
-// ForGuest are a job's binds as its guest gets them: those that virtiofs has with their tags. A later task of a batch
-// job mounts what its VM was made with. shares reports whether the guest mounts virtiofs.
-func ForGuest(ctx context.Context, has []Bound, all []api.Bind, c Caller, shares bool) ([]guest.Bind, error) {
+// find returns the program on this host that serves by a gateway.
+func find(ctx context.Context, g farm.Gateway) (string, error) {
+	if g == farm.SFTP {
+		return sftp.Find()
+	}
+	return virtiofs.Find(ctx)
+}
+
+// ForGuest are a job's binds as its guest gets them: those that have a server of their own with their tags or ports. A
+// later task of a batch job mounts what its VM was made with. m is that VM, and nil where it has gone.
+func ForGuest(ctx context.Context, has []Bound, all []api.Bind, c Caller, m *machine.Machine) ([]guest.Bind, error) {
 	var out []guest.Bind
 	for _, b := range all {
-		bind, err := forGuest(ctx, has, b, c, shares)
+		bind, err := forGuest(ctx, has, b, c, m)
 		if err != nil {
 			return nil, err
 		}
@@ -144,43 +162,51 @@ func ForGuest(ctx context.Context, has []Bound, all []api.Bind, c Caller, shares
 	return out, nil
 }
 
-func forGuest(ctx context.Context, has []Bound, b api.Bind, c Caller, shares bool) (guest.Bind, error) {
+func forGuest(ctx context.Context, has []Bound, b api.Bind, c Caller, m *machine.Machine) (guest.Bind, error) {
 	bind := guest.Bind{Target: filepath.Clean(b.Target), ReadOnly: b.ReadOnly}
 	g, _ := wanted(farm.Gateway(b.Gateway), c.Gateways)
 	if g == farm.FUSE {
 		return bind, nil
 	}
-	tag, err := tagOf(ctx, has, b, c)
+	by := g
+	if g == farm.AnyGateway {
+		by = farm.Virtiofs
+	}
+	tag, err := tagOf(ctx, has, b, by, c)
+	takes := m != nil && m.Control.TakesBinds(by)
 	switch {
-	case g == farm.AnyGateway && farm.IsCode(err, virtiofs.CodeNoGateway):
+	case g == farm.AnyGateway && farm.IsCode(err, farm.CodeNoGateway):
 		return bind, nil
 	case err != nil:
 		return bind, err
-	case tag != "" && shares:
+	case tag != "" && takes && by == farm.SFTP:
+		bind.Port = guest.BindPort(tag)
+	case tag != "" && takes:
 		bind.Tag, bind.Stream = tag, g == farm.AnyGateway
 	case g == farm.AnyGateway:
 	case tag != "":
 		return bind, &farm.Error{Kind: farm.Invalid, Code: machine.CodeOldGuest,
-			Message: "the grange-guest in the image is of an earlier release: it mounts no virtiofs",
+			Message: "the grange-guest in the image is of an earlier release: it mounts nothing by " + string(by),
 			Hint:    "build the image again: `grange image build micro`; or bind with gateway=fuse"}
 	default:
-		return bind, &farm.Error{Kind: farm.Conflict, Code: virtiofs.CodeNoGateway,
-			Message: "virtiofs: the job's VM was made without the directory for " + b.Target,
+		return bind, &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoGateway,
+			Message: string(by) + ": the job's VM was made without the directory for " + b.Target,
 			Hint: "all tasks of a job on a host share one VM, which has the directories of its first task: bind the " +
 				"same ones in all, or with gateway=fuse"}
 	}
 	return bind, nil
 }
 
-// tagOf finds the directory of a bind among those that the VM has by virtiofs; "": it is none of them.
-func tagOf(ctx context.Context, has []Bound, b api.Bind, c Caller) (string, error) {
-	if !slices.ContainsFunc(has, func(h Bound) bool { return h.Tag != "" }) {
+// tagOf finds the directory of a bind among those that the VM has by a gateway; "": it is none of them.
+func tagOf(ctx context.Context, has []Bound, b api.Bind, by farm.Gateway, c Caller) (string, error) {
+	served := func(h Bound) bool { return h.Tag != "" && h.Gateway == by }
+	if !slices.ContainsFunc(has, served) {
 		return "", nil
 	}
 	if b.FD == 0 {
 		return "", errOldCaller
 	}
-	id, err := virtiofs.Identify(ctx, c.PID, b.FD, c.For.UID)
+	id, err := confine.Identify(ctx, c.PID, b.FD, c.For.UID)
 	if err != nil {
 		return "", err
 	}
@@ -188,7 +214,7 @@ func tagOf(ctx context.Context, has []Bound, b api.Bind, c Caller) (string, erro
 		return "", c.Gone
 	}
 	for _, h := range has {
-		if h.Tag != "" && h.ID == id && h.ReadOnly == b.ReadOnly {
+		if served(h) && h.ID == id && h.ReadOnly == b.ReadOnly {
 			return h.Tag, nil
 		}
 	}

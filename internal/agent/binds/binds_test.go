@@ -24,6 +24,9 @@ func TestWantedGateway(t *testing.T) {
 		{farm.AnyGateway, virtiofs, farm.Virtiofs},
 		{farm.FUSE, both, farm.FUSE},
 		{farm.Virtiofs, nil, farm.Virtiofs},
+		{farm.SFTP, nil, farm.SFTP},
+		{"", []farm.Gateway{farm.SFTP}, farm.SFTP},
+		{farm.AnyGateway, []farm.Gateway{farm.SFTP, farm.FUSE}, farm.FUSE},
 	} {
 		got, why := wanted(c.asked, c.allowed)
 		if got != c.want || (why == "") != (got == farm.AnyGateway) {
@@ -35,7 +38,7 @@ func TestWantedGateway(t *testing.T) {
 // TestGuestBinds: a bind that virtiofs does not have comes by stream, unless it asks for nothing else.
 func TestGuestBinds(t *testing.T) {
 	binds, err := ForGuest(t.Context(), nil, []api.Bind{{Target: "/a/"}, {Target: "/b", Gateway: "auto"},
-		{Target: "/c", Gateway: "fuse", ReadOnly: true}}, Caller{}, true)
+		{Target: "/c", Gateway: "fuse", ReadOnly: true}}, Caller{}, nil)
 	if err != nil || len(binds) != 3 || binds[0].Target != "/a" || !binds[2].ReadOnly {
 		t.Errorf("%+v, %v", binds, err)
 	}
@@ -44,7 +47,7 @@ func TestGuestBinds(t *testing.T) {
 			t.Errorf("%+v", b)
 		}
 	}
-	_, err = ForGuest(t.Context(), nil, []api.Bind{{Target: "/a", Gateway: "virtiofs"}}, Caller{}, true)
+	_, err = ForGuest(t.Context(), nil, []api.Bind{{Target: "/a", Gateway: "virtiofs"}}, Caller{}, nil)
 	if !farm.IsCode(err, "no-gateway") {
 		t.Error(err)
 	}

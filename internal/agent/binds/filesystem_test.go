@@ -11,7 +11,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/gateway/virtiofs"
+	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/mounts"
 )
 
@@ -116,9 +116,8 @@ func TestOnDemand(t *testing.T) {
 		}
 		defer d.Close()
 		serve := func(gateway farm.Gateway) ([]Bound, error) {
-			bound, _, err := Serve(t.Context(), nil, []api.Bind{{Target: "/cvmfs", FD: int(d.Fd()),
+			return Serve(t.Context(), nil, new(hyper.Machine), []api.Bind{{Target: "/cvmfs", FD: int(d.Fd()),
 				Gateway: string(gateway)}}, Caller{PID: unix.Gettid(), Alive: alive})
-			return bound, err
 		}
 		r.virtiofs, r.refused = serve(farm.Virtiofs)
 		r.auto, err = serve(farm.AnyGateway)
@@ -130,7 +129,7 @@ func TestOnDemand(t *testing.T) {
 	if err != nil || len(r.auto) != 1 || r.auto[0].Gateway != farm.FUSE || r.auto[0].Why != errOnDemand.Error() {
 		t.Errorf("auto: %+v, %v", r.auto, err)
 	}
-	if r.virtiofs != nil || !farm.IsCode(r.refused, virtiofs.CodeNoGateway) {
+	if r.virtiofs != nil || !farm.IsCode(r.refused, farm.CodeNoGateway) {
 		t.Errorf("virtiofs: %+v, %v", r.virtiofs, r.refused)
 	}
 }

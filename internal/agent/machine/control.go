@@ -36,6 +36,7 @@ type control struct {
 	disks   bool   // it takes disks beside its scratch disk
 	offers  bool   // it takes services of the host
 	shares  bool   // it mounts virtiofs
+	sftp    bool   // it mounts by sshfs
 	ip6     bool   // it sets up IPv6
 	pinged  uint64 // number of the newest ping
 	ponged  bool   // it is answered
@@ -60,11 +61,11 @@ func (c *control) takesIPv6() bool {
 	return c.ip6
 }
 
-// TakesShares reports whether the guest that is up mounts virtiofs.
-func (c *control) TakesShares() bool {
+// TakesBinds reports whether the guest that is up mounts what comes by a gateway.
+func (c *control) TakesBinds(by farm.Gateway) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.shares
+	return by == farm.FUSE || by == farm.Virtiofs && c.shares || by == farm.SFTP && c.sftp
 }
 
 // TakesServices reports whether the guest that is up takes services of its host.
@@ -137,6 +138,7 @@ func (c *control) take(s guest.State) {
 		return
 	case s.Job == "" && s.Phase == guest.Ready:
 		c.heard, c.pings, c.roots, c.disks, c.shares = true, s.Pings, s.Roots, s.Disks, s.Shares
+		c.sftp = s.SFTP
 		c.ip6 = s.IPv6
 		c.offers = s.Services
 		c.comes++

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,14 +19,15 @@ import (
 
 	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/gateway/virtiofs"
+	"github.com/grange-project/grange/internal/gateway/confine"
 	"github.com/grange-project/grange/internal/hyper"
 )
 
-// Share is a directory that a machine has by virtiofs, and the process that serves it. It outlives the agent, and ends
-// with its machine.
+// Share is a directory that a machine has by virtiofs or sftp, and the process that serves it. It outlives the agent,
+// and ends with its machine.
 type Share struct {
 	Tag     string
+	Program string `json:",omitempty"` // its name; "": an earlier agent has started virtiofsd
 	PID     int
 	Started uint64 // when it started, in clock ticks since boot
 }
@@ -48,10 +50,17 @@ type ShareFor struct {
 	CPUs     farm.CPUSet // that it may run on, as QEMU's own threads; empty: as we may
 }
 
+// By is what serves a directory.
+type By struct {
+	Gateway  farm.Gateway
+	Program  string // an absolute path
+	ReadOnly bool
+}
+
 // Serve has a directory served for the machine, which must have its directory and its user and must not run yet. Errors
-// are those of virtiofs.Start, and CodeNotAdopted.
-func (m *Machine) Serve(ctx context.Context, program string, d virtiofs.Directory, w ShareFor) (hyper.Share, error) {
-	s := Share{Tag: fmt.Sprintf("bind%d", len(m.shares))}
+// are those of confine.Start, and CodeNotAdopted.
+func (m *Machine) Serve(ctx context.Context, by By, d confine.Directory, w ShareFor) (hyper.Share, error) {
+	s := Share{Tag: fmt.Sprintf("bind%d", len(m.shares)), Program: filepath.Base(by.Program)}
 	path := m.Path(s.Tag)
 	listener, err := m.listenForQEMU(path)
 	if err != nil {
@@ -63,8 +72,9 @@ func (m *Machine) Serve(ctx context.Context, program string, d virtiofs.Director
 		return hyper.Share{}, err
 	}
 	defer words.Close()
-	_, err = virtiofs.Start(ctx, virtiofs.Server{Program: program, Command: ServeCommand, Directory: d.File,
-		Listener: listener, Words: words, UID: w.UID, GID: w.GID, Groups: w.Groups, Files: filesOfShare,
+	_, err = confine.Start(ctx, confine.Server{Gateway: by.Gateway, Program: by.Program, Command: ServeCommand,
+		Directory: d.File, ReadOnly: by.ReadOnly, Listener: listener, Words: words, UID: w.UID, GID: w.GID,
+		Groups: w.Groups, Files: filesOfShare,
 		Place: func(pid int) (err error) {
 			s.PID = pid
 			if s.Started, err = StartOf(pid); err != nil {
@@ -97,14 +107,14 @@ func (w ShareFor) pin(pid int) error {
 	for _, cpu := range w.CPUs.List() {
 		set.Set(cpu)
 	}
-	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)) // any of them may start virtiofsd
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)) // any of them may start the server
 	for _, t := range threads {
 		if id, number := strconv.Atoi(t.Name()); number == nil {
 			err = errors.Join(err, unix.SchedSetaffinity(id, &set))
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("have virtiofsd run on the CPUs %v: %w", w.CPUs, err)
+		return fmt.Errorf("have the server of a directory run on the CPUs %v: %w", w.CPUs, err)
 	}
 	return nil
 }
@@ -232,7 +242,7 @@ func (m *Machine) watchShare(ctx context.Context, s Share, gone func(error)) {
 	}
 }
 
-// runsOn reports whether the machine goes on: virtiofsd ends with its QEMU, and the machine's end is noticed elsewhere.
+// runsOn reports whether the machine goes on: the server ends with its QEMU, and the machine's end is noticed elsewhere.
 func (m *Machine) runsOn(ctx context.Context) bool {
 	for range 20 {
 		if started, err := StartOf(m.Applied.PID); err != nil || started != m.Applied.Started || ctx.Err() != nil {
@@ -254,10 +264,12 @@ func (m *Machine) shareLost(s Share) error {
 		time.Sleep(10 * time.Millisecond)
 	}
 	return &farm.Error{Kind: farm.Unavailable, Code: CodeBindLost,
-		Message: "virtiofsd, which serves a bound directory (" + s.Tag + "), has ended: " + how,
+		Message: s.name() + ", which serves a bound directory (" + s.Tag + "), has ended: " + how,
 		Hint: "calls of the job to its files would never return, so its VM was ended; the job may have run in part " +
 			"and is not run again"}
 }
+
+func (s Share) name() string { return cmp.Or(s.Program, "virtiofsd") }
 
 // CodeBindLost is of a VM that was ended because nobody served one of its directories any more.
 const CodeBindLost farm.Code = "bind-lost"
@@ -283,7 +295,7 @@ func EndShares(dir string) error {
 	for _, f := range ending {
 		f.SetReadDeadline(limit)
 		if waited := await(f); waited != nil {
-			err = errors.Join(err, fmt.Errorf("virtiofsd does not end: %w", waited))
+			err = errors.Join(err, fmt.Errorf("the server of a directory does not end: %w", waited))
 		}
 	}
 	return err
@@ -296,7 +308,7 @@ func kill(f *os.File, pid int) error {
 	}
 	raw.Control(func(fd uintptr) { err = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
 	if err != nil && err != unix.ESRCH {
-		return fmt.Errorf("end virtiofsd (process %d): %w", pid, err)
+		return fmt.Errorf("end the server of a directory (process %d): %w", pid, err)
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/gateway/virtiofs"
+	"github.com/grange-project/grange/internal/gateway/confine"
 )
 
 // served is a machine with a process in the place of virtiofsd.
@@ -113,8 +113,8 @@ func TestShareWithdrawn(t *testing.T) {
 	m := &Machine{Sockets: t.TempDir()}
 	m.User.UID, m.User.GID = os.Getuid(), os.Getgid()
 	for range 2 {
-		_, err := m.Serve(t.Context(), "/usr/bin/virtiofsd", virtiofs.Directory{}, ShareFor{}) // of root
-		if !farm.IsCode(err, virtiofs.CodeNoGateway) {
+		_, err := m.Serve(t.Context(), By{Program: "/usr/bin/virtiofsd"}, confine.Directory{}, ShareFor{}) // of root
+		if !farm.IsCode(err, farm.CodeNoGateway) {
 			t.Error(err)
 		}
 	}

@@ -6,6 +6,9 @@ import (
 
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/cli/app"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/gateway/confine"
+	"github.com/grange-project/grange/internal/gateway/sftp"
 	"github.com/grange-project/grange/internal/gateway/virtiofs"
 )
 
@@ -16,8 +19,11 @@ func AgentCommands(a *app.App) []*cobra.Command {
 
 // serveDirectory is the process that machine.ServeCommand starts.
 func serveDirectory() *cobra.Command {
-	return &cobra.Command{Use: machine.ServeCommand[1], Short: "Start virtiofsd for the agent", Hidden: true,
-		Args: cobra.MaximumNArgs(1), RunE: func(_ *cobra.Command, args []string) error { return virtiofs.Run(args) }}
+	return &cobra.Command{Use: machine.ServeCommand[1], Short: "Start what serves a directory, for the agent", Hidden: true,
+		Args: cobra.MaximumNArgs(2), RunE: func(_ *cobra.Command, args []string) error {
+			return confine.Run(args, map[farm.Gateway]confine.Gateway{farm.Virtiofs: virtiofs.Gateway,
+				farm.SFTP: sftp.Gateway})
+		}}
 }
 
 // ServerCommands are the commands of a fleet's servers and their database.

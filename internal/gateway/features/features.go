@@ -3,6 +3,8 @@
 package features
 
 import (
+	"syscall"
+
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -82,10 +84,12 @@ type Gateway struct {
 	Lacks map[string]Lack // by the features' names
 	// RefusesRoot is an expression for what is said of directories that root binds; "": it serves them.
 	RefusesRoot string
+	// Instead has the errors that its protocol has no word for, with what it says in their place.
+	Instead map[syscall.Errno][]syscall.Errno
 }
 
 // Gateways are all, in the order of tables.
-var Gateways = []Gateway{fuse, virtiofs}
+var Gateways = []Gateway{fuse, virtiofs, sftp}
 
 // Of is what a gateway keeps.
 func Of(name farm.Gateway) Gateway {

@@ -36,17 +36,12 @@ type Identity struct {
 
 // Gateway is one under test.
 type Gateway struct {
-	Name string
+	features.Gateway
 	// Serve mounts dir as a VM of the caller's sees it, at a path that only this call has, and returns that path. end
 	// ends the connection between host and VM, whatever is under way. A directory that is read-only on the host is
 	// mounted for writing: a VM is not trusted to mount it otherwise.
 	Serve func(t *testing.T, dir string, caller Identity, readOnly bool) (path string, end func())
-	// Lacks are the features that it does not keep, by name.
-	Lacks map[string]Lack
 }
-
-// Lack is a feature that a gateway does not keep.
-type Lack = features.Lack
 
 // Of the environment: which part of the suite a process runs.
 const (
@@ -106,6 +101,7 @@ type call struct {
 	// Where they are not:
 	ReadOnly bool
 	Number   int // of the VM
+	Instead  map[syscall.Errno][]syscall.Errno
 }
 
 // ended is the last line of a result.
@@ -116,8 +112,11 @@ func (g Gateway) run(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range all() {
+		if f.asRoot && g.RefusesRoot != "" { // the sessions in VMs see that it does
+			continue
+		}
 		t.Run(f.Name, func(t *testing.T) {
-			for _, what := range Judge(features.Gateway{Lacks: g.Lacks}, f.Name, g.try(t, f)) {
+			for _, what := range Judge(g.Gateway, f.Name, g.try(t, f)) {
 				t.Error(what)
 			}
 		})
@@ -135,7 +134,7 @@ func Judge(g features.Gateway, name string, failed []string) []string {
 	must := slices.ContainsFunc(features.All, func(f features.Feature) bool { return f.Name == name && f.Must })
 	switch {
 	case must && tests[name].asRoot && g.RefusesRoot != "":
-		lack = Lack{Seen: g.RefusesRoot} // nothing is served, so nothing is left there
+		lack = features.Lack{Seen: g.RefusesRoot} // nothing is served, so nothing is left there
 	case !lacking:
 		return failed
 	case must:
@@ -161,7 +160,7 @@ func (g Gateway) try(t *testing.T, f feature) []string {
 	}
 	t.Cleanup(func() { os.RemoveAll(top) })
 	c := call{Feature: f.Name, Host: filepath.Join(top, "host", "dir"), Caller: someone,
-		Result: filepath.Join(t.TempDir(), "result")}
+		Result: filepath.Join(t.TempDir(), "result"), Instead: g.Instead}
 	if f.asRoot {
 		c.Caller = root
 	}

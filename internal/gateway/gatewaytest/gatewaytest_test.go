@@ -15,7 +15,7 @@ import (
 
 // TestJudge: a declaration is held in both directions.
 func TestJudge(t *testing.T) {
-	g := features.Gateway{Lacks: map[string]Lack{"locks": {Why: "it has none", Seen: "both have"}, "rights": {}},
+	g := features.Gateway{Lacks: map[string]features.Lack{"locks": {Why: "it has none", Seen: "both have"}, "rights": {}},
 		RefusesRoot: "not of root"}
 	for _, c := range []struct {
 		feature string

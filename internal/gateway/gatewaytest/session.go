@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,7 +20,8 @@ type Session struct {
 	ReadOnly bool
 	VMs      int // that see the directory at the same time
 	Features []string
-	beside   bool // the directory is that of each feature; otherwise each has one below it
+	Instead  map[syscall.Errno][]syscall.Errno // of the gateway
+	beside   bool                              // the directory is that of each feature; otherwise each has one below it
 }
 
 // Sessions are the contract in as few VMs as can be, without the features that a machine by itself is tried for.
@@ -63,7 +65,7 @@ func (s Session) Run(dir string, vms []VM, limit time.Duration, result func(feat
 		h.to, h.from = append(h.to, json.NewEncoder(vm.In)), append(h.from, json.NewDecoder(vm.Out))
 	}
 	for _, name := range s.Features {
-		c := call{Feature: name, Host: dir, Caller: s.Caller, ReadOnly: s.ReadOnly}
+		c := call{Feature: name, Host: dir, Caller: s.Caller, ReadOnly: s.ReadOnly, Instead: s.Instead}
 		if !s.beside && !s.ReadOnly {
 			c.Host = filepath.Join(dir, name)
 		}

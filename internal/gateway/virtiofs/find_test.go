@@ -25,7 +25,7 @@ func TestFind(t *testing.T) {
 		"none":          {fstest.MapFS{}, ""},
 	} {
 		got, err := find(c.files)
-		if got != c.want || (err == nil) != (c.want != "") || err != nil && !farm.IsCode(err, CodeNoGateway) {
+		if got != c.want || (err == nil) != (c.want != "") || err != nil && !farm.IsCode(err, farm.CodeNoGateway) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
@@ -36,7 +36,7 @@ func TestSupported(t *testing.T) {
 		t.Error(err)
 	}
 	for _, text := range []string{"virtiofsd 1.13.2\n", "", "\x00"} {
-		if err := supported("/p", text); !farm.IsCode(err, CodeNoGateway) {
+		if err := supported("/p", text); !farm.IsCode(err, farm.CodeNoGateway) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

@@ -15,20 +15,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/gateway/confine"
 )
 
 const runWord = "run-virtiofs"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == runWord {
-		if err := Run(os.Args[2:]); err != nil {
+		if err := confine.Run(os.Args[2:], map[farm.Gateway]confine.Gateway{farm.Virtiofs: Gateway}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
-		return
-	}
-	if len(os.Args) > 2 && os.Args[1] == tryWord {
-		tryFilter(os.Args[2])
 		return
 	}
 	os.Exit(m.Run())
@@ -83,9 +80,9 @@ func server(t *testing.T, dir string, uid uint32, readOnly bool, groups ...uint3
 
 func start(t *testing.T, dir string, uid uint32, readOnly bool, groups ...uint32) (int, string, string, error) {
 	t.Helper()
-	s := Server{Program: needVirtiofsd(t), Command: []string{"/proc/self/exe", runWord}, UID: uid, GID: uid,
-		Groups: groups, Files: 1 << 16}
-	d, err := Clone(t.Context(), holder(t, dir, uid, groups...), 0, uid, readOnly)
+	s := confine.Server{Gateway: farm.Virtiofs, Program: needVirtiofsd(t), Command: []string{"/proc/self/exe", runWord},
+		UID: uid, GID: uid, Groups: groups, Files: 1 << 16}
+	d, err := confine.Clone(t.Context(), holder(t, dir, uid, groups...), 0, uid, readOnly)
 	if err != nil {
 		return 0, "", "", err
 	}
@@ -107,7 +104,7 @@ func start(t *testing.T, dir string, uid uint32, readOnly bool, groups ...uint32
 		t.Fatal(err)
 	}
 	defer s.Words.Close()
-	pid, err := Start(t.Context(), s)
+	pid, err := confine.Start(t.Context(), s)
 	if err == nil {
 		t.Cleanup(func() { unix.Kill(pid, unix.SIGKILL) })
 	}
@@ -257,7 +254,7 @@ func TestRefused(t *testing.T) {
 		"mounts below": {mounted, 640001, nil, "mounted below it, at below"},
 	} {
 		_, _, _, err := start(t, c.dir, c.uid, false, c.groups...)
-		if !farm.IsCode(err, CodeNoGateway) || !strings.Contains(err.Error(), c.want) {
+		if !farm.IsCode(err, farm.CodeNoGateway) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -270,7 +267,7 @@ func TestNotOpen(t *testing.T) {
 	}
 	pid := holder(t, t.TempDir(), 640001)
 	for _, fd := range []int{1, 77, -1} {
-		if d, err := Clone(t.Context(), pid, fd, 640001, false); err == nil {
+		if d, err := confine.Clone(t.Context(), pid, fd, 640001, false); err == nil {
 			t.Errorf("descriptor %d: %v", fd, d)
 		}
 	}
@@ -282,7 +279,7 @@ func TestCloneOfAnother(t *testing.T) {
 		t.Skip("only root looks at others' descriptors: root")
 	}
 	pid := holder(t, t.TempDir(), 61097)
-	if _, err := Clone(t.Context(), pid, 0, 61096, true); !farm.IsCode(err, CodeNoGateway) {
+	if _, err := confine.Clone(t.Context(), pid, 0, 61096, true); !farm.IsCode(err, farm.CodeNoGateway) {
 		t.Error(err)
 	}
 }

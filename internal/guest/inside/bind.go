@@ -22,7 +22,7 @@ type bind struct {
 	stream *guest.Stream
 	root   int    // what is mounted, as a descriptor
 	fresh  *fresh // nil where no other job can change what the kernel believes
-	shared bool   // virtiofs: there are no device, stream and root
+	shared bool   // virtiofs or sftp: there are no device, stream and root
 }
 
 // maxRequest is the largest file request: 128 KiB of data, and room for its head.
@@ -55,6 +55,9 @@ func (t *task) mountBinds() error {
 func (t *task) mountBind(w guest.Bind, id byte) (*bind, error) {
 	if err := os.MkdirAll(w.Target, 0o755); err != nil {
 		return nil, err
+	}
+	if w.Port != "" {
+		return &bind{target: w.Target, shared: true}, t.guest.showPort(w)
 	}
 	if w.Tag != "" {
 		err := mountShare(w)

@@ -29,8 +29,7 @@ func TestBind(t *testing.T) {
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		t.Skip("this kernel has no FUSE: ", err)
 	}
-	gatewaytest.Run(t, gatewaytest.Gateway{Name: "fuse", Serve: serve,
-		Lacks: features.Of(farm.FUSE).Lacks})
+	gatewaytest.Run(t, gatewaytest.Gateway{Gateway: features.Of(farm.FUSE), Serve: serve})
 }
 
 const (

@@ -32,6 +32,7 @@ type Guest struct {
 	view  *farm.GuestView  // nil until it was read
 
 	services services // of the host
+	sshfs    sshfsMounts
 
 	looked chan struct{} // closed when view was read
 }
@@ -136,7 +137,7 @@ func (g *Guest) tellAll() {
 		g.write(guest.State{View: g.view})
 	}
 	g.write(guest.State{Phase: guest.Ready, Boot: g.boot, Pings: true, Roots: g.init, Disks: true,
-		Shares: true, Services: true, IPv6: true})
+		Shares: true, SFTP: true, Services: true, IPv6: true})
 }
 
 // uptime is the time since the kernel started.

@@ -69,7 +69,7 @@ func (t *task) launchProlog(path string, files []uintptr) (<-chan ending, error)
 		return nil, errEnded
 	}
 	j := t.job
-	if t.procs == nil && (j.Shared || !t.guest.init) {
+	if t.procs == nil && (j.Shared || !t.guest.init || t.guest.sshfs.any()) {
 		t.procs = newProcesses(j.ID)
 	}
 	attr := &syscall.ProcAttr{Dir: "/", Env: append(slices.Clone(j.Env), "SLURM_SCRIPT_CONTEXT=prolog_task"),

@@ -55,6 +55,9 @@ func (t *task) start() {
 	t.served.Go(func() { logf("job port %d: %v", number, session.AttachGuest(p)) })
 	t.guest.setup.Do(func() { t.guest.setupFailed = t.prepareVM() })
 	exit, err := (*guest.Exit)(nil), t.guest.setupFailed
+	if err == nil {
+		err = t.guest.mountPorts(t.job.Binds)
+	}
 	run := func() error { exit, err = t.runJob(); return err }
 	switch {
 	case err != nil:
@@ -165,7 +168,7 @@ func (t *task) launch(path string, streams *streams) (<-chan ending, error) {
 		streams.closeChildEnds()
 		return nil, errEnded
 	}
-	if t.job.Shared || !t.guest.init {
+	if t.job.Shared || !t.guest.init || t.guest.sshfs.any() {
 		t.procs = newProcesses(t.job.ID)
 	}
 	pid, end, err := t.guest.reaper.start(func() (int, error) { return streams.start(path, t.job, t.procs) })

@@ -188,7 +188,7 @@ func devices(m hyper.Machine) *libvirtxml.DomainDeviceList {
 	}
 	for _, port := range m.Ports {
 		l.Channels = append(l.Channels, libvirtxml.DomainChannel{
-			Source: listen(port.Path),
+			Source: portSource(port),
 			Target: &libvirtxml.DomainChannelTarget{VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: port.Name}},
 		})
 	}
@@ -333,6 +333,14 @@ func diskName(i int) string {
 
 func listen(path string) *libvirtxml.DomainChardevSource {
 	return &libvirtxml.DomainChardevSource{UNIX: &libvirtxml.DomainChardevSourceUNIX{Mode: "bind", Path: path}}
+}
+
+func portSource(p hyper.Port) *libvirtxml.DomainChardevSource {
+	source := listen(p.Path)
+	if p.Served {
+		source.UNIX.Mode = "connect"
+	}
+	return source
 }
 
 func kib(b farm.Bytes) uint { return uint(b / farm.KiB) }

@@ -1,4 +1,4 @@
-package virtiofs
+package confine
 
 import (
 	"bytes"
@@ -15,18 +15,22 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/grange-project/grange/internal/farm"
 )
 
 // Server is what Start is asked for.
 type Server struct {
-	Program   string   // of Find
+	Gateway   farm.Gateway
+	Program   string   // an absolute path
 	Command   []string // starts Run in a process of its own
 	Directory *os.File // of Clone
+	ReadOnly  bool     // as Clone was asked
 	Listener  *os.File // a unix socket, on which QEMU will call
-	Words     *os.File // takes why virtiofsd ended
+	Words     *os.File // takes why the server ended
 	UID, GID  uint32   // whose rights it has
 	Groups    []uint32
-	Files     uint64 // how many it may have open; it keeps one for each file that the guest knows
+	Files     uint64 // how many it may have open
 	// Place is called with the process before it does anything, as to put it into control groups. nil: it stays.
 	Place func(pid int) error
 }
@@ -34,7 +38,7 @@ type Server struct {
 // startLimit is for some mounts and two programs to start, on a host that is very busy.
 const startLimit = time.Minute
 
-// Start starts virtiofsd. The process that is returned ends with it, and takes it along when it is killed. It outlives
+// Start starts a server. The process that is returned ends with it, and takes it along when it is killed. It outlives
 // this one. Error: CodeNoGateway, where no later try will do better.
 func Start(ctx context.Context, s Server) (pid int, err error) {
 	if err := s.check(); err != nil {
@@ -55,10 +59,11 @@ func Start(ctx context.Context, s Server) (pid int, err error) {
 	in.Close()
 	out.Close()
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EPERM) {
-		return 0, refused("see /proc/sys/user/max_user_namespaces; or "+hintFuse, "no user namespace is to be had: %v", err)
+		return 0, s.refused("see /proc/sys/user/max_user_namespaces; or "+HintFUSE,
+			"no user namespace is to be had: %v", err)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("start virtiofsd: %w", err)
+		return 0, fmt.Errorf("start %s: %w", s.Program, err)
 	}
 	defer func() { go cmd.Wait() }() // until then one that dies keeps its number
 	if err := s.begin(ctx, cmd.Process.Pid, order, report); err != nil {
@@ -68,7 +73,7 @@ func Start(ctx context.Context, s Server) (pid int, err error) {
 	return cmd.Process.Pid, nil
 }
 
-// begin lets the process go on, and waits until virtiofsd runs.
+// begin lets the process go on, and waits until the server runs.
 func (s Server) begin(ctx context.Context, pid int, in, report *os.File) error {
 	if s.Place != nil {
 		if err := s.Place(pid); err != nil {
@@ -76,18 +81,18 @@ func (s Server) begin(ctx context.Context, pid int, in, report *os.File) error {
 		}
 	}
 	if err := limit(pid, s.Files); err != nil {
-		return fmt.Errorf("limits of virtiofsd: %w", err)
+		return fmt.Errorf("limits of %s: %w", s.Program, err)
 	}
 	// the agent is the last that the kernel ends for want of memory, and this is not the agent
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("0"), 0); err != nil {
 		return err
 	}
-	text, err := json.Marshal(order{s.Program, s.caller()})
+	text, err := json.Marshal(Order{s.Gateway, s.Program, s.ReadOnly, s.caller()})
 	if err != nil {
 		return err
 	}
 	if _, err := in.Write(text); err != nil {
-		return fmt.Errorf("start virtiofsd: %w", err)
+		return fmt.Errorf("start %s: %w", s.Program, err)
 	}
 	in.Close()
 	if err := report.SetReadDeadline(time.Now().Add(startLimit)); err != nil {
@@ -100,9 +105,9 @@ func (s Server) begin(ctx context.Context, pid int, in, report *os.File) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:
-		return fmt.Errorf("start virtiofsd: %w", err)
+		return fmt.Errorf("start %s: %w", s.Program, err)
 	case !bytes.Equal(said, []byte(started)):
-		return refused(hintFuse, "%s", cmp.Or(string(said), "its process ended before virtiofsd ran"))
+		return s.refused(HintFUSE, "%s", cmp.Or(string(said), "its process ended before the server ran"))
 	}
 	return nil
 }
@@ -121,20 +126,24 @@ func limit(pid int, files uint64) error {
 	return errors.Join(err, unix.Prlimit(pid, unix.RLIMIT_CORE, &unix.Rlimit{}, nil))
 }
 
-func (s Server) caller() caller { return caller{s.UID, s.GID, s.Groups} }
+func (s Server) caller() Caller { return Caller{s.UID, s.GID, s.Groups} }
+
+func (s Server) refused(hint, format string, args ...any) error {
+	return Refused(hint, "%s: "+format, append([]any{s.Gateway}, args...)...)
+}
 
 // check refuses callers whose rights no user namespace can hold to.
 func (s Server) check() error {
 	c := s.caller()
 	switch {
 	case c.UID == 0 || c.GID == 0:
-		return refused(hintFuse, "binds of root are not served by it: nothing would keep the guest from root's rights")
+		return s.refused(HintFUSE, "binds of root are not served by it: nothing would keep the guest from root's rights")
 	case len(mapText(c.groups())) >= os.Getpagesize() || len(filter(c)) > maxInstructions:
-		return refused(hintFuse, "the caller is in %d groups, more than a user namespace can know", len(c.groups()))
+		return s.refused(HintFUSE, "the caller is in %d groups, more than a user namespace can know", len(c.groups()))
 	}
 	for _, gid := range c.groups() {
 		if gid == 0 {
-			return refused(hintFuse, "the caller is in root's group")
+			return s.refused(HintFUSE, "the caller is in root's group")
 		}
 	}
 	return nil
@@ -165,12 +174,12 @@ func mapText(ids []uint32) string {
 	return text
 }
 
-// command is the process before it is virtiofsd's: the job's user, in namespaces of its own, with what it takes there
-// to confine virtiofsd further.
+// command is the process before it is the server's: the job's user, in namespaces of its own, with what it takes there
+// to confine the server further.
 func (s Server) command(in, report *os.File) *exec.Cmd {
 	c := s.caller()
 	cmd := exec.Command(s.Command[0], s.Command[1:]...)
-	cmd.Dir, cmd.Env, cmd.Stdin = "/", environment, in
+	cmd.Dir, cmd.Env, cmd.Stdin = "/", Environment, in
 	cmd.ExtraFiles = []*os.File{s.Directory, s.Listener, report, s.Words}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true,
 		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC |

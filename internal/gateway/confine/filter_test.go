@@ -1,4 +1,4 @@
-package virtiofs
+package confine
 
 import (
 	"errors"
@@ -15,8 +15,16 @@ import (
 
 const tryWord = "try-filter"
 
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == tryWord {
+		tryFilter(os.Args[2])
+		return
+	}
+	os.Exit(m.Run())
+}
+
 // someone is a caller of the tests; 640002 is one of the groups.
-var someone = caller{UID: 640001, GID: 640001, Groups: []uint32{640002, 640005}}
+var someone = Caller{UID: 640001, GID: 640001, Groups: []uint32{640002, 640005}}
 
 // tryFilter is a process of root behind the filter of someone. It prints what differs.
 func tryFilter(dir string) {
@@ -95,7 +103,7 @@ func TestFilter(t *testing.T) {
 
 // TestFilterFits: the kernel takes 4,096 instructions, and a caller has at most as many groups as check lets through.
 func TestFilterFits(t *testing.T) {
-	most := caller{UID: 640001, GID: 640001}
+	most := Caller{UID: 640001, GID: 640001}
 	for gid := uint32(1); gid < 1<<20; gid += 2 {
 		next := append(most.Groups, gid)
 		if (Server{UID: 640001, GID: 640001, Groups: next}).check() != nil {
@@ -106,7 +114,7 @@ func TestFilterFits(t *testing.T) {
 	if n := len(filter(most)); n > 4096 || len(most.Groups) < 100 {
 		t.Errorf("%d instructions for %d groups", n, len(most.Groups))
 	}
-	ranges := caller{UID: 640001, GID: 640001} // which a map takes in one line
+	ranges := Caller{UID: 640001, GID: 640001} // which a map takes in one line
 	for gid := range uint32(5000) {
 		ranges.Groups = append(ranges.Groups, 1000+gid)
 	}
@@ -116,7 +124,7 @@ func TestFilterFits(t *testing.T) {
 }
 
 func TestMaps(t *testing.T) {
-	got := mapText(caller{GID: 5, Groups: []uint32{9, 4, 5, 6, 9, 11}}.groups())
+	got := mapText(Caller{GID: 5, Groups: []uint32{9, 4, 5, 6, 9, 11}}.groups())
 	if want := "4 4 3\n9 9 1\n11 11 1\n"; got != want {
 		t.Errorf("%q", got)
 	}

@@ -1,4 +1,4 @@
-package virtiofs
+package confine
 
 import (
 	"fmt"
@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The filter of system calls is what keeps virtiofsd its caller. virtiofsd takes the identity that a guest names, and
+// The filter of system calls is what keeps a server its caller. virtiofsd takes the identity that a guest names, and
 // starts with giving groups up: all such calls succeed and do nothing, so that it keeps user, group and groups. The
-// filter comes before virtiofsd's own, and of two the stricter counts.
+// filter comes before a server's own, and of two the stricter counts.
 
 const (
 	setIDBits  = unix.S_ISUID | unix.S_ISGID
@@ -37,7 +37,7 @@ const (
 var identityCalls = []uint32{unix.SYS_SETUID, unix.SYS_SETGID, unix.SYS_SETREUID, unix.SYS_SETREGID, unix.SYS_SETRESUID,
 	unix.SYS_SETRESGID, unix.SYS_SETFSUID, unix.SYS_SETFSGID, unix.SYS_SETGROUPS, unix.SYS_GETGROUPS}
 
-// unseenCalls reach what the filter checks by pointers, which it cannot follow, or are of no use to virtiofsd.
+// unseenCalls reach what the filter checks by pointers, which it cannot follow, or are of no use to a server.
 var unseenCalls = []uint32{unix.SYS_OPENAT2, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER,
 	unix.SYS_IO_URING_REGISTER, unix.SYS_BPF, unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV,
 	unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_USERFAULTFD, unix.SYS_PERF_EVENT_OPEN}
@@ -70,7 +70,7 @@ func when(test int, k, verdict uint32) []unix.SockFilter {
 }
 
 // filter returns the program for a caller.
-func filter(c caller) []unix.SockFilter {
+func filter(c Caller) []unix.SockFilter {
 	p := []unix.SockFilter{load(dataArch), {Code: unix.BPF_JMP | unix.BPF_K | unix.BPF_JEQ, Jt: 1, K: auditArch},
 		end(unix.SECCOMP_RET_KILL_PROCESS), load(dataCall)}
 	p = append(p, when(unix.BPF_JGE, x32Bit, unix.SECCOMP_RET_KILL_PROCESS)...)
@@ -113,7 +113,7 @@ func openRule(arg int) []unix.SockFilter {
 }
 
 // ownerRule has the answer for IDs that the user namespace does not know be what an ordinary user gets.
-func ownerRule(c caller, arg int) []unix.SockFilter {
+func ownerRule(c Caller, arg int) []unix.SockFilter {
 	p := []unix.SockFilter{argument(arg),
 		{Code: unix.BPF_JMP | unix.BPF_K | unix.BPF_JEQ, Jt: 2, K: anyone},
 		{Code: unix.BPF_JMP | unix.BPF_K | unix.BPF_JEQ, Jt: 1, K: c.UID},
@@ -125,14 +125,14 @@ func ownerRule(c caller, arg int) []unix.SockFilter {
 }
 
 // groups are all that the caller is in, each once, in order.
-func (c caller) groups() []uint32 {
+func (c Caller) groups() []uint32 {
 	all := append([]uint32{c.GID}, c.Groups...)
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
 // confine puts all threads of this process, and what they start, behind the filter.
-func confine(c caller) error {
+func confine(c Caller) error {
 	p := filter(c)
 	program := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {

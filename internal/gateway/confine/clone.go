@@ -1,4 +1,4 @@
-package virtiofs
+package confine
 
 import (
 	"context"
@@ -26,7 +26,7 @@ type DirectoryID struct {
 const answerLimit = 20 * time.Second
 
 // Clone takes the directory that is open in a process. That it is open there is the proof that its user may come to it;
-// the rights to what is inside are virtiofsd's own. It must be checked afterwards that the process is still the same.
+// the rights to what is inside are the server's own. It must be checked afterwards that the process is still the same.
 // What is mounted below comes along, and Start refuses it. Error: CodeNoGateway.
 func Clone(ctx context.Context, pid, fd int, uid uint32, readOnly bool) (Directory, error) {
 	return within(ctx, func() (Directory, error) { return clone(pid, fd, uid, readOnly) },
@@ -45,7 +45,7 @@ func Identify(ctx context.Context, pid, fd int, uid uint32) (DirectoryID, error)
 	}, func(DirectoryID) {})
 }
 
-var errSilent = refused(hintFuse, "the file system of the directory does not answer")
+var errSilent = Refused(HintFUSE, "the file system of the directory does not answer")
 
 // within calls do on a thread of its own, and leaves it there when it does not come back in time: late takes what it
 // returns then.
@@ -84,7 +84,7 @@ func within[T any](ctx context.Context, do func() (T, error), late func(T)) (val
 func owned(pid int, uid uint32) error {
 	var st unix.Stat_t
 	if err := unix.Stat(fmt.Sprintf("/proc/%d/fd", pid), &st); err != nil || st.Uid != uid {
-		return refused(hintFuse, "the process of the caller is not the caller's any more")
+		return Refused(HintFUSE, "the process of the caller is not the caller's any more")
 	}
 	return nil
 }
@@ -96,7 +96,7 @@ func opened(pid, fd int, uid uint32) (open int, id DirectoryID, err error) {
 	}
 	open, err = unix.Open(fmt.Sprintf("/proc/%d/fd/%d", pid, fd), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return -1, id, refused(hintFuse, "the caller's descriptor %d: %v", fd, err)
+		return -1, id, Refused(HintFUSE, "the caller's descriptor %d: %v", fd, err)
 	}
 	if err := owned(pid, uid); err != nil {
 		unix.Close(open)
@@ -105,7 +105,7 @@ func opened(pid, fd int, uid uint32) (open int, id DirectoryID, err error) {
 	var st unix.Statx_t
 	if err := unix.Statx(open, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &st); err != nil {
 		unix.Close(open)
-		return -1, id, refused(hintFuse, "the caller's descriptor %d: %v", fd, err)
+		return -1, id, Refused(HintFUSE, "the caller's descriptor %d: %v", fd, err)
 	}
 	return open, DirectoryID{st.Dev_major, st.Dev_minor, st.Ino}, nil
 }
@@ -138,7 +138,7 @@ func clone(pid, fd int, uid uint32, readOnly bool) (Directory, error) {
 
 func notCloned(err error) error {
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) {
-		return refused(hintFuse, "the kernel gives no mount of this directory (Linux 5.14 does, of one that is mounted "+
+		return Refused(HintFUSE, "the kernel gives no mount of this directory (Linux 5.14 does, of one that is mounted "+
 			"where the caller is): %v", err)
 	}
 	return fmt.Errorf("a mount of the directory: %w", err)
