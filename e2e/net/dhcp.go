@@ -44,15 +44,18 @@ func (l *lab) served(f *figures, addresses []netip.Prefix, run func() error, for
 	return errors.Join(err, leftErr)
 }
 
-// serversLeft counts what there is of servers: those that are known, their cards, and processes.
+// serversLeft counts what there is of servers: their directories, cards and processes.
 func (l *lab) serversLeft() (int, error) {
 	links, err := l.run("ip", "-oneline", "link", "show", "type", "veth")
-	n := len(network.Servers()) + strings.Count(links, "\n")
 	own, nsErr := os.Readlink("/proc/self/ns/net")
+	dir := filepath.Join("/run/grange/dhcp", strings.Trim(strings.TrimPrefix(own, "net:"), "[]"), bridge)
+	n := strings.Count(links, "\n")
+	if _, err := os.Stat(dir); err == nil {
+		n++
+	}
 	commands, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	dir := "/" + strings.Trim(strings.TrimPrefix(own, "net:"), "[]") + "/" + bridge + "/"
 	for _, path := range commands {
-		if text, err := os.ReadFile(path); err == nil && strings.Contains(string(text), dir) {
+		if text, err := os.ReadFile(path); err == nil && strings.Contains(string(text), dir+"/") {
 			n++
 		}
 	}

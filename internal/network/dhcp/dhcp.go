@@ -141,18 +141,24 @@ type Status struct {
 	VMs     int
 }
 
-// All are the servers of the host, in the order of their networks' names.
+// All are the servers of the host, in the order of their networks' names. It does not wait for one that starts.
 func (s *Servers) All() (all []Status) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.each(func(v *server) error {
+	dir, err := s.here()
+	if err != nil {
+		return nil
+	}
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		v := &server{dir: filepath.Join(dir, e.Name())}
+		if !e.IsDir() || v.load() != nil {
+			continue
+		}
 		st := Status{Network: v.Network, Server: v.Server, VMs: len(v.VMs)}
 		if v.Process.alive() {
 			st.PID = v.Process.PID
 		}
 		all = append(all, st)
-		return nil
-	})
+	}
 	slices.SortFunc(all, func(a, b Status) int { return strings.Compare(string(a.Network), string(b.Network)) })
 	return all
 }
@@ -194,14 +200,18 @@ func (s *Servers) with(bridge string, do func(*server) error) error {
 		return err
 	}
 	v := &server{dir: filepath.Join(dir, bridge), group: s.Group}
-	text, err := os.ReadFile(filepath.Join(v.dir, stateFile))
-	if err == nil {
-		err = json.Unmarshal(text, &v.state)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := v.load(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return do(v)
+}
+
+func (v *server) load() error {
+	text, err := os.ReadFile(filepath.Join(v.dir, stateFile))
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, &v.state)
 }
 
 // running are the VMs that it was told and whose processes are there.
