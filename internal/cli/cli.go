@@ -20,6 +20,7 @@ import (
 	"github.com/grange-project/grange/internal/cli/disks"
 	"github.com/grange-project/grange/internal/cli/filesystems"
 	"github.com/grange-project/grange/internal/cli/fleet"
+	"github.com/grange-project/grange/internal/cli/gateways"
 	"github.com/grange-project/grange/internal/cli/host"
 	"github.com/grange-project/grange/internal/cli/job"
 	"github.com/grange-project/grange/internal/cli/output"
@@ -64,7 +65,7 @@ func grange(a *app.App) *cobra.Command {
 		app.Group{Title: "Jobs", Commands: append(job.Commands(a), hookCommand(a))},
 		app.Group{Title: "Virtual machines", Commands: vm.Commands(a)},
 		app.Group{Title: "Hosts", Commands: slices.Concat(daemon.AgentCommands(a), host.Commands(a), disks.Commands(a),
-			filesystems.Commands(a), tune.Commands(a))},
+			filesystems.Commands(a), gateways.Commands(a), tune.Commands(a))},
 		app.Group{Title: "Batch systems", Commands: batchsystem.Commands(a)},
 		app.Group{Title: "Fleet", Commands: slices.Concat(daemon.ServerCommands(a), fleet.Commands(a))},
 		app.Group{Title: "Access", Commands: access.Commands(a)},
