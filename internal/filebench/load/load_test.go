@@ -27,7 +27,8 @@ func TestRun(t *testing.T) {
 	var begun, ended []string
 	amounts := map[string]int64{}
 	err = Read(strings.NewReader("a word of the kernel's\n"+out.String()),
-		func(name string) { begun = append(begun, name) }, func(p Phase) { ended, amounts[p.Name] = append(ended, p.Name), p.Amount })
+		func(name string) { begun = append(begun, name) },
+		func(p Phase) { ended, amounts[p.Name] = append(ended, p.Name), p.Amount })
 	if err != nil || !slices.Equal(begun, Phases) || !slices.Equal(ended, Phases) {
 		t.Errorf("%v, %v, %v", begun, ended, err)
 	}
