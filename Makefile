@@ -153,6 +153,11 @@ bench-start: ## compare starts of grange exec with raw QEMU, in pairs; ARGS=-met
 	@case "$(ARGS)" in *-metal*) scripts/install-packages hosts ;; esac
 	$(ROOT) $(GO) run ./e2e/benchstart $(ARGS)
 
+bench-files: ## directories of an emulated host in VMs by each gateway, beside virtiofs and 9p by root: large and small files, CPU; ARGS=-metal=false; JSON on the last line
+	@scripts/install-packages test
+	@case "$(ARGS)" in *-metal=false*) ;; *) scripts/install-packages hosts ;; esac
+	$(ROOT) $(GO) run ./e2e/benchfiles $(ARGS)
+
 bench-images: ## 20 simulated hosts and 2 real agents fetch an image of 2 GiB, its next versions, and 400 in simulation; starts from container images; ARGS="-images DIR"; JSON on the last line
 	@scripts/install-packages images
 	$(ROOT) $(GO) run ./e2e/benchimages $(ARGS)

@@ -11,7 +11,8 @@ func (j *job) bindCaller(vm record) binds.Caller {
 	c := j.caller
 	rights := machine.ShareFor{UID: c.UID, GID: c.GID, Groups: c.Groups, Cgroups: c.Batch.Cgroups,
 		CPUs: vm.Plan.Emulator}
-	return binds.Caller{PID: c.PID, Gateways: j.record.Gateways, For: rights, Alive: c.alive, Gone: errCallerGone}
+	return binds.Caller{PID: c.PID, Gateways: j.record.Gateways, StateDir: j.agent.config().StateDir, For: rights,
+		Alive: c.alive, Gone: errCallerGone}
 }
 
 // serveBinds has the directories of the VM's first job served that have a server of their own.

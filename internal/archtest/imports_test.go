@@ -66,6 +66,8 @@ var rules = []struct {
 	{"internal/tuning/verify", nil, outside, "a proof that reads nothing can be tried on every host there is"},
 	{"internal/netbench", nil, []string{"internal/agent", "internal/config", "internal/hyper", "os/exec", "api"},
 		"it measures between any two machines, with an agent or without"},
+	{"internal/filebench", nil, []string{"internal/agent", "internal/config", "internal/hyper", "os/exec", "api"},
+		"the agent reads what it keeps, and who starts VMs hands it one"},
 	{"internal/selftest/verdict", nil, outside, "a verdict follows from what was measured, on any host"},
 	{"internal/selftest/report", nil, outside, "a report is made from findings, and looks at nothing"},
 	{"internal", nil, []string{"os/user"},

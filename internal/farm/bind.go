@@ -32,6 +32,10 @@ const (
 // Gateways are those that serve directories, the fastest first.
 var Gateways = []Gateway{Virtiofs, FUSE, SFTP}
 
+// Automatic are those that auto chooses from, the best first. sftp keeps less than programs expect, and needs sshfs in
+// the image: a bind or the site's policy names it.
+var Automatic = []Gateway{Virtiofs, FUSE}
+
 // Check returns an error for what is no gateway.
 func (g Gateway) Check() error {
 	if g != "" && g != AnyGateway && !slices.Contains(Gateways, g) {

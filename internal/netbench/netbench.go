@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/grange-project/grange/internal/cputicks"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/netbench/answerer"
 	"github.com/grange-project/grange/internal/sleep"
@@ -164,11 +165,11 @@ func (c *checker) working(do func() error) (here, there float64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	hereWas, began := answerer.Ticks(), time.Now()
+	hereWas, began := cputicks.Busy(), time.Now()
 	if err := do(); err != nil {
 		return 0, 0, err
 	}
-	hereIs, took := answerer.Ticks(), time.Since(began).Seconds()*answerer.TicksASecond
+	hereIs, took := cputicks.Busy(), time.Since(began).Seconds()*cputicks.ASecond
 	thereIs, err := c.ask(answerer.AskCPU)
 	return float64(hereIs-hereWas) / took, float64(thereIs-thereWas) / took, err
 }

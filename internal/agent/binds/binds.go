@@ -3,7 +3,6 @@
 package binds
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -36,66 +35,89 @@ type Caller struct {
 	PID      int
 	For      machine.ShareFor
 	Gateways []farm.Gateway // that the site allows; nil: all
+	StateDir string         // of the agent, with what was measured
 	Alive    func() bool    // whether the very process still runs
 	Gone     error          // where it does not
 }
 
-// whyFastest is why virtiofs was chosen; only the guest knows its kernel.
-const whyFastest = "the fastest that the site allows; fuse where the kernel of the image has no virtiofs"
-
 // wanted is the gateway that a bind is to have by what it asks for and what the site allows, nil being all; why says
-// who decided. Where the site names none, a bind that says nothing has what it always had: virtiofs keeps less of what
-// some programs expect.
+// who decided. AnyGateway leaves it to order.
 func wanted(asked farm.Gateway, allowed []farm.Gateway) (g farm.Gateway, why string) {
-	may := func(g farm.Gateway) bool { return allowed == nil || slices.Contains(allowed, g) }
 	switch {
-	case asked == "" && allowed == nil:
-		return farm.FUSE, "the default"
 	case asked != "" && asked != farm.AnyGateway:
 		return asked, "the bind asks for it"
-	case may(farm.Virtiofs) && may(farm.FUSE):
-		return farm.AnyGateway, ""
+	case len(allowed) == 1:
+		return allowed[0], "the site's policy allows nothing else"
 	}
-	for _, g := range farm.Gateways {
-		if may(g) {
-			return g, "the first that the site's policy allows"
-		}
-	}
-	return farm.FUSE, "the site's policy allows none"
+	return farm.AnyGateway, ""
 }
 
 // Serve has directories served for a machine that is not made yet, adds to spec what they need, and returns how all
-// come into it. What is chosen by itself falls back to FUSE.
+// come into it. What is chosen by itself falls back to the next gateway.
 func Serve(ctx context.Context, m *machine.Machine, spec *hyper.Machine, all []api.Bind, c Caller) ([]Bound, error) {
 	var bound []Bound
 	for _, b := range all {
-		g, why := wanted(farm.Gateway(b.Gateway), c.Gateways)
-		done := Bound{Target: b.Target, Gateway: g, Why: why, ReadOnly: b.ReadOnly, From: fileSystem(c, b.FD)}
-		if g == farm.FUSE {
-			bound = append(bound, done)
-			continue
-		}
-		by := machine.By{Gateway: g, ReadOnly: b.ReadOnly}
-		if g == farm.AnyGateway {
-			by.Gateway = farm.Virtiofs
-		}
-		share, id, err := serve(ctx, m, by, b, c, done.From)
-		switch {
-		case err == nil && by.Gateway == farm.SFTP:
-			spec.Ports = append(spec.Ports, hyper.Port{Name: guest.BindPort(share.Tag), Path: share.Path, Served: true})
-			done.Tag, done.ID = share.Tag, id
-		case err == nil:
-			spec.Shares = append(spec.Shares, share)
-			done.Gateway, done.Why = farm.Virtiofs, cmp.Or(why, whyFastest)
-			done.Tag, done.ID = share.Tag, id
-		case g == farm.AnyGateway && farm.IsCode(err, farm.CodeNoGateway):
-			done.Gateway, done.Why = farm.FUSE, err.Error()
-		default:
+		done, share, err := serveOne(ctx, m, b, c)
+		if err != nil {
 			return nil, fmt.Errorf("bind %s: %w", b.Target, err)
+		}
+		switch {
+		case share == nil:
+		case done.Gateway == farm.SFTP:
+			spec.Ports = append(spec.Ports, hyper.Port{Name: guest.BindPort(share.Tag), Path: share.Path, Served: true})
+		default:
+			spec.Shares = append(spec.Shares, *share)
 		}
 		bound = append(bound, done)
 	}
 	return bound, nil
+}
+
+// serveOne tries the gateways that a directory may have, one after the other.
+func serveOne(ctx context.Context, m *machine.Machine, b api.Bind, c Caller) (Bound, *hyper.Share, error) {
+	done := Bound{Target: b.Target, ReadOnly: b.ReadOnly, From: fileSystem(c, b.FD)}
+	g, why := wanted(farm.Gateway(b.Gateway), c.Gateways)
+	may := []farm.Gateway{g}
+	if g == farm.AnyGateway {
+		may, why = chosen(done.From, c)
+	}
+	for i, g := range may {
+		done.Gateway, done.Why = g, why
+		if g == farm.FUSE {
+			return done, nil, nil
+		}
+		share, id, err := serve(ctx, m, machine.By{Gateway: g, ReadOnly: b.ReadOnly}, b, c, done.From)
+		if err == nil {
+			done.Tag, done.ID = share.Tag, id
+			if g == farm.Virtiofs && slices.Contains(may, farm.FUSE) { // only the guest knows its kernel
+				done.Why += "; fuse where the kernel of the image has no virtiofs"
+			}
+			return done, &share, nil
+		}
+		if i == len(may)-1 || !farm.IsCode(err, farm.CodeNoGateway) {
+			return done, nil, err
+		}
+		why = err.Error()
+	}
+	return done, nil, errNone
+}
+
+// errNone is of a policy that allows no gateway that this release knows.
+var errNone = &farm.Error{Kind: farm.Denied, Code: farm.CodeNoGateway, Message: "the site's policy allows no gateway",
+	Hint: "the site's administrators may change `gateways` of the policy"}
+
+// chosen is order for the directory of a file system, by what was measured on this host.
+func chosen(from *mounts.Mount, c Caller) ([]farm.Gateway, string) {
+	kind := ""
+	if from != nil {
+		kind = from.Type
+	}
+	m, err := measured(c.StateDir, kind)
+	may, why := order(c.Gateways, kind, m)
+	if err != nil {
+		why += fmt.Sprintf(" (what was measured cannot be read: %v)", err)
+	}
+	return may, why
 }
 
 // errOldCaller is of a caller that does not say what it has open; 0 is always its standard input.

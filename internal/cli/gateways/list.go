@@ -1,4 +1,3 @@
-// Package gateways has the commands of gateways, by which directories of the host come into VMs.
 package gateways
 
 import (
@@ -14,13 +13,6 @@ import (
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/gateway/features"
 )
-
-// Commands are the commands of gateways.
-func Commands(a *app.App) []*cobra.Command {
-	gateway := &cobra.Command{Use: "gateway", Short: "Show how directories of the host come into VMs"}
-	gateway.AddCommand(list(a))
-	return []*cobra.Command{gateway}
-}
 
 func list(a *app.App) *cobra.Command {
 	return &cobra.Command{Use: "list", Short: "List what each gateway keeps of a file system, and what not",

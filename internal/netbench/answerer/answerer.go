@@ -18,6 +18,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/grange-project/grange/internal/cputicks"
 )
 
 // Name is the first argument of grange-guest that stands for this.
@@ -203,7 +205,7 @@ func (a *Answerer) control(conn net.Conn) error {
 		var answer int64
 		switch lines.Text() {
 		case AskCPU:
-			answer = Ticks()
+			answer = cputicks.Busy()
 		case AskCount:
 			answer = a.came.Swap(0)
 		default:
@@ -227,30 +229,6 @@ func send(conn net.Conn, d time.Duration) error {
 		}
 	}
 	return nil
-}
-
-// TicksASecond is the unit of Ticks, the same on all of Linux' architectures that VMs run on.
-const TicksASecond = 100
-
-// Ticks is how long all CPUs together have worked since the boot, guests included; 0 where /proc does not say.
-func Ticks() int64 {
-	text, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return 0
-	}
-	line, _, _ := strings.Cut(string(text), "\n")
-	return busy(line)
-}
-
-// busy adds up what is not idle of the first line of proc(5)'s stat: the fields 4 and 5 are, and those of guests count
-// in the first two already.
-func busy(line string) (sum int64) {
-	for i, word := range strings.Fields(line) {
-		if n, err := strconv.ParseInt(word, 10, 64); err == nil && i != 4 && i != 5 && i <= 8 {
-			sum += n
-		}
-	}
-	return sum
 }
 
 // Main answers one check at an address and returns an exit status.

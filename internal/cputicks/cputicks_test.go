@@ -1,4 +1,4 @@
-package answerer
+package cputicks
 
 import "testing"
 
