@@ -195,7 +195,7 @@ func TestReservationsSurvive(t *testing.T) {
 func (l *batchLab) told(v VMView) (power, job string) {
 	l.t.Helper()
 	now, _ := l.row(v.ID)
-	w := wire.WantedVM(now, farm.FleetNetwork{})
+	w := wire.WantedVM(now, farm.FleetNetwork{}, nil)
 	return w.Power, w.Job
 }
 
