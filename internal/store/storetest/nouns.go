@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"errors"
+	"net/netip"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -118,6 +119,8 @@ func smallThings(s *suite) {
 	project := aProject()
 	network := aNetwork()
 	group := farm.ServerGroup{Project: "p", Name: "apart", Affinity: farm.Apart}
+	security := farm.SecurityGroup{Project: "p", Name: "web", Rules: []farm.SecurityRule{{Protocol: farm.TCP,
+		Ports: farm.PortRange{First: 22, Last: 22}, CIDR: netip.MustParsePrefix("192.0.2.0/24")}, {Group: "db"}}}
 	user := farm.User{Name: "ann", Subjects: []string{"CN=Ann,O=Grid,C=CH"}}
 	token := aToken()
 	join := aJoinToken()
@@ -152,6 +155,12 @@ func smallThings(s *suite) {
 			func(t *store.Tx) (any, error) { return t.Groups() },
 			func(r int64) any { group.Revision = r; return group },
 			func(int64) any { return []farm.ServerGroup{group} }},
+		{store.KindSecurityGroup, "p/web", func(t *store.Tx) error { return t.PutSecurityGroup(security) },
+			func(t *store.Tx) error { return t.DeleteSecurityGroup("p", "web") },
+			func(t *store.Tx) (any, error) { return t.SecurityGroup("p", "web") },
+			func(t *store.Tx) (any, error) { return t.SecurityGroups("p") },
+			func(r int64) any { security.Revision = r; return security },
+			func(int64) any { return []farm.SecurityGroup{security} }},
 		{store.KindUser, "ann", func(t *store.Tx) error { return t.PutUser(user) },
 			func(t *store.Tx) error { return t.DeleteUser("ann") },
 			func(t *store.Tx) (any, error) { return t.UserOfSubject(user.Subjects[0]) },

@@ -22,7 +22,7 @@ func aVM(n int) farm.VM {
 		Image: "sl9", Digest: "sha256:1", Shape: aShape("small"), Cell: "b" + fmt.Sprint(n%2), Network: "front",
 		Lease: farm.Lease{Network: "front", Address: netip.MustParsePrefix(fmt.Sprintf("192.0.2.%d/24", n)),
 			MAC: fmt.Sprintf("52:54:00:00:00:%02x", n), Hostname: name + ".example.org"},
-		Group: "near", Needs: []string{"gpu", "rack!=b3"}, Tags: map[string]string{"a": "ü"},
+		Group: "near", SecurityGroups: []string{"web"}, Needs: []string{"gpu", "rack!=b3"}, Tags: map[string]string{"a": "ü"},
 		UserData: []byte("#cloud-config\n\x00\xff"),
 		Created:  noon, Expires: noon.Add(time.Hour),
 		Wanted: farm.Wanted{Power: farm.PowerOn, Boots: 1, Builds: 2, Fresh: 2},
@@ -81,7 +81,8 @@ func aCell() farm.Cell {
 
 func aProject() farm.Project {
 	return farm.Project{Name: "p", Account: "atlas", Quota: farm.Quota{CPUs: 8, Memory: farm.TiB},
-		Networks: []string{"front"}, MaxAge: time.Hour}
+		Networks: []string{"front"}, MaxAge: time.Hour,
+		SecurityGroups: true, SSHFrom: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
 }
 
 func aNetwork() farm.FleetNetwork {
