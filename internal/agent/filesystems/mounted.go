@@ -27,7 +27,7 @@ func (d *Drains) count(all []mounts.Mount, vms [][]Used) (out []farm.HostFileSys
 	drains := d.List()
 	var seen []mounts.Mount
 	for _, m := range all {
-		if slices.ContainsFunc(seen, m.Same) {
+		if slices.ContainsFunc(seen, m.Same) || len(seen) == mostMounts {
 			continue
 		}
 		seen = append(seen, m)

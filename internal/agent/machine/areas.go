@@ -142,7 +142,7 @@ func CheckLocal(dir string) error {
 // CheckMounts is CheckLocal of all areas, as far as their names tell: a file system whose server does not answer is
 // refused before anything is opened there.
 func CheckMounts(c config.Areas) error {
-	table, err := os.Open("/proc/self/mountinfo")
+	table, err := os.Open("/proc/thread-self/mountinfo")
 	if err != nil {
 		return err
 	}
