@@ -128,8 +128,8 @@ var errOldCaller = &farm.Error{Kind: farm.Invalid, Code: farm.CodeNoGateway,
 // autofs is the kernel's half of automounters. Users of the host cannot mount it.
 const autofs = "autofs"
 
-// errOnDemand is of an automounter's directory. What is not FUSE serves a mount of its own, in which what the automounter
-// mounts on the host is not seen: programs there find "Too many levels of symbolic links".
+// errOnDemand is of an automounter's directory. What is not FUSE serves a mount of its own, in which what the
+// automounter mounts on the host is not seen: programs there find "Too many levels of symbolic links".
 var errOnDemand = &farm.Error{Kind: farm.Invalid, Code: farm.CodeNoGateway,
 	Message: "file systems are mounted in this directory on demand (autofs), which a VM would not see",
 	Hint:    "bind with gateway=fuse"}

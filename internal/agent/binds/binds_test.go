@@ -26,7 +26,6 @@ func TestWantedGateway(t *testing.T) {
 		{farm.Virtiofs, nil, farm.Virtiofs},
 		{farm.SFTP, nil, farm.SFTP},
 		{"", []farm.Gateway{farm.SFTP}, farm.SFTP},
-		{farm.AnyGateway, []farm.Gateway{farm.SFTP, farm.FUSE}, farm.FUSE},
 	} {
 		got, why := wanted(c.asked, c.allowed)
 		if got != c.want || (why == "") != (got == farm.AnyGateway) {

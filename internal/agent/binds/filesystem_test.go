@@ -126,7 +126,7 @@ func TestOnDemand(t *testing.T) {
 	if errors.Is(err, unix.ENODEV) {
 		t.Skip("this kernel has no autofs")
 	}
-	if err != nil || len(r.auto) != 1 || r.auto[0].Gateway != farm.FUSE || r.auto[0].Why != errOnDemand.Error() {
+	if err != nil || len(r.auto) != 1 || r.auto[0].Gateway != farm.FUSE || r.auto[0].Why != streamed[autofs] {
 		t.Errorf("auto: %+v, %v", r.auto, err)
 	}
 	if r.virtiofs != nil || !farm.IsCode(r.refused, farm.CodeNoGateway) {

@@ -13,8 +13,8 @@ import (
 
 // streamed are the types of file systems that auto leaves to the caller's own process, and why.
 var streamed = map[string]string{
-	"autofs": "what is below autofs is mounted when it is used, which virtiofs does not see",
-	"afs":    "AFS goes by the tokens of the caller's session, which virtiofsd does not have",
+	autofs: "what is below autofs is mounted when it is used, which virtiofs does not see",
+	"afs":  "AFS goes by the tokens of the caller's session, which virtiofsd does not have",
 }
 
 // order returns the gateways of a bind that leaves the choice to the site, the first to be tried first, and why that

@@ -103,7 +103,7 @@ func TestChoose(t *testing.T) {
 		{"/d:needs=umask", farm.Virtiofs, ""},
 		{"/d:gateway=auto:needs=umask,locks", farm.Virtiofs, ""},
 		{"/d:needs=mounts-below", farm.FUSE, ""},
-		{"/d:gateway=fuse:needs=umask", "", `does not keep: umask \(.*\); these do: \[virtiofs\]`},
+		{"/d:gateway=fuse:needs=umask", "", `does not keep: umask \(.*\); these do: \[virtiofs sftp\]`},
 		{"/d:gateway=virtiofs:needs=mounts-below", "", `does not keep: mounts-below \(.*\); these do: \[fuse\]`},
 		{"/d:needs=locks-shared", "", "no gateway keeps all .*virtiofs lacks locks-shared.*fuse lacks locks-shared"},
 		{"/d:gateway=fuse:needs=locks-shared", "", "no other does"},
