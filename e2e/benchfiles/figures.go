@@ -58,7 +58,7 @@ func (f *figures) measurement() filebench.Measurement {
 	})
 	return filebench.Measurement{Time: f.Time, Command: "make bench-files", Kernel: f.Kernel,
 		Accelerator: f.Accelerator,
-		FileSystem: f.FileSystem, Results: f.Results, Verdict: filebench.Recommend(safe)}
+		FileSystem:  f.FileSystem, Results: f.Results, Verdict: filebench.Recommend(safe)}
 }
 
 func (f *figures) table() string {
