@@ -38,7 +38,7 @@ func (h *Host) ReadFacts() fleet.Facts {
 	facts.Networks, err = network.Bridges()
 	h.noBridges.Log(h.log, "bridges for the server", err)
 	facts.Networks = append(facts.Networks, h.config().Network.Carried()...)
-	if h.flows.followed(h) {
+	if h.flows.followed(h.log) {
 		facts.Networks = append(facts.Networks, farm.FollowsFlows)
 	}
 	slices.SortFunc(facts.Taken, func(x, y farm.Plan) int { // maps have no order, and the same facts are to be equal

@@ -2,6 +2,7 @@ package cloud
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -10,9 +11,10 @@ import (
 
 // flows is whether this host holds VMs to security groups. A kernel that does will do so until it is booted.
 type flows struct {
-	mu     sync.Mutex
-	does   bool
-	looked time.Time // by the monotonic clock; zero: never
+	mu      sync.Mutex
+	does    bool
+	looking bool
+	looked  time.Time // by the monotonic clock; zero: never
 }
 
 const (
@@ -20,21 +22,28 @@ const (
 	flowsLimit = 15 * time.Second
 )
 
-// followed looks again and again as long as the host does not, for somebody may install what is missing.
-func (f *flows) followed(h *Host) bool {
+// followed reports what was found out last, and waits for nothing. As long as the host does not, it looks again and
+// again: somebody may install what is missing.
+func (f *flows) followed(log *slog.Logger) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.does || !f.looked.IsZero() && time.Since(f.looked) < flowsEvery {
-		return f.does
+	if !f.does && !f.looking && (f.looked.IsZero() || time.Since(f.looked) > flowsEvery) {
+		f.looking = true
+		go f.look(log)
 	}
+	return f.does
+}
+
+func (f *flows) look(log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), flowsLimit)
 	defer cancel()
 	err := network.HoldsGroups(ctx)
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if err != nil && f.looked.IsZero() {
-		h.log.Info("no vms in security groups come here", "reason", err)
+		log.Info("no vms in security groups come here", "reason", err)
 	}
-	f.does, f.looked = err == nil, time.Now()
-	return f.does
+	f.does, f.looking, f.looked = err == nil, false, time.Now()
 }
 
 // refence holds a VM that runs to other security groups than before. What fails is tried again every few seconds, with
