@@ -60,8 +60,8 @@ func newLab(ctx context.Context, programs string) (*vmLab, error) {
 		err = errors.Join(err, fmt.Errorf("build half: %w\n%s", failed, out))
 	}
 	if err == nil {
-		l.host, err = lab.Start(ctx, lab.Options{Config: fmt.Sprintf("hook = %q\n", path),
-			Programs: programs})
+		l.host, err = lab.Start(ctx, lab.Options{Programs: programs,
+			Config: fmt.Sprintf("hook = %q\n[limits]\ncpus = \"100%%\"\n", path)}) // two VMs at a time, of one user
 	}
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(top))

@@ -38,7 +38,7 @@ func futimens(fd int, times *[2]unix.Timespec) error {
 func linkDescriptor(fd int, path string) error {
 	err := unix.Linkat(fd, "", unix.AT_FDCWD, path, unix.AT_EMPTY_PATH)
 	if err == unix.ENOENT { // before Linux 6.10 only for CAP_DAC_READ_SEARCH
-		err = unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.AT_FDCWD, path,
+		err = unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/thread-self/fd/%d", fd), unix.AT_FDCWD, path,
 			unix.AT_SYMLINK_FOLLOW)
 	}
 	return err

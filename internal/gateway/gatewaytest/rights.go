@@ -318,6 +318,7 @@ func readOnly(v *vm) {
 		v.mkdir("d", 0o777)
 		v.must("chown", os.Chown(v.host("d"), int(v.Caller.UID), int(v.Caller.GID)))
 		v.must("symlink", os.Symlink("f", v.host("l")))
+		v.must("chown", os.Lchown(v.host("l"), int(v.Caller.UID), int(v.Caller.GID)))
 		v.must("setxattr", unix.Setxattr(v.host("f"), "user.a", []byte("b"), 0))
 		before = picture(v)
 	})
