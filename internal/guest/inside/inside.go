@@ -63,7 +63,7 @@ func Run() error {
 	// The host answers while we go on. The first use of encoding/json takes an emulated guest 10 ms: this line is
 	// written without.
 	fmt.Fprintf(control, "\n{\"phase\":%q,\"boot\":%d,\"pings\":true,\"disks\":true,\"shares\":true,"+
-		"\"services\":true,\"ipv6\":true,\"roots\":%t}\n", guest.Ready, g.boot, g.init)
+		"\"sftp\":true,\"services\":true,\"ipv6\":true,\"roots\":%t}\n", guest.Ready, g.boot, g.init)
 	if g.port0, err = openPort(guest.JobPort(0)); err != nil {
 		return err
 	}
