@@ -56,8 +56,8 @@ func (f *figures) measurement() filebench.Measurement {
 	safe := slices.DeleteFunc(slices.Clone(f.Results), func(m filebench.Median) bool {
 		return !slices.Contains(farm.Gateways, farm.Gateway(m.Gateway))
 	})
-	return filebench.Measurement{Time: f.Time, Command: "make bench-files", Kernel: f.Kernel, Accelerator: f.Accelerator,
-		FileSystem: f.FileSystem, Results: f.Results, Verdict: filebench.Recommend(safe)}
+	return filebench.Measurement{Time: f.Time, Command: "make bench-files", Kernel: f.Kernel,
+		Accelerator: f.Accelerator, FileSystem: f.FileSystem, Results: f.Results, Verdict: filebench.Recommend(safe)}
 }
 
 func (f *figures) table() string {
