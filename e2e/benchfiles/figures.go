@@ -57,8 +57,7 @@ func (f *figures) measurement() filebench.Measurement {
 		return !slices.Contains(farm.Automatic, farm.Gateway(m.Gateway))
 	})
 	return filebench.Measurement{Time: f.Time, Command: "make bench-files", Kernel: f.Kernel,
-		Accelerator: f.Accelerator,
-		FileSystem:  f.FileSystem, Results: f.Results, Verdict: filebench.Recommend(safe)}
+		Accelerator: f.Accelerator, FileSystem: f.FileSystem, Results: f.Results, Verdict: filebench.Recommend(safe)}
 }
 
 func (f *figures) table() string {

@@ -51,6 +51,7 @@ func (a gatewayCommands) measureAs(ctx context.Context, f benchFlags) (m fileben
 	}
 	defer context.AfterFunc(ctx, func() { process.Signal(syscall.SIGTERM) })()
 	text, readErr := io.ReadAll(io.LimitReader(out, maxAnswer))
+	out.Close() // what prints more must not wait for us
 	state, err := process.Wait()
 	switch {
 	case err != nil:
