@@ -8,7 +8,6 @@ const (
 	CodeBadKey       farm.Code = "bad-ssh-key"        // a public SSH key cannot be read
 	CodeNoGroup      farm.Code = "no-group"           // no server group of that name
 	CodeGroupUsed    farm.Code = "group-in-use"       // VMs name it
-	CodeNoNetwork    farm.Code = "no-network"         // no network of that name that the project may use
 	CodeNameTaken    farm.Code = "name-taken"         // another VM of the project has the name
 	CodeNoLease      farm.Code = "no-lease"           // a network has no address, or no host name, left
 	CodeAddressTaken farm.Code = "address-taken"      // a static address is another VM's
