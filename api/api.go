@@ -447,11 +447,9 @@ type Host struct {
 	// why it is not known yet which VMs run here; nothing is granted meanwhile
 	Recovering string     `json:"recovering,omitempty"`
 	Hypervisor Hypervisor `json:"hypervisor"`
-	// Services are what VMs may reach on this host without a network.
-	Services []HostService `json:"services,omitempty"`
 }
 
-// HostService is a service of a host for its VMs.
+// HostService is a service of a host for its VMs, which reach it without a network.
 type HostService struct {
 	Name    string `json:"name"`
 	Port    int    `json:"port"`              // of a VM's own loopback
