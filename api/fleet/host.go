@@ -65,7 +65,10 @@ type Facts struct {
 	Networks       []string   `json:"networks,omitempty"` // bridges, and vlan:100-199
 	ScratchFree    uint64     `json:"scratch_free"`
 	Bandwidth      uint64     `json:"bandwidth,omitempty"` // bits a second that its network carries each way
-	Short          []string   `json:"short,omitempty"`
+	// of that, what VMs have that the server did not place
+	BookedIn  uint64   `json:"booked_in,omitempty"`
+	BookedOut uint64   `json:"booked_out,omitempty"`
+	Short     []string `json:"short,omitempty"`
 	// fingerprints (SHA-256) of the authorities that the host believes about servers
 	Trusts []string `json:"trusts,omitempty"`
 }

@@ -75,8 +75,9 @@ func (a *Agent) beginIn(v *vm, r *api.JobRequest, c Caller) (*job, error) {
 	}
 	j := newJob(a, r.ID, c)
 	j.request = r
-	j.record = record{Version: recordVersion, Job: r.ID, User: known.guestUser(c, r.Home).Name, Command: brief(r.Argv),
-		Caller: c, Keep: r.Keep, OneFS: d.OneFilesystem, Gateways: d.Gateways}
+	j.record = record{Version: recordVersion, Job: r.ID, User: known.guestUser(c, r.Home).Name,
+		Command: jobrequest.Brief(r.Argv),
+		Caller:  c, Keep: r.Keep, OneFS: d.OneFilesystem, Gateways: d.Gateways}
 	return j, nil
 }
 
