@@ -22,6 +22,9 @@ type JobRequest struct {
 	Disks    *Disks  `json:"disks,omitempty"`     // beside Scratch; nil: as the shape says
 	PageSize *uint64 `json:"page_size,omitempty"` // bytes of a huge page, 0 for ordinary ones; nil: as the shape says
 	Network  string  `json:"network,omitempty"`   // "none" or "user"; empty: as the shape says
+	// bits a second that the VM may receive and send, on a network where it can be held to them; 0: as the shape says
+	BandwidthIn  uint64 `json:"bandwidth_in,omitempty"`
+	BandwidthOut uint64 `json:"bandwidth_out,omitempty"`
 	// "compute" or "service"; this and what follows is as the shape says when empty
 	Purpose string `json:"purpose,omitempty"`
 	// "host-passthrough", "host-model", "maximum", the name of a model, or "default"
@@ -247,8 +250,11 @@ type VM struct {
 	CPUs    int       `json:"cpus"`
 	Memory  uint64    `json:"memory"`
 	Scratch uint64    `json:"scratch"`
-	Plan    Plan      `json:"plan"`
-	Applied Applied   `json:"applied"`
+	// bits a second that it may receive and send; 0: not limited
+	BandwidthIn  uint64  `json:"bandwidth_in,omitempty"`
+	BandwidthOut uint64  `json:"bandwidth_out,omitempty"`
+	Plan         Plan    `json:"plan"`
+	Applied      Applied `json:"applied"`
 	// Guest is what the guest's kernel sees; nil where it has not reported, as an older grange-guest does not.
 	Guest   *GuestView `json:"guest,omitempty"`
 	JobPort string     `json:"job_port,omitempty"` // unix socket of the job's streams; only its owner can connect
@@ -448,8 +454,6 @@ type Host struct {
 	// why it is not known yet which VMs run here; nothing is granted meanwhile
 	Recovering string     `json:"recovering,omitempty"`
 	Hypervisor Hypervisor `json:"hypervisor"`
-	// Services are what VMs may reach on this host without a network.
-	Services []HostService `json:"services,omitempty"`
 	// DHCP are the networks on which the host's own server gives VMs their addresses.
 	DHCP []HostDHCP `json:"dhcp,omitempty"`
 }
@@ -463,7 +467,7 @@ type HostDHCP struct {
 	VMs       int      `json:"vms"` // that it serves
 }
 
-// HostService is a service of a host for its VMs.
+// HostService is a service of a host for its VMs, which reach it without a network.
 type HostService struct {
 	Name    string `json:"name"`
 	Port    int    `json:"port"`              // of a VM's own loopback

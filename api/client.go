@@ -296,6 +296,11 @@ func (c *Client) Host(ctx context.Context) (Host, error) {
 	return call[Host](ctx, c, "GET", "/v1/host", nil)
 }
 
+// Services returns the services of the host for its VMs. The agent connects to each, and takes up to a second.
+func (c *Client) Services(ctx context.Context) ([]HostService, error) {
+	return call[[]HostService](ctx, c, "GET", "/v1/services", nil)
+}
+
 // Alive returns without an error where the agent works, whatever libvirt does.
 func (c *Client) Alive(ctx context.Context) (Alive, error) {
 	return call[Alive](ctx, c, "GET", "/v1/alive", nil)

@@ -63,9 +63,12 @@ type Facts struct {
 	Images         []string   `json:"images,omitempty"` // names and digests
 	ImageUse       []ImageUse `json:"image_use,omitempty"`
 	// bridges, vlan:100-199, and flows:bridge where its kernel follows connections on bridges
-	Networks    []string         `json:"networks,omitempty"`
-	ScratchFree uint64           `json:"scratch_free"`
-	Bandwidth   uint64           `json:"bandwidth,omitempty"` // bits a second that its network carries each way
+	Networks    []string `json:"networks,omitempty"`
+	ScratchFree uint64   `json:"scratch_free"`
+	Bandwidth   uint64   `json:"bandwidth,omitempty"` // bits a second that its network carries each way
+	// of that, what VMs have that the server did not place
+	BookedIn    uint64           `json:"booked_in,omitempty"`
+	BookedOut   uint64           `json:"booked_out,omitempty"`
 	Short       []string         `json:"short,omitempty"`
 	FileSystems []HostFileSystem `json:"file_systems,omitempty"`
 	// fingerprints (SHA-256) of the authorities that the host believes about servers

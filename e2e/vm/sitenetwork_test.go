@@ -21,6 +21,8 @@ domain = "example.org"
 gateways = ["10.77.0.1", "2001:db8::1"]
 dns = ["10.77.0.1"]
 closed = true
+[network]
+bandwidth = "200M"
 [network.overlay]
 local = "192.0.2.1"
 vnis = "7001"
@@ -68,7 +70,8 @@ func TestSiteNetwork(t *testing.T) {
 	}
 	report := func(wants ...string) *job {
 		t.Helper()
-		j := start(t, l, "--network", "grid", "--", "sh", "-c", guestReport)
+		j := start(t, l, "--network", "grid", "--bandwidth-in", "100M", "--bandwidth-out", "50M", "--",
+			"sh", "-c", guestReport)
 		j.expect(t, "reported")
 		for _, want := range wants {
 			if !strings.Contains(j.out.text(), want) {
@@ -100,6 +103,14 @@ func TestSiteNetwork(t *testing.T) {
 		t.Errorf("no filters of both VMs:\n%s", rules)
 	}
 
+	if shapers := inside("tc qdisc show"); strings.Count(shapers, "rate 100Mbit") != 2 {
+		t.Errorf("two VMs receive 100 Mbit/s:\n%s", shapers)
+	}
+	booked := run(t, l.Exec(ctx(t), "--network", "grid", "--bandwidth-in", "1M", "--no-wait", "--", "true"), "")
+	if !strings.Contains(booked.errors, "200Mbit/s in") && !strings.Contains(booked.errors, "200Mbit/s of this host") {
+		t.Errorf("the host's network is booked: status %d, %s", booked.code, booked.errors)
+	}
+
 	end := func(j *job) {
 		j.Process.Kill()
 		<-j.done
@@ -110,6 +121,9 @@ func TestSiteNetwork(t *testing.T) {
 		if err == nil && len(vms) == 1 {
 			if vms[0].Lease == nil || vms[0].Lease.Name != "wn1.example.org" {
 				t.Errorf("the VM that stays has %+v", vms[0].Lease)
+			}
+			if vms[0].BandwidthIn != 100e6 || vms[0].BandwidthOut != 50e6 {
+				t.Errorf("it has %d and %d bit/s", vms[0].BandwidthIn, vms[0].BandwidthOut)
 			}
 			break
 		}

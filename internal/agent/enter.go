@@ -76,8 +76,8 @@ func (a *Agent) beginIn(v *vm, r *api.JobRequest, c Caller) (*job, error) {
 	}
 	j := newJob(a, r.ID, c)
 	j.request = r
-	j.record = record{Version: recordVersion, Job: r.ID, User: known.guestUser(c, r.Home).Name, Command: brief(r.Argv),
-		Caller: c, Keep: r.Keep, OneFS: d.OneFilesystem, Gateways: d.Gateways,
+	j.record = record{Version: recordVersion, Job: r.ID, User: known.guestUser(c, r.Home).Name,
+		Command: jobrequest.Brief(r.Argv), Caller: c, Keep: r.Keep, OneFS: d.OneFilesystem, Gateways: d.Gateways,
 		Uses: filesystems.Of(r.Binds, c.PID, d.OneFilesystem)}
 	return j, v.drainsFromTask(j)
 }

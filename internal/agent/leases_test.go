@@ -142,6 +142,31 @@ func TestOneConfiguration(t *testing.T) {
 	}
 }
 
+// TestBandwidthRefused: where nothing holds a VM to a bandwidth it is refused, whoever says it.
+func TestBandwidthRefused(t *testing.T) {
+	f := newFarmhouse(t)
+	f.onNetwork(one)
+	f.configure(func(c *config.Agent) {
+		s := c.DefaultShape
+		s.Name, s.Bandwidth.In = "slow", 1e6
+		c.Policy[0].Networks = []string{"grid", "user"}
+		c.Shapes = map[string]farm.Shape{"slow": s}
+	})
+	for _, r := range []api.JobRequest{{BandwidthIn: 1e6}, {BandwidthOut: 1e6, Network: "user"}, {Shape: "slow"},
+		{Shape: "slow", Network: "grid"}} {
+		if _, err := f.ask(f.caller(""), r); !farm.IsCode(err, farm.CodeNotLimited) {
+			t.Errorf("%+v: %v", r, err)
+		}
+	}
+	if _, err := f.ask(f.caller(""), api.JobRequest{BandwidthIn: 1}); !farm.IsCode(err, farm.CodeBadShape) {
+		t.Errorf("a bit a second: %v", err)
+	}
+	r := record{Shape: farm.Shape{Network: "bridge:br0", Bandwidth: farm.Bandwidth{In: 1e6, Out: 2e6}}}
+	if vm := r.networkVM("a"); vm.Bandwidth != r.Shape.Bandwidth {
+		t.Errorf("%+v", vm)
+	}
+}
+
 // TestLeaseRefused: without a rule that names it, without a host that carries it, or with a guest that cannot take it.
 func TestLeaseRefused(t *testing.T) {
 	f := newFarmhouse(t)

@@ -80,13 +80,16 @@ func (v *making) lease(image vmimage.Image) error {
 			return err
 		}
 	}
+	if err := v.recordNow().Shape.CheckBandwidth(); err != nil { // the network may be another since
+		return err
+	}
 	return v.recordNow().Lease.CheckImage(image)
 }
 
 // networkVM is a machine for its network. It has a lease on one of the site, or a worker the one address that it was
 // given.
 func (r record) networkVM(name string) network.VM {
-	vm := network.VM{Name: name, Network: r.Shape.Network}
+	vm := network.VM{Name: name, Network: r.Shape.Network, Bandwidth: r.Shape.Bandwidth}
 	if l := r.Lease; l != nil {
 		vm = l.OnNetwork(vm)
 	} else if w := r.Worker; w != nil {

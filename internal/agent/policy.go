@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/jobrequest"
 	"github.com/grange-project/grange/internal/agent/services"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
@@ -12,7 +13,7 @@ import (
 
 // decide applies the site's policy to a caller and what it wishes.
 func (a requests) decide(c Caller, r *api.JobRequest) (policy.Decision, error) {
-	rules, wish := a.config().Policy, wishOf(r)
+	rules, wish := a.config().Policy, jobrequest.Wish(r)
 	_, wish.SiteNetwork = a.config().Networks[r.Network]
 	if len(rules) == 0 && !wish.SiteNetwork {
 		return policy.Decision{Image: r.Image, Shape: r.Shape, Network: r.Network}, nil
@@ -27,18 +28,6 @@ func (a requests) decide(c Caller, r *api.JobRequest) (policy.Decision, error) {
 // services are those of the host that a caller's VM may use.
 func (a requests) services(c Caller) ([]string, error) {
 	return services.For(a.config().Services, func(r []policy.Rule) (policy.Who, error) { return a.who(r, c) })
-}
-
-func wishOf(r *api.JobRequest) policy.Wish {
-	w := policy.Wish{Image: r.Image, Shape: r.Shape, Network: r.Network, CPUs: r.CPUs, Memory: farm.Bytes(r.Memory)}
-	if r.Scratch != nil {
-		w.Scratch = farm.Bytes(*r.Scratch)
-	}
-	for _, b := range r.Binds {
-		w.Mounts = append(w.Mounts, b.Target)
-		w.Gateways = append(w.Gateways, farm.Gateway(b.Gateway))
-	}
-	return w
 }
 
 // who is the caller as rules see it. Rules fail closed: where one looks at a name, an account or a queue that nobody

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/grange-project/grange/api"
@@ -15,7 +13,6 @@ import (
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
-	"github.com/grange-project/grange/internal/wire"
 )
 
 // shapeNamed is a shape of the configuration; the default one has no name.
@@ -43,22 +40,7 @@ func (a requests) shape(r *api.JobRequest, c Caller, d policy.Decision) (farm.Sh
 		s = a.allotted(s, c)
 	}
 	s = d.Cut(s)
-	if r.CPUs != 0 {
-		s.CPUs = r.CPUs
-	}
-	if r.Memory != 0 {
-		s.Memory = farm.Bytes(r.Memory)
-	}
-	if r.Scratch != nil {
-		s.Scratch = farm.Bytes(*r.Scratch)
-	}
-	s = wire.WithDisks(s, r.Disks)
-	pages := r.Pages
-	if pages == "" && r.PageSize != nil {
-		pages = strconv.FormatUint(*r.PageSize, 10)
-	}
-	if s, err = s.With(farm.Tuning{Purpose: r.Purpose, CPUModel: r.CPUModel, ThreadPolicy: r.ThreadPolicy,
-		Emulator: r.Emulator, NUMA: r.NUMA, Pages: pages, Cache: r.Cache}); err != nil {
+	if s, err = jobrequest.Shape(s, r); err != nil {
 		return s, err
 	}
 	s.Pages = machine.MountedPages(s.Pages, machine.PageMounts(os.DirFS("/")))
@@ -71,7 +53,7 @@ func (a requests) shape(r *api.JobRequest, c Caller, d policy.Decision) (farm.Sh
 	if s, err = a.confine(s, r, c); err != nil {
 		return s, err
 	}
-	return s, errors.Join(s.Validate(), d.CheckDisks(s))
+	return s, errors.Join(s.Validate(), s.CheckBandwidth(), d.CheckDisks(s))
 }
 
 // confine keeps a shape within what the caller's login or batch job was given.
@@ -186,8 +168,8 @@ func (a requests) begin(r *api.JobRequest, c Caller) (*job, error) {
 		j.events = append(j.events, api.JobEvent{Event: api.EventPolicy, Message: reason})
 	}
 	j.record = record{Version: recordVersion, Job: r.ID, Created: time.Now(), Shape: s,
-		User: known.guestUser(c, r.Home).Name, Name: vmName(r.ID), Command: brief(r.Argv), Caller: c, Keep: r.Keep,
-		OneFS: d.OneFilesystem, Gateways: d.Gateways, Site: site.Name, Services: may,
+		User: known.guestUser(c, r.Home).Name, Name: vmName(r.ID), Command: jobrequest.Brief(r.Argv), Caller: c,
+		Keep: r.Keep, OneFS: d.OneFilesystem, Gateways: d.Gateways, Site: site.Name, Services: may,
 		Uses: filesystems.Of(r.Binds, c.PID, d.OneFilesystem)}
 	return j, nil
 }
@@ -223,12 +205,4 @@ func (c Caller) mayKeep(r *api.JobRequest) error {
 	return &farm.Error{Kind: farm.Denied, Code: farm.CodeBadRequest,
 		Message: fmt.Sprintf("the VM of job %s of %s cannot be kept: what it holds is given to other jobs when this "+
 			"one ends", c.Batch.Job, c.Batch.System), Hint: "leave --keep out"}
-}
-
-// brief is the first words of a command, for lists. Arguments may hold secrets: they stay out.
-func brief(argv []string) string {
-	if len(argv) == 0 {
-		return "the image's own"
-	}
-	return farm.Clean(filepath.Base(argv[0]), 40)
 }

@@ -51,6 +51,7 @@ func (a routes) actions() map[string]action {
 		"POST /v1/vms/{vm}/resume":       a.known(a.postResume),
 		"GET /v1/vms/{vm}/console":       a.known(a.getConsole),
 		"GET /v1/host":                   a.getHost,
+		"GET /v1/services":               a.getServices,
 		"GET /v1/alive":                  a.getAlive,
 		"POST /v1/drain":                 a.known(a.postDrain),
 		"DELETE /v1/drain":               a.known(a.deleteDrain),

@@ -22,6 +22,7 @@ import (
 	"github.com/grange-project/grange/internal/journal"
 	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/names"
+	"github.com/grange-project/grange/internal/network"
 	"github.com/grange-project/grange/internal/topology"
 	"github.com/grange-project/grange/internal/transfer"
 	"github.com/grange-project/grange/internal/vmimage"
@@ -76,7 +77,8 @@ func New(o Options) (*Agent, error) {
 	}
 	a.metal.read = a.readMetal
 	a.ledger = ledger.New(t.Overcommitted(o.Config.MemoryOvercommit), reserve(o.Config, t), ledger.Host{
-		Jobs: a.metal.running, Space: areas.Space, Reread: func() { a.readHost(rereadEvery) }})
+		Jobs: a.metal.running, Space: areas.Space, Reread: func() { a.readHost(rereadEvery) },
+		Bandwidth: func() farm.Rate { return network.Carries(a.config().Network) }})
 	a.ledger.SetLimits(o.Config.Limits, o.Config.Minimum.Disk)
 	a.machines = machine.NewHost(machine.Options{Hyper: a.hyper, Images: images, Ledger: a.ledger, Names: a.names,
 		Log: a.log, Config: a.config, Topology: a.topology, Areas: areas})

@@ -103,7 +103,12 @@ func noVM(ref string) error {
 		Hint:    "`grange vm list` shows them; it may have ended"}
 }
 
-func (a routes) getHost(w http.ResponseWriter, r *http.Request, caller Caller) error {
+// getServices connects to each service: only who shows them pays for one that hangs.
+func (a routes) getServices(w http.ResponseWriter, r *http.Request, _ Caller) error {
+	return answer(w, services.Check(r.Context(), a.config().Services))
+}
+
+func (a routes) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) error {
 	room, holders, waiting := a.ledger.View()
 	c := a.config()
 	v := wire.Topology(grantable(room))
@@ -111,7 +116,7 @@ func (a routes) getHost(w http.ResponseWriter, r *http.Request, caller Caller) e
 		Free: room.Free.String(), CPU: v.CPU, Sockets: v.Sockets, Cores: v.Cores, Nodes: v.Nodes, L3: v.L3,
 		Distance: v.Distance, Holders: map[string]string{}, VMs: len(a.all()) - waiting + a.Cloud.Running(),
 		Waiting: waiting, AgentMemory: residentMemory(), BackOffs: a.healing.backOffs(),
-		Services: services.Check(r.Context(), c.Services), DHCP: machine.DHCPServers(c.Network)}
+		DHCP: machine.DHCPServers(c.Network)}
 	if space, err := a.ledger.DiskSpace(ledger.JobFiles); err == nil {
 		h.DiskTotal, h.DiskFree = uint64(space.Pool), uint64(space.Free)
 		if space.Short > 0 {

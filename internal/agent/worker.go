@@ -251,7 +251,7 @@ func workerShape(a requests, r *api.WorkerRequest) (farm.Shape, error) {
 		s.Memory = farm.Bytes(r.Memory)
 	}
 	s.Network = a.config().Worker.Network
-	return s, s.Validate()
+	return s, errors.Join(s.Validate(), s.CheckBandwidth())
 }
 
 // workerJobRequest stands for the request that a job's caller would have sent. It follows from the record: a new agent

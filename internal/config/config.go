@@ -129,6 +129,8 @@ type shapeFile struct {
 	MemoryPeak   string   `toml:"memory_peak"`
 	PageSize     string   `toml:"page_size"`
 	Network      string   `toml:"network"`
+	BandwidthIn  string   `toml:"bandwidth_in"`
+	BandwidthOut string   `toml:"bandwidth_out"`
 	Sockets      int      `toml:"sockets"`
 	Cores        int      `toml:"cores"`
 	Threads      int      `toml:"threads"`
@@ -147,7 +149,8 @@ func defaults() file {
 		Accelerator: "auto", ProbeTimeout: "20s", BootTimeout: "3m", StopTimeout: "1m", Attempts: 3,
 		ReservedMemory: "auto", MemoryOvercommit: 1, SlurmNodes: []string{"*"}, DefaultImage: "micro",
 		Default: shapeFile{CPUs: 1, Memory: "1G", PageSize: "any", Network: string(farm.NetworkNone)},
-		Minimum: minimumFile{Disk: "1G", Memory: "256M"}, Limits: limitsFile{CPUs: "75%", Memory: "75%", Disk: "50%"},
+		Minimum: minimumFile{Disk: "1G", Memory: "256M"},
+		Limits:  limitsFile{CPUs: "75%", Memory: "75%", Disk: "50%", Bandwidth: "75%"},
 		Overlay: "0", UnusedImages: "0", Areas: defaultAreas(), Metadata: metadataFile{Serve: true}, Move: moveFile{Listen: ":8445"},
 		Transfer:  transferFile{Listen: ":8446", ReceiveRate: "0", SendRate: "0"},
 		Heartbeat: heartbeatFile{Timeout: "5m", Watchdog: true, Action: string(HeartbeatReport)},
@@ -283,6 +286,16 @@ func (s shapeFile) shape(name string, base farm.Shape) (farm.Shape, error) {
 		if out.Memory, err = farm.ParseBytes(s.Memory); err != nil {
 			return farm.Shape{}, err
 		}
+	}
+	bandwidth, err := farm.ParseBandwidth(s.BandwidthIn, s.BandwidthOut)
+	if err != nil {
+		return farm.Shape{}, err
+	}
+	if s.BandwidthIn != "" { // "0" lifts what default_shape has
+		out.Bandwidth.In = bandwidth.In
+	}
+	if s.BandwidthOut != "" {
+		out.Bandwidth.Out = bandwidth.Out
 	}
 	out, err = out.WithDisks(farm.DiskTexts{Root: s.Disk, Scratch: s.Scratch, Volumes: s.Volumes, Swap: s.Swap,
 		MemoryPeak: s.MemoryPeak})

@@ -11,25 +11,29 @@ import (
 )
 
 type limitsFile struct {
-	CPUs   string          `toml:"cpus"`
-	Memory string          `toml:"memory"`
-	Disk   string          `toml:"disk"`
-	Except []exceptionFile `toml:"except"`
+	CPUs      string          `toml:"cpus"`
+	Memory    string          `toml:"memory"`
+	Disk      string          `toml:"disk"`
+	Bandwidth string          `toml:"bandwidth"`
+	Except    []exceptionFile `toml:"except"`
 }
 
 // exceptionFile is one [[limits.except]].
 type exceptionFile struct {
-	Users  []string `toml:"users"`
-	Groups []string `toml:"groups"`
-	CPUs   string   `toml:"cpus"`
-	Memory string   `toml:"memory"`
-	Disk   string   `toml:"disk"`
+	Users     []string `toml:"users"`
+	Groups    []string `toml:"groups"`
+	CPUs      string   `toml:"cpus"`
+	Memory    string   `toml:"memory"`
+	Disk      string   `toml:"disk"`
+	Bandwidth string   `toml:"bandwidth"`
 }
 
 func (f limitsFile) limits() (l policy.Limits, err error) {
-	if l.CPUs, l.Memory, l.Disk, err = shares(f.CPUs, f.Memory, f.Disk, false); err != nil {
+	all, err := shares(exceptionFile{CPUs: f.CPUs, Memory: f.Memory, Disk: f.Disk, Bandwidth: f.Bandwidth}, false)
+	if err != nil {
 		return l, fmt.Errorf("limits.%w", err)
 	}
+	l.CPUs, l.Memory, l.Disk, l.Bandwidth = all.CPUs, all.Memory, all.Disk, all.Bandwidth
 	for i, x := range f.Except {
 		e, err := x.exception()
 		if err != nil {
@@ -45,36 +49,43 @@ func (f exceptionFile) exception() (e policy.Exception, err error) {
 	switch {
 	case len(f.Users)+len(f.Groups) == 0:
 		return e, errors.New("it names no users and no groups; what is for all stands in [limits] itself")
-	case f.CPUs+f.Memory+f.Disk == "":
-		return e, errors.New("it says nothing of cpus, memory or disk")
+	case f.CPUs+f.Memory+f.Disk+f.Bandwidth == "":
+		return e, errors.New("it says nothing of cpus, memory, disk or bandwidth")
 	}
 	if err := e.Whom.Validate(nil); err != nil {
 		return e, err
 	}
-	e.CPUs, e.Memory, e.Disk, err = shares(f.CPUs, f.Memory, f.Disk, true)
+	whom := e.Whom
+	e, err = shares(f, true)
+	e.Whom = whom
 	return e, err
 }
 
-// shares reads the three settings, which may be left out where they are optional.
-func shares(cpuText, memoryText, diskText string, optional bool) (cpus, memory, disk policy.Share, err error) {
+// shares reads the settings, which may be left out where they are optional.
+func shares(f exceptionFile, optional bool) (e policy.Exception, err error) {
 	count := func(text string) (uint64, error) { return strconv.ParseUint(text, 10, 31) }
 	bytes := func(text string) (uint64, error) {
 		v, err := farm.ParseBytes(text)
+		return uint64(v), err
+	}
+	rate := func(text string) (uint64, error) {
+		v, err := farm.ParseRate(text)
 		return uint64(v), err
 	}
 	for _, x := range []struct {
 		key, text string
 		parse     func(string) (uint64, error)
 		to        *policy.Share
-	}{{"cpus", cpuText, count, &cpus}, {"memory", memoryText, bytes, &memory}, {"disk", diskText, bytes, &disk}} {
+	}{{"cpus", f.CPUs, count, &e.CPUs}, {"memory", f.Memory, bytes, &e.Memory}, {"disk", f.Disk, bytes, &e.Disk},
+		{"bandwidth", f.Bandwidth, rate, &e.Bandwidth}} {
 		if optional && x.text == "" {
 			continue
 		}
 		if *x.to, err = parseShare(x.text, x.parse); err != nil {
-			return cpus, memory, disk, fmt.Errorf("%s: %w", x.key, err)
+			return e, fmt.Errorf("%s: %w", x.key, err)
 		}
 	}
-	return cpus, memory, disk, nil
+	return e, nil
 }
 
 func parseShare(text string, parse func(string) (uint64, error)) (policy.Share, error) {

@@ -56,6 +56,22 @@ func (r Rate) String() string {
 // Bandwidth is what a VM may receive and send. 0 is not limited, and books nothing.
 type Bandwidth struct{ In, Out Rate }
 
+// ParseBandwidth reads both, as a file of shapes has them; "" is not limited. The error is a *Error of kind Invalid.
+func ParseBandwidth(in, out string) (b Bandwidth, err error) {
+	for _, x := range []struct {
+		key, text string
+		to        *Rate
+	}{{"bandwidth_in", in, &b.In}, {"bandwidth_out", out, &b.Out}} {
+		if x.text == "" {
+			continue
+		}
+		if *x.to, err = ParseRate(x.text); err != nil {
+			return b, fmt.Errorf("%s: %w", x.key, err)
+		}
+	}
+	return b, nil
+}
+
 // Plus is both together.
 func (b Bandwidth) Plus(c Bandwidth) Bandwidth { return Bandwidth{b.In + c.In, b.Out + c.Out} }
 
@@ -95,7 +111,7 @@ func (s Shape) CheckBandwidth() error {
 		return nil
 	}
 	return &Error{Kind: Invalid, Code: CodeNotLimited,
-		Message: fmt.Sprintf("its shape has a bandwidth, and that of a VM with network %s cannot be limited",
-			s.Network),
-		Hint: "give it a network that is a bridge, VLAN or VXLAN, or take a shape without bandwidth"}
+		Message: fmt.Sprintf("a bandwidth is asked for, or in its shape, and that of a VM with network %s cannot be "+
+			"limited", s.Network),
+		Hint: "give it a network that is a bridge, VLAN or VXLAN, or leave the bandwidth out"}
 }

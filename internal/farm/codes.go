@@ -8,6 +8,7 @@ const (
 	CodeBadSize          Code = "bad-size"
 	CodeBadRate          Code = "bad-bandwidth"
 	CodeNotLimited       Code = "not-limited" // a VM's network has no bandwidth that could be limited
+	CodeNoNetwork        Code = "no-network"  // no network of that name, or none that the project may use
 	CodeBadCPUList       Code = "bad-cpu-list"
 	CodeBadShape         Code = "bad-shape"
 	CodeNoRoom           Code = "no-room"  // the host cannot hold it now

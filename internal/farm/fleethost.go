@@ -43,9 +43,10 @@ type Facts struct {
 	FileSystems []HostFileSystem
 	Networks    []string // names of bridges, what HostNetworks.Carried returns, FollowsFlows
 	ScratchFree Bytes
-	Bandwidth   Rate     // that its network carries each way, for all VMs together; 0: not known
-	Short       []string // why the host takes nothing: resources below their minimum, a drain of its own; for people
-	Kind        string   // vendor, model and sockets of the processor
+	Bandwidth   Rate      // that its network carries each way, for all VMs together; 0: not known
+	Booked      Bandwidth // of that, what VMs have that the server did not place
+	Short       []string  // why the host takes nothing: resources below their minimum, a drain of its own; for people
+	Kind        string    // vendor, model and sockets of the processor
 	// fingerprints of the authorities that it believes about servers; none: its agent is of a release that does not
 	// report them
 	Trusts []string

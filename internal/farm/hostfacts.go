@@ -32,6 +32,7 @@ type HostFacts struct {
 	TunedProfile    string // of the tuned daemon
 	Tuned           []TunedSetting
 	Disks           []BlockDevice
+	VhostNet        Switch       // off: the kernel has modules, and this one is not loaded
 	Devices         []HostDevice // network cards and NVMe controllers
 	Shapes          []ShapePages // of the agent's configuration
 	Mounts          []Mount
@@ -165,7 +166,9 @@ type BlockDevice struct {
 type HostDevice struct {
 	Name   string // "eth0", "nvme0"
 	Bridge string // that a network card is a port of
-	Node   int    // NUMA node of its slot; -1 where it is not known
+	// of a network card, and of its bridge; 0: the kernel does not tell
+	MTU, BridgeMTU int
+	Node           int // NUMA node of its slot; -1 where it is not known
 }
 
 // ShapePages are the pages that VMs of one of the agent's shapes get: "1G,2M", "any", "0"; "" where the shape does not

@@ -52,7 +52,7 @@ func (f shapeTable) tuned(s farm.Shape) (_ farm.Shape, err error) {
 	if err != nil {
 		return s, err
 	}
-	if s.Bandwidth, err = f.bandwidth(); err != nil {
+	if s.Bandwidth, err = farm.ParseBandwidth(f.BandwidthIn, f.BandwidthOut); err != nil {
 		return s, err
 	}
 	s, err = s.With(farm.Tuning{Purpose: f.Purpose, CPUModel: f.CPUModel, ThreadPolicy: f.ThreadPolicy,
@@ -61,17 +61,6 @@ func (f shapeTable) tuned(s farm.Shape) (_ farm.Shape, err error) {
 		return s, err
 	}
 	return s, s.Validate()
-}
-
-// bandwidth returns what VMs of the shape may receive and send.
-func (f shapeTable) bandwidth() (b farm.Bandwidth, err error) {
-	if b.In, err = farm.ParseRate(cmp.Or(f.BandwidthIn, "0")); err != nil {
-		return b, fmt.Errorf("bandwidth_in: %w", err)
-	}
-	if b.Out, err = farm.ParseRate(cmp.Or(f.BandwidthOut, "0")); err != nil {
-		return b, fmt.Errorf("bandwidth_out: %w", err)
-	}
-	return b, nil
 }
 
 // maxGuest returns the maxima of a guest's topology with those of the table in their place.

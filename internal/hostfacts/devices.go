@@ -15,10 +15,28 @@ func (r *reader) devices() []farm.HostDevice {
 			if !ok || len(out) == maxDevices {
 				continue
 			}
-			out = append(out, farm.HostDevice{Name: name, Bridge: bridges[name], Node: node})
+			d := farm.HostDevice{Name: name, Bridge: bridges[name], Node: node, MTU: r.mtu(name)}
+			if d.Bridge != "" {
+				d.BridgeMTU = r.mtu(d.Bridge)
+			}
+			out = append(out, d)
 		}
 	}
 	return out
+}
+
+func (r *reader) mtu(name string) int { return r.count("sys/class/net/"+name+"/mtu", 1<<30) }
+
+// vhostNet reports whether vhost_net is loaded, or built in; "" where the kernel does not tell, as one without modules.
+func (r *reader) vhostNet() farm.Switch {
+	const dir = "sys/module/vhost_net/"
+	if r.word(dir+"initstate") != "" || r.word(dir+"parameters/experimental_zcopytx") != "" {
+		return "Y"
+	}
+	if r.word("sys/module/tun/initstate") != "" { // VMs have taps, by a module
+		return "N"
+	}
+	return ""
 }
 
 // bridgePorts says of which bridge each card is a port.

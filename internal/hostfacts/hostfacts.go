@@ -34,6 +34,7 @@ func Read(fsys fs.FS) (farm.HostFacts, error) {
 	h.TunedProfile, h.Tuned = r.word("etc/tuned/active_profile"), tuned{r}.settings()
 	h.Disks = r.disks()
 	h.Devices = r.devices()
+	h.VhostNet = r.vhostNet()
 	h.Shapes = r.shapes()
 	h.Mounts = r.mounts()
 	h.CoreLimit = r.coreLimit()

@@ -150,8 +150,9 @@ func (b *claims) enterCloud(id, holder, key string, c Charge, plan farm.Plan) {
 func (b *claims) heldByUser(uid uint32, id string) (has held) {
 	for other, g := range b.grants {
 		if c := b.charges[other]; other != id && c.Limited && c.UID == uid {
-			h := heldBy(g.plan, c.all())
+			h := heldBy(g.plan, c)
 			has.cpus, has.bytes, has.disks = has.cpus+h.cpus, has.bytes+h.bytes, has.disks+h.disks
+			has.rates = has.rates.Plus(h.rates)
 		}
 	}
 	return has

@@ -39,6 +39,9 @@ func (l *Ledger) planCloud(id, key string, c Charge, plan Planner) (farm.Plan, e
 	if err := l.spaceForCloud(id, c); err != nil {
 		return farm.Plan{}, err
 	}
+	if err := l.carriedCloud(id, c); err != nil {
+		return farm.Plan{}, err
+	}
 	if old, had := l.claims.grants[id]; had {
 		delete(l.claims.grants, id)
 		defer func() { l.claims.grants[id] = old }() // ClaimCloud writes over it
@@ -51,6 +54,16 @@ func (l *Ledger) planCloud(id, key string, c Charge, plan Planner) (farm.Plan, e
 			Hint: "the server places it elsewhere, if there is room"}
 	}
 	return planned, err
+}
+
+// carriedCloud refuses a cloud VM more bandwidth than is left, beside what it has already: the server has counted, but
+// for what jobs have booked meanwhile.
+func (l *Ledger) carriedCloud(id string, c Charge) error {
+	has := farm.Bandwidth{}
+	if _, granted := l.claims.grants[id]; granted {
+		has = l.claims.charges[id].Bandwidth
+	}
+	return l.carried(id, c.Bandwidth.Beyond(has))
 }
 
 // spaceForCloud refuses disks of a cloud VM that would not find their space, were they charged as c says.

@@ -42,6 +42,10 @@ type Host struct {
 	// VM has disks.
 	Space func(at string, promised func(at string) map[string]farm.Bytes) (farm.DiskSpace, error)
 
+	// Bandwidth returns what the host's network carries each way, in bits a second; 0 where that is not known, and no
+	// VM has a bandwidth. It must not call the ledger. Where it is nil, bandwidth is not counted.
+	Bandwidth func() farm.Rate
+
 	// Reread reads the host anew, and calls SetTopology if it has changed. Where it is nil, the host does not change.
 	Reread func()
 }
@@ -183,7 +187,8 @@ func (l *Ledger) try(w *waiter, blocked farm.CPUSet) (farm.Plan, error) {
 	if l.drained != nil {
 		return farm.Plan{}, l.drained.Refusal()
 	}
-	err := l.beside(w.id, held{w.request.VCPUs, w.request.Memory, l.claims.charges[w.id].all()})
+	c := l.claims.charges[w.id]
+	err := l.beside(w.id, held{w.request.VCPUs, w.request.Memory, c.all(), c.Bandwidth})
 	if w.aside = err != nil; w.aside {
 		return farm.Plan{}, err
 	}
@@ -193,7 +198,7 @@ func (l *Ledger) try(w *waiter, blocked farm.CPUSet) (farm.Plan, error) {
 	}
 	plan, err := numa.Plan(l.claims.room(l.claims.keys[w.id]), w.request)
 	if err == nil { // which may hold CPUs beside those of its vCPUs
-		err = l.withinSums(w.id, heldBy(plan, l.claims.charges[w.id].all()))
+		err = l.withinSums(w.id, heldBy(plan, c))
 		w.aside = err != nil
 	}
 	if w.aside {

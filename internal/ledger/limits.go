@@ -3,6 +3,7 @@ package ledger
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -17,7 +18,9 @@ type Charge struct {
 	Bytes farm.Bytes // that their files may take
 	// what their volumes may, by the place of volumes
 	Volumes map[string]farm.Bytes
-	UID     uint32 // of the owner
+	// that it may receive and send
+	Bandwidth farm.Bandwidth
+	UID       uint32 // of the owner
 	// the VM counts for what one user may hold: an ordinary account asked for it outside of batch jobs, which their
 	// batch system confines
 	Limited bool
@@ -81,16 +84,20 @@ type held struct {
 	cpus  int
 	bytes farm.Bytes // of memory
 	disks farm.Bytes
+	rates farm.Bandwidth
 }
 
-func heldBy(p farm.Plan, disks farm.Bytes) held {
-	return held{max(len(p.VCPUs), p.Held().Len()), p.Memory(), disks}
+func heldBy(p farm.Plan, c Charge) held {
+	return held{max(len(p.VCPUs), p.Held().Len()), p.Memory(), c.all(), c.Bandwidth}
 }
 
-// beside refuses what concerns nobody but who asks: more than one user may hold, and disks that find no space. Nobody
-// else waits behind it.
+// beside refuses what concerns nobody but who asks: more than one user may hold, more than the network carries, and
+// disks that find no space. Nobody else waits behind it.
 func (l *Ledger) beside(id string, want held) error {
 	if err := l.withinSums(id, want); err != nil {
+		return err
+	}
+	if err := l.carried(id, l.claims.charges[id].Bandwidth); err != nil {
 		return err
 	}
 	return l.spaceFor(id)
@@ -108,6 +115,8 @@ func (l *Ledger) withinSums(id string, want held) error {
 			func(n uint64) string { return fmt.Sprint(n) }},
 		{"of memory", uint64(has.bytes), uint64(want.bytes), uint64(most.bytes), sizeText},
 		{"of disk space", uint64(has.disks), uint64(want.disks), uint64(most.disks), sizeText},
+		{"of bandwidth in", uint64(has.rates.In), uint64(want.rates.In), uint64(most.rates.In), rateText},
+		{"of bandwidth out", uint64(has.rates.Out), uint64(want.rates.Out), uint64(most.rates.Out), rateText},
 	} {
 		if err := s.check(); err != nil {
 			return err
@@ -143,6 +152,8 @@ func (s sum) check() error {
 
 func sizeText(n uint64) string { return farm.Bytes(n).Rounded().String() }
 
+func rateText(n uint64) string { return farm.Rate(n).String() + "bit/s" }
+
 // mostOf is what a user may hold of this host.
 func (l *Ledger) mostOf(who policy.Who) held {
 	limits := l.limits.Of(who)
@@ -154,7 +165,16 @@ func (l *Ledger) mostOf(who policy.Who) held {
 			memory += size * farm.Bytes(count)
 		}
 	}
-	out := held{int(limits.CPUs.Of(uint64(room.Free.Len()))), farm.Bytes(limits.Memory.Of(uint64(memory))), 0}
+	carries := farm.Rate(0)
+	if l.host.Bandwidth != nil {
+		carries = l.host.Bandwidth()
+	}
+	most := farm.Rate(limits.Bandwidth.Of(uint64(carries)))
+	if carries == 0 { // which carried refuses
+		most = math.MaxUint64
+	}
+	out := held{int(limits.CPUs.Of(uint64(room.Free.Len()))), farm.Bytes(limits.Memory.Of(uint64(memory))), 0,
+		farm.Bandwidth{In: most, Out: most}}
 	if space, err := l.space(JobFiles, ""); err == nil {
 		out.disks = farm.Bytes(limits.Disk.Of(uint64(space.Pool)))
 	}

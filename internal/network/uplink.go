@@ -9,6 +9,15 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
+// Carries returns what the host's network carries each way: what the site says, or the speed of its card; 0 where
+// neither is known.
+func Carries(n farm.HostNetworks) farm.Rate {
+	if n.Bandwidth > 0 {
+		return n.Bandwidth
+	}
+	return UplinkSpeed()
+}
+
 // UplinkSpeed returns the speed of the card over which this host reaches others, as its driver reports it; 0 where that
 // is not known, as of cards of virtual machines.
 func UplinkSpeed() farm.Rate { return uplinkSpeed("/") }

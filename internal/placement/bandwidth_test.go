@@ -7,6 +7,25 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
+// TestBooked: what jobs have booked on a host is not there for VMs of the fleet.
+func TestBooked(t *testing.T) {
+	f := town(1, farm.Cell{}, func(_ int, h *Host) {
+		h.Bandwidth, h.Booked = 10e9, farm.Bandwidth{In: 6e9}
+	})
+	with := func(vm string, in farm.Rate) Request {
+		return ask(vm, 1, func(r *Request) { r.Shape.Bandwidth = farm.Bandwidth{In: in} })
+	}
+	if _, err := f.Claim(with("a", 5e9)); err == nil {
+		t.Error("jobs have it")
+	}
+	if why, err := f.Why(with("a", 5e9)); err != nil || why.Each[0].Constraint != NoBandwidth {
+		t.Errorf("%+v, %v", why.Each, err)
+	}
+	if _, err := f.Claim(with("a", 4e9)); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestBandwidth: a host takes VMs until its network is booked, in either direction, and then those without bandwidth.
 func TestBandwidth(t *testing.T) {
 	f := town(2, farm.Cell{}, func(i int, h *Host) {

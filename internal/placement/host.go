@@ -31,7 +31,7 @@ const maxLike = 16
 
 // fill makes the room anew from the empty one.
 func (h *host) fill() {
-	h.room, h.crowded, h.scratch, h.booked = h.empty, false, 0, farm.Bandwidth{}
+	h.room, h.crowded, h.scratch, h.booked = h.empty, false, 0, h.Booked
 	for _, v := range h.vms {
 		h.take(v)
 	}

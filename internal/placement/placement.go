@@ -21,6 +21,7 @@ type Host struct {
 	Scratch  farm.Bytes  // for all VMs of the fleet together
 	// that its network carries each way; VMs of the fleet book of it what their shapes have
 	Bandwidth farm.Rate
+	Booked    farm.Bandwidth // of it, by others
 }
 
 // Request is one VM to place.

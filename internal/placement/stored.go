@@ -16,7 +16,7 @@ func HostOf(h farm.Host, cell farm.Cell, networks []farm.FleetNetwork) Host {
 	return Host{ID: h.ID, Name: h.Name, Cell: h.Cell, Labels: LabelsOf(h, cell), Refuses: why, Closed: closed,
 		Topology: h.Facts.Topology, Reserve: h.Facts.Reserve, Taken: h.Facts.Taken, Images: h.Facts.Images,
 		Networks: NetworksOf(h, networks), Scratch: h.Facts.ScratchFree,
-		Bandwidth: h.Facts.Bandwidth}
+		Bandwidth: h.Facts.Bandwidth, Booked: h.Facts.Booked}
 }
 
 // Refusal returns why a host takes nothing new, beside silence; "": it does. closed reports whether people said so, and

@@ -9,6 +9,7 @@ import (
 // none.
 type Limits struct {
 	CPUs, Memory, Disk Share
+	Bandwidth          Share // each way
 	// in order: for each setting the first one counts that matches and says anything of it
 	Except []Exception
 }
@@ -17,17 +18,19 @@ type Limits struct {
 type Exception struct {
 	Whom               Rule // its users and groups alone
 	CPUs, Memory, Disk Share
+	Bandwidth          Share
 }
 
 // Of are the limits of one user. Whose names nobody knows, no exception by name is for.
 func (l Limits) Of(who Who) Limits {
-	out := Limits{CPUs: l.CPUs, Memory: l.Memory, Disk: l.Disk}
+	out := Limits{CPUs: l.CPUs, Memory: l.Memory, Disk: l.Disk, Bandwidth: l.Bandwidth}
 	for _, e := range slices.Backward(l.Except) {
 		if !e.Whom.Matches(who) {
 			continue
 		}
 		out.CPUs, out.Memory, out.Disk = cmp.Or(e.CPUs, out.CPUs), cmp.Or(e.Memory,
 			out.Memory), cmp.Or(e.Disk, out.Disk)
+		out.Bandwidth = cmp.Or(e.Bandwidth, out.Bandwidth)
 	}
 	return out
 }

@@ -11,7 +11,6 @@ const (
 	CodeNoSecurityGroup   farm.Code = "no-security-group"      // no security group of that name
 	CodeSecurityGroupUsed farm.Code = "security-group-in-use"  // VMs or rules name it
 	CodeDefaultGroup      farm.Code = "default-security-group" // a project's default group follows from the project
-	CodeNoNetwork         farm.Code = "no-network"             // no network of that name that the project may use
 	CodeNameTaken         farm.Code = "name-taken"             // another VM of the project has the name
 	CodeNoLease           farm.Code = "no-lease"               // a network has no address, or no host name, left
 	CodeAddressTaken      farm.Code = "address-taken"          // a static address is another VM's

@@ -252,12 +252,12 @@ func (c creation) networkFor(p farm.Project, name string) (network farm.FleetNet
 	}
 	i := slices.IndexFunc(all, func(n farm.FleetNetwork) bool { return n.Name == name })
 	if i < 0 {
-		return network, nil, &farm.Error{Kind: farm.NotFound, Code: CodeNoNetwork,
+		return network, nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoNetwork,
 			Message: fmt.Sprintf("no network %.80q", name), Hint: "name another, or none"}
 	}
 	network = all[i]
 	if len(p.Networks) > 0 && !slices.Contains(p.Networks, name) || len(p.Networks) == 0 && network.Closed {
-		return network, nil, &farm.Error{Kind: farm.Denied, Code: CodeNoNetwork,
+		return network, nil, &farm.Error{Kind: farm.Denied, Code: farm.CodeNoNetwork,
 			Message: fmt.Sprintf("project %s may not have network %s", p.Name, name),
 			Hint:    "name another, or ask an administrator"}
 	}

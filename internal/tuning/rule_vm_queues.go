@@ -50,7 +50,7 @@ func checkVMQueues(h farm.HostFacts, _ Profile) []Finding {
 		queues := min(d.VCPUs, manyQueues)
 		for i, n := range d.NICs {
 			if n.Model == "virtio" && n.Queues < 2 &&
-				slices.Contains([]string{"network", "bridge", "direct", "ethernet"}, n.Kind) {
+				slices.Contains(vhostKinds, n.Kind) {
 				out = append(out, Finding{Severity: Advice, Where: vmName(d),
 					Wanted: fmt.Sprintf("%d queues for %d vCPUs", queues, d.VCPUs),
 					Got:    fmt.Sprintf("network card %d has one queue", i+1),

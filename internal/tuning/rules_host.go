@@ -2,9 +2,10 @@ package tuning
 
 import "slices"
 
-// hostRules are about the host itself: kernel, KVM, memory, processors, daemons.
+// hostRules are about the host itself: kernel, KVM, memory, processors, daemons, network.
 func hostRules() []Rule {
-	return slices.Concat(kvmRules(), ksmRules(), pageRules(), memoryRules(), processorRules(), daemonRules())
+	return slices.Concat(kvmRules(), ksmRules(), pageRules(), memoryRules(), processorRules(), daemonRules(),
+		networkRules())
 }
 
 func kvmRules() []Rule {
@@ -37,3 +38,5 @@ func processorRules() []Rule {
 func daemonRules() []Rule {
 	return []Rule{powerDaemonsConflict(), tunedOverrides(), hostOOMDaemon(), coreFilesOn(), ioScheduler()}
 }
+
+func networkRules() []Rule { return []Rule{vhostNetMissing(), bridgeMTUDiffers()} }

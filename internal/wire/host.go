@@ -13,7 +13,8 @@ func Facts(f farm.Facts, now time.Time) fleet.Facts {
 	v := fleet.Facts{Version: f.Version, Capability: f.Capability, Instance: f.Instance, Boot: f.Boot, Now: now,
 		Accelerator: f.Accelerator, Kind: f.Kind, Topology: Topology(f.Topology), ReservedCPUs: f.Reserve.CPUs.String(),
 		ReservedMemory: uint64(f.Reserve.Memory), Images: f.Images, Networks: f.Networks,
-		ScratchFree: uint64(f.ScratchFree), Bandwidth: uint64(f.Bandwidth), Short: f.Short, Trusts: f.Trusts}
+		ScratchFree: uint64(f.ScratchFree), Bandwidth: uint64(f.Bandwidth),
+		BookedIn: uint64(f.Booked.In), BookedOut: uint64(f.Booked.Out), Short: f.Short, Trusts: f.Trusts}
 	for _, p := range f.Taken {
 		v.Taken = append(v.Taken, Plan(p))
 	}
@@ -34,7 +35,8 @@ func ParseFacts(v fleet.Facts) (farm.Facts, error) {
 		Accelerator: word(v.Accelerator), Kind: word(v.Kind), Topology: r.topology(v.Topology),
 		Reserve: farm.HostReserve{CPUs: r.cpus("reserved_cpus", v.ReservedCPUs), Memory: farm.Bytes(v.ReservedMemory)},
 		Images:  words(v.Images), Networks: words(v.Networks), ScratchFree: farm.Bytes(v.ScratchFree),
-		Bandwidth: farm.Rate(min(v.Bandwidth, maxBandwidth)),
+		Bandwidth: rate(v.Bandwidth),
+		Booked:    farm.Bandwidth{In: rate(v.BookedIn), Out: rate(v.BookedOut)},
 		Short:     words(v.Short), Trusts: words(v.Trusts[:min(len(v.Trusts), maxTrusts)])}
 	for _, p := range v.Taken {
 		f.Taken = append(f.Taken, r.plan(p))
@@ -63,6 +65,8 @@ const (
 	// that a host has mounted: where every home is a mount, thousands
 	maxFileSystems = 256
 )
+
+func rate(n uint64) farm.Rate { return farm.Rate(min(n, maxBandwidth)) }
 
 func word(text string) string { return farm.Clean(text, maxWord) }
 

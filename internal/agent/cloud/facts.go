@@ -57,9 +57,7 @@ func (h *Host) ReadFacts() fleet.Facts {
 	if space, err := h.ledger.DiskSpace(ledger.CloudFiles); err == nil {
 		facts.ScratchFree = space.Free / scratchStep * scratchStep
 	}
-	if facts.Bandwidth = h.config().Network.Bandwidth; facts.Bandwidth == 0 {
-		facts.Bandwidth = network.UplinkSpeed()
-	}
+	facts.Bandwidth, facts.Booked = network.Carries(h.config().Network), h.ledger.Booked(unlisted)
 	return wire.Facts(facts, time.Time{})
 }
 

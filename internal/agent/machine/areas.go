@@ -166,10 +166,10 @@ func onNetwork(dir, name string) error {
 		Hint: "name a directory of a local disk as state_dir, or in [areas], of the agent's configuration"}
 }
 
-// DiskCharge is what the disks of a VM of an area take.
+// DiskCharge is what the disks of a VM of an area take, with what its network does.
 func DiskCharge(name, area string, image vmimage.Image, s farm.Shape, overlay farm.Bytes,
 	v disk.Volumes) ledger.Charge {
-	c := ledger.Charge{Disks: name, Area: area, Bytes: DiskNeed(image, s, overlay)}
+	c := ledger.Charge{Disks: name, Area: area, Bytes: DiskNeed(image, s, overlay), Bandwidth: s.Bandwidth}
 	for _, d := range s.ScratchDisks() {
 		if place := v.PlaceOf(d.On); place != "" {
 			if c.Volumes == nil {

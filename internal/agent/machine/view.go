@@ -11,6 +11,7 @@ import (
 // Show adds to a view of the VM how its machine is.
 func (m *Machine) Show(out *api.VM, s farm.Shape) {
 	out.Applied = m.appliedView(s)
+	out.BandwidthIn, out.BandwidthOut = uint64(s.Bandwidth.In), uint64(s.Bandwidth.Out)
 	out.Guest = m.sight.view()
 	m.Pulse.show(out)
 	out.FloodWaits = m.Control.Flood.count()

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/networks"
 	"github.com/grange-project/grange/internal/cli/output"
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/lease"
 )
 
@@ -60,12 +62,8 @@ var fleetNetworks = app.Table[fleet.Network]{None: "no networks; `grange apply` 
 			}
 			return fmt.Sprint(id)
 		}
-		hosts := strings.Join(n.Hosts, " ")
-		if hosts == "" {
-			hosts = "all that can carry it"
-		}
 		return []any{n.Name, app.Dash(n.Bridge), number(n.VLAN), number(n.VXLAN),
-			app.Dash(strings.Join(n.Addresses, " ")), app.Dash(n.Domain), hosts}
+			app.Dash(strings.Join(n.Addresses, " ")), app.Dash(n.Domain), hostsOf(n)}
 	}}
 
 func (a networkCommands) printLocal(all []api.Network) error {
@@ -89,8 +87,12 @@ func (a networkCommands) printWarnings(n api.Network) {
 }
 
 func (a networkCommands) showCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "show NETWORK", Short: "Show a network of this host, and who has its leases",
-		Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+	return app.LocalFlag(&cobra.Command{Use: "show NETWORK",
+		Short: "Show a network of the fleet, or one of this host with who has its leases", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !a.Here(cmd) {
+				return a.showOfFleet(cmd.Context(), args[0])
+			}
 			n, err := a.Client().Network(cmd.Context(), args[0])
 			if err != nil {
 				return err
@@ -99,8 +101,60 @@ func (a networkCommands) showCommand() *cobra.Command {
 				return a.PrintJSON(n)
 			}
 			return a.printNetwork(n)
-		}}
-	return cmd
+		}})
+}
+
+func (a networkCommands) showOfFleet(ctx context.Context, name string) error {
+	c, err := a.Fleet()
+	if err != nil {
+		return err
+	}
+	all, err := c.Networks(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(all, func(n fleet.Network) bool { return n.Name == name })
+	if i < 0 {
+		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoNetwork, Message: fmt.Sprintf("no network %q", name),
+			Hint: "`grange network list` shows those of the fleet; --local shows those of this host"}
+	}
+	if a.JSON {
+		return a.PrintJSON(all[i])
+	}
+	return a.printFleetNetwork(all[i])
+}
+
+func (a networkCommands) printFleetNetwork(n fleet.Network) error {
+	w := output.NewColumns(a.Out)
+	w.Row("network", n.Name)
+	w.Row("on", network(n))
+	w.Row("addresses", app.OrNone(strings.Join(n.Addresses, " ")))
+	w.Row("names", app.OrNone(strings.Join(n.Names, " ")))
+	w.Row("domain", app.OrNone(n.Domain))
+	w.Row("gateway", app.OrNone(n.Gateway))
+	w.Row("dns", app.OrNone(strings.Join(n.DNS, " ")))
+	w.Row("isolate", n.Isolate)
+	w.Row("closed", n.Closed)
+	w.Row("hosts", hostsOf(n))
+	return w.Flush()
+}
+
+// network is what a network of the fleet is on a host.
+func network(n fleet.Network) string {
+	switch {
+	case n.VLAN != 0:
+		return fmt.Sprintf("vlan:%d", n.VLAN)
+	case n.VXLAN != 0:
+		return fmt.Sprintf("vxlan:%d", n.VXLAN)
+	}
+	return "bridge:" + n.Bridge
+}
+
+func hostsOf(n fleet.Network) string {
+	if len(n.Hosts) == 0 {
+		return "all that can carry it"
+	}
+	return strings.Join(n.Hosts, " ")
 }
 
 func (a networkCommands) printNetwork(n api.Network) error {
@@ -145,6 +199,10 @@ hosts of ISC's dhcpd.conf, or dhcp-host lines of dnsmasq.`,
 			if !slices.Contains(lease.Formats, format) {
 				return app.UnknownWord("format", format, lease.Formats)
 			}
+			if !a.Here(cmd) {
+				return app.Usage("add --local for a network of this host",
+					"a server is configured, and networks of the fleet have no leases to export")
+			}
 			n, err := a.Client().Network(cmd.Context(), args[0])
 			if err != nil {
 				return err
@@ -157,7 +215,7 @@ hosts of ISC's dhcpd.conf, or dhcp-host lines of dnsmasq.`,
 		}}
 	cmd.Flags().StringVar(&format, "format", "hosts", strings.Join(lease.Formats, ", "))
 	app.Complete(cmd, "format", func() []string { return lease.Formats })
-	return cmd
+	return app.LocalFlag(cmd)
 }
 
 // leasesOf reads the leases of an answer.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/tuning"
+	"github.com/grange-project/grange/internal/tuning/compare"
 )
 
 const compareLong = "Compare two recorded hosts, or a recorded host with this host, and report what prevents VMs\n" +
@@ -34,12 +34,12 @@ func (a hostCommands) hostCompareCommand() *cobra.Command {
 				tree.Close()
 				hosts[i] = h
 			}
-			return a.showComparison(tuning.Compare(hosts[0], hosts[1]))
+			return a.showComparison(compare.Hosts(hosts[0], hosts[1]))
 		},
 	}
 }
 
-func (a hostCommands) showComparison(c tuning.Comparison) error {
+func (a hostCommands) showComparison(c compare.Comparison) error {
 	if a.JSON {
 		if err := a.PrintJSON(comparisonJSON(c)); err != nil {
 			return err
@@ -53,7 +53,7 @@ func (a hostCommands) showComparison(c tuning.Comparison) error {
 	return nil
 }
 
-func (a hostCommands) printComparison(c tuning.Comparison) {
+func (a hostCommands) printComparison(c compare.Comparison) {
 	for _, d := range c.Differences {
 		effect := "a remark"
 		if len(d.Stops) > 0 {
@@ -96,7 +96,7 @@ type differenceJSON struct {
 	Why   string   `json:"why"`
 }
 
-func comparisonJSON(c tuning.Comparison) any {
+func comparisonJSON(c compare.Comparison) any {
 	out := struct {
 		Missing     []string         `json:"missing_flags"`
 		Additional  []string         `json:"additional_flags"`

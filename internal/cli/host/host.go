@@ -59,9 +59,9 @@ func (a hostCommands) hostShowCommand() *cobra.Command {
 }
 
 func (a hostCommands) showHost(ctx context.Context, from string) error {
-	var agent *api.Host
+	var agent *agentJSON
 	if from == "" {
-		answer, err := a.Client().Host(ctx)
+		answer, err := a.askAgent(ctx)
 		switch {
 		case err == nil:
 			agent = &answer
@@ -82,11 +82,28 @@ func (a hostCommands) showHost(ctx context.Context, from string) error {
 	return a.drawHost(h, agent)
 }
 
-func (a hostCommands) drawHost(h farm.HostFacts, agent *api.Host) error {
+// agentJSON is all that the agent tells of its host.
+type agentJSON struct {
+	api.Host
+	Services []api.HostService `json:"services,omitempty"`
+}
+
+func (a hostCommands) askAgent(ctx context.Context) (answer agentJSON, err error) {
+	if answer.Host, err = a.Client().Host(ctx); err != nil {
+		return answer, err
+	}
+	var unknown error // as of an agent of the release before
+	if answer.Services, unknown = a.Client().Services(ctx); unknown != nil {
+		fmt.Fprintf(a.Err, "grange: warning: the agent does not tell its services: %v\n", unknown)
+	}
+	return answer, nil
+}
+
+func (a hostCommands) drawHost(h farm.HostFacts, agent *agentJSON) error {
 	t, holders := h.Topology, map[int]string{}
 	if agent != nil {
 		var err error
-		if t, err = wire.HostTopology(*agent); err != nil {
+		if t, err = wire.HostTopology(agent.Host); err != nil {
 			return err
 		}
 		for cpu, name := range agent.Holders {
@@ -126,7 +143,7 @@ func (a hostCommands) drawHost(h farm.HostFacts, agent *api.Host) error {
 			fmt.Fprintf(a.Out, "note: the guests of %d VMs send more to the agent than is read of them; `grange vm "+
 				"show` says since when\n", agent.Flooding)
 		}
-		for _, note := range hypervisorNotes(*agent) {
+		for _, note := range hypervisorNotes(agent.Host) {
 			fmt.Fprintf(a.Out, "note: %s\n", note)
 		}
 		for _, b := range agent.BackOffs {

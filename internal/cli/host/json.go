@@ -41,7 +41,7 @@ type hostJSON struct {
 	TunedProfile string              `json:"tuned_profile"`
 	VMs          []vmJSON            `json:"vms"`    // that libvirt knows
 	Unread       []string            `json:"unread"` // what could not be read, with the reason
-	Agent        *api.Host           `json:"agent"`  // null where none was asked
+	Agent        *agentJSON          `json:"agent"`  // null where none was asked
 }
 
 type kernelJSON struct {
@@ -141,7 +141,7 @@ type vmJSON struct {
 	Memory  uint64 `json:"memory_kib"`
 }
 
-func hostToJSON(h farm.HostFacts, source string, agent *api.Host) hostJSON {
+func hostToJSON(h farm.HostFacts, source string, agent *agentJSON) hostJSON {
 	cpu, t := h.Topology.CPU, h.Topology
 	out := hostJSON{Source: source, Name: h.Name, Virtual: h.Virtual, OS: h.OS.Name, QEMU: h.Versions.QEMU,
 		Libvirt: h.Versions.Libvirt, Kernel: kernelJSON{h.Kernel.Release, h.Kernel.Command, h.Kernel.NextBoot,

@@ -19,6 +19,7 @@ import (
 type execFlags struct {
 	disks                                                  app.DiskFlags
 	image, shape, memory, pageSize, network, workdir       string
+	bandwidthIn, bandwidthOut                              string
 	purpose, cpuModel, threadPolicy, emulator, numa, cache string
 	cpus                                                   int
 	binds, env                                             []string
@@ -180,6 +181,9 @@ func (f *execFlags) groups() []flagGroup {
 	flags.StringVar(&f.network, "network", "",
 		"none, user for outgoing connections only, or the `NAME` of a network of this host, as grange network list "+
 			"--local shows them")
+	flags.StringVar(&f.bandwidthIn, "bandwidth-in", "",
+		"`RATE` that the VM receives at most, booked on this host, for example 500M; only on a network of this host")
+	flags.StringVar(&f.bandwidthOut, "bandwidth-out", "", "`RATE` that the VM sends at most, likewise")
 	flags = tuning.flags
 	flags.StringVar(&f.pageSize, "page-size", "",
 		"page size of the VM's memory: 2M, 1G, 0 for ordinary pages, a list in order of preference such as 1G,2M, or "+

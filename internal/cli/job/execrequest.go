@@ -39,6 +39,12 @@ func (f *execFlags) request(args []string) (api.JobRequest, error) {
 	if r.PageSize, err = f.size(f.pageSize); err != nil {
 		r.PageSize, r.Pages = nil, f.pageSize // several, or a word
 	}
+	if r.BandwidthIn, err = rate(f.bandwidthIn); err != nil {
+		return r, err
+	}
+	if r.BandwidthOut, err = rate(f.bandwidthOut); err != nil {
+		return r, err
+	}
 	for _, kv := range f.env {
 		if key, _, ok := strings.Cut(kv, "="); !ok || key == "" {
 			return r, app.Usage("--env NAME=VALUE", "--env %q", kv)
@@ -71,6 +77,15 @@ func (f *execFlags) size(text string) (*uint64, error) {
 	b, err := farm.ParseBytes(text)
 	v := uint64(b)
 	return &v, err
+}
+
+// rate reads bits a second; 0: the flag says nothing.
+func rate(text string) (uint64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	v, err := farm.ParseRate(text)
+	return uint64(v), err
 }
 
 func parseBinds(texts []string) ([]farm.Bind, error) {

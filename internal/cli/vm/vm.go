@@ -217,6 +217,14 @@ func (a vmCommands) showVM(vm api.VM) error {
 	}
 	fmt.Fprintf(t, "cpus\t%d: %d sockets × %d cores × %d threads\nmemory\t%v\nscratch\t%v\n", vm.CPUs, p.Sockets,
 		p.Cores, p.Threads, farm.Bytes(vm.Memory).Rounded(), farm.Bytes(vm.Scratch).Rounded())
+	for _, b := range []struct {
+		what string
+		rate uint64
+	}{{"receives", vm.BandwidthIn}, {"sends", vm.BandwidthOut}} {
+		if b.rate > 0 {
+			t.Row(b.what, fmt.Sprintf("%vbit/s at most", farm.Rate(b.rate)))
+		}
+	}
 	for i, pin := range p.VCPUs {
 		fmt.Fprintf(t, "vCPU %d\ton CPU %s\n", i, pin)
 	}

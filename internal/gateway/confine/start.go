@@ -105,7 +105,7 @@ func (s Server) begin(ctx context.Context, pid int, in, report *os.File) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return refused(hintFuse, "virtiofsd did not start within %v: the file system may not answer", startLimit)
+		return s.refused(HintFUSE, "it did not start within %v: the file system may not answer", startLimit)
 	case err != nil:
 		return fmt.Errorf("start %s: %w", s.Program, err)
 	case !bytes.Equal(said, []byte(started)):

@@ -1,4 +1,4 @@
-package tuning_test
+package compare_test
 
 import (
 	"slices"
@@ -6,7 +6,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/topology/topologytest"
-	"github.com/grange-project/grange/internal/tuning"
+	"github.com/grange-project/grange/internal/tuning/compare"
 )
 
 func TestCompare(t *testing.T) {
@@ -29,7 +29,7 @@ func TestCompare(t *testing.T) {
 	poorer := newer
 	poorer.Topology.CPU.Flags = []string{"fpu"}
 
-	free := func(c tuning.Comparison) (names []string) {
+	free := func(c compare.Comparison) (names []string) {
 		for _, m := range c.VMs {
 			if len(m.Obstacle) == 0 {
 				names = append(names, m.VM)
@@ -48,12 +48,12 @@ func TestCompare(t *testing.T) {
 		"nothing known of it": {farm.HostFacts{}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := free(tuning.Compare(old, c.to)); !slices.Equal(got, c.free) {
+			if got := free(compare.Hosts(old, c.to)); !slices.Equal(got, c.free) {
 				t.Errorf("%v could move, want %v", got, c.free)
 			}
 		})
 	}
-	if got := tuning.Compare(old, newer); !slices.Equal(got.Additional, []string{"avx2"}) || got.Missing != nil {
+	if got := compare.Hosts(old, newer); !slices.Equal(got.Additional, []string{"avx2"}) || got.Missing != nil {
 		t.Errorf("additional %v, missing %v", got.Additional, got.Missing)
 	}
 }

@@ -1,4 +1,5 @@
-package tuning
+// Package compare returns what keeps the VMs of one host from moving to another one. It is pure.
+package compare
 
 import (
 	"fmt"
@@ -39,9 +40,9 @@ const (
 	hostModel   = "host-model"
 )
 
-// Compare returns what stands between the VMs of one host and another host. It judges what both hosts tell of
+// Hosts returns what stands between the VMs of one host and another host. It judges what both hosts tell of
 // themselves, never that a migration will work: networks, storage and firmware are not looked at.
-func Compare(from, to farm.HostFacts) Comparison {
+func Hosts(from, to farm.HostFacts) Comparison {
 	c := Comparison{
 		Missing:    without(from.Topology.CPU.Flags, to.Topology.CPU.Flags),
 		Additional: without(to.Topology.CPU.Flags, from.Topology.CPU.Flags),
