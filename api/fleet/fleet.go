@@ -22,18 +22,19 @@ type VM struct {
 	// lines behind the first quote its console, for those who may read that
 	Reason string `json:"reason,omitempty"`
 	// what its owner should know: why it waits, that its host is being drained
-	Notice         string            `json:"notice,omitempty"`
-	StopsAt        *time.Time        `json:"stops_at,omitempty"` // the deadline of that drain
-	Since          *time.Time        `json:"since,omitempty"`    // of State, as its host says
-	Ready          bool              `json:"ready"`              // its guest has said that it is up
-	Power          string            `json:"power"`              // wanted: on, off, deleted
-	Pending        bool              `json:"pending,omitempty"`  // not all that was asked for is carried out yet
-	Image          string            `json:"image"`
-	Digest         string            `json:"digest,omitempty"`
-	Shape          Shape             `json:"shape"`
-	Cell           string            `json:"cell,omitempty"`
-	Host           string            `json:"host,omitempty"` // its name
-	Job            string            `json:"job,omitempty"`  // of its cell's batch system, which holds its place: slurm/17
+	Notice  string     `json:"notice,omitempty"`
+	StopsAt *time.Time `json:"stops_at,omitempty"` // the deadline of that drain
+	Since   *time.Time `json:"since,omitempty"`    // of State, as its host says
+	Ready   bool       `json:"ready"`              // its guest has said that it is up
+	Power   string     `json:"power"`              // wanted: on, off, deleted
+	Pending bool       `json:"pending,omitempty"`  // not all that was asked for is carried out yet
+	Image   string     `json:"image"`
+	Digest  string     `json:"digest,omitempty"`
+	Shape   Shape      `json:"shape"`
+	Cell    string     `json:"cell,omitempty"`
+	Host    string     `json:"host,omitempty"` // its name
+	// of its cell's batch system, which holds its place: slurm/17
+	Job            string            `json:"job,omitempty"`
 	Network        string            `json:"network,omitempty"`
 	Address        string            `json:"address,omitempty"`
 	MAC            string            `json:"mac,omitempty"`

@@ -31,7 +31,9 @@ func (a *API) securityGroupRoutes() {
 		}) (*one[fleet.Page[fleet.SecurityGroup]], error) {
 			return listOf(ctx, a, in.Paging, securityGroupView,
 				func(g fleet.SecurityGroup) string { return g.Project + "/" + g.Name },
-				func() ([]server.SecurityGroupView, error) { return a.server.SecurityGroups.List(ctx, who, in.Project) })
+				func() ([]server.SecurityGroupView, error) {
+					return a.server.SecurityGroups.List(ctx, who, in.Project)
+				})
 		})
 	handle(a, route{method: "GET", path: path, id: "get-security-group", tag: "catalogue",
 		summary: "One security group"},

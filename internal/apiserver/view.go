@@ -37,7 +37,8 @@ func vmView(v server.VMView) fleet.VM {
 		Image: v.Image, Digest: v.Observed.Digest, Shape: wire.Shape(v.Shape), Cell: v.Cell, Host: v.HostName,
 		Job: v.Job(), Network: v.Network, MAC: v.Lease.MAC, Hostname: v.Lease.Hostname, Group: v.Group, Needs: v.Needs,
 		SecurityGroups: v.SecurityGroups,
-		Tags:           v.Tags, Keys: v.Keys, Created: v.Created.UTC(), Expires: timeOrNil(v.Expires), Plan: wire.PlanOrNil(plan),
+		Tags:           v.Tags, Keys: v.Keys, Created: v.Created.UTC(), Expires: timeOrNil(v.Expires),
+		Plan:    wire.PlanOrNil(plan),
 		CPUTime: v.Observed.CPUTime.Seconds(), Revision: v.Revision}
 	if v.Lease.Address.IsValid() {
 		out.Address = v.Lease.Address.String()

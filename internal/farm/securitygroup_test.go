@@ -11,7 +11,9 @@ import (
 // TestSecurityRule: a rule is read as it is written.
 func TestSecurityRule(t *testing.T) {
 	for _, text := range []string{"in any", "out any", "in tcp 22 from 192.0.2.0/24", "in tcp 22 from 2001:db8::/32",
-		"out udp 53 to 192.0.2.53/32", "in sctp 8000-8080 from group web", "out icmp to group web", "in any from ::/0"} {
+
+		"out udp 53 to 192.0.2.53/32", "in sctp 8000-8080 from group web", "out icmp to group web",
+		"in any from ::/0"} {
 		r, err := ParseSecurityRule(strings.Fields(text))
 		if err != nil || r.String() != text {
 			t.Errorf("%q is read as %q: %v", text, r, err)

@@ -141,7 +141,8 @@ func (a securityGroupCommands) ruleCommand(use, short string,
 	change func([]fleet.SecurityRule, fleet.SecurityRule) ([]fleet.SecurityRule, error)) *cobra.Command {
 	return &cobra.Command{Use: use + " PROJECT/NAME RULE...", Short: short, Long: short + ".\n\n" + ruleHelp,
 		Example: "  grange security-group rule " + use + " atlas/web in tcp 443 from 192.0.2.0/24",
-		Args:    cobra.MinimumNArgs(3), RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+		Args:    cobra.MinimumNArgs(3),
+		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			project, name, err := securityGroupNamed(args[0])
 			if err != nil {
 				return err
