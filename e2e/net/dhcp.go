@@ -385,11 +385,11 @@ func dhcpCycles(l *lab, f *figures) error {
 }
 
 func (l *lab) killedServing(n int) error {
-	stays := n%4 == 0
-	g, err := l.raw()
+	stays, begin := n%4 == 0, l.raw
 	if stays {
-		g, err = l.stacked()
+		begin = l.stacked
 	}
+	g, err := begin()
 	if err != nil {
 		return err
 	}
