@@ -113,8 +113,8 @@ func connect(ctx context.Context, dir string) (*exec.Cmd, error) {
 	}
 	pid := fmt.Sprint(site.Process.Pid)
 	steps := []string{"link set lo up", "link add br0 type bridge mcast_snooping 0", "addr add 10.1.0.5/24 dev br0",
-		"addr add 2001:db8::5/64 dev br0 nodad", "link set br0 up", "link add eno2 type veth peer name site netns " + pid,
-		"link set eno2 master br0 up"}
+		"addr add 2001:db8::5/64 dev br0 nodad", "link set br0 up",
+		"link add eno2 type veth peer name site netns " + pid, "link set eno2 master br0 up"}
 	enter := []string{"--net=/proc/" + pid + "/ns/net", "--", "/usr/sbin/ip"}
 	for _, step := range steps {
 		err = errors.Join(err, command(ctx, "/usr/sbin/ip", strings.Fields(step)...))

@@ -15,7 +15,6 @@ import (
 
 	"github.com/grange-project/grange/e2e/batch/gridlab"
 	"github.com/grange-project/grange/e2e/batch/slurmlab"
-	"github.com/grange-project/grange/e2e/lab"
 )
 
 //go:embed pilot.sh
@@ -24,17 +23,9 @@ var pilotScript string
 // queue is that of the guide's for pilots.
 const queue = "atlas"
 
-// pilots are jobs on the host that the guide configures.
-type pilots struct {
-	slurm *slurmlab.Lab
-	host  *lab.Lab
-	grid  *gridlab.Lab
-	proxy string
-	dir   string // of uploads, and of the repositories
-}
-
-func (f *figures) pilots(ctx context.Context, p pilots) (err error) {
-	repositories, err := serveTree(ctx, p.dir)
+// pilots sends pilots to the host that the guide configures.
+func (f *figures) pilots(ctx context.Context, c *cluster) (err error) {
+	repositories, err := serveTree(ctx, c.dir)
 	defer func() { err = errors.Join(err, repositories.end()) }()
 	if err != nil {
 		return err
@@ -45,23 +36,23 @@ func (f *figures) pilots(ctx context.Context, p pilots) (err error) {
 	}
 	f.holds(!before, "no repository is mounted before the pilot's job", repositories.words())
 	began := time.Now()
-	f.pilot(ctx, p, node{"wn-0701", "10.1.0.201/24 2001:db8::701/64", "4 6", "2001:db8::701"})
+	f.pilot(ctx, c, node{"wn-0701", "10.1.0.201/24 2001:db8::701/64", "4 6", "2001:db8::701"})
 	f.Pilot = time.Since(began).Seconds()
-	f.pilot(ctx, p, node{"wn-0702", "2001:db8::702/64", "6", "2001:db8::702"})
-	f.hung(ctx, p, repositories)
-	if ctx.Err() != nil {
-		return ctx.Err()
+	f.pilot(ctx, c, node{"wn-0702", "2001:db8::702/64", "6", "2001:db8::702"})
+	f.hung(ctx, c, repositories)
+	if ctx.Err() == nil {
+		f.left(ctx, c)
 	}
-	return f.left(ctx, p)
+	return ctx.Err()
 }
 
 // hung has a job wait for an automounter that does not answer: its host's agent does not, and the job can be ended.
-func (f *figures) hung(ctx context.Context, p pilots, r *repositories) {
+func (f *figures) hung(ctx context.Context, c *cluster, r *repositories) {
 	r.automounter.Process.Signal(syscall.SIGSTOP)
 	defer r.automounter.Process.Signal(syscall.SIGCONT)
 	ended := make(chan string, 1)
 	go func() {
-		o, err := p.grid.RunProxy(ctx, p.proxy, gridlab.Job{Queue: queue,
+		o, err := c.grid.RunProxy(ctx, c.proxy, gridlab.Job{Queue: queue,
 			Script: "#!/bin/sh\nls /cvmfs/slow.example.org\necho went on\n"})
 		ended <- fmt.Sprintf("%+v, %v", o, err)
 	}()
@@ -73,13 +64,13 @@ func (f *figures) hung(ctx context.Context, p pilots, r *repositories) {
 		case <-time.After(300 * time.Millisecond):
 		}
 	}
-	vms, err := p.host.Client.VMs(ctx)
+	vms, err := c.host.Client.VMs(ctx)
 	f.holds(err == nil && len(vms) == 1, "the agent answers while a job waits for the automounter",
 		fmt.Sprint(vms, err))
-	_, err = p.slurm.Slurm(ctx, "root", "scancel", "--user="+slurmlab.User)
+	_, err = c.slurm.Slurm(ctx, "root", "scancel", "--user="+slurmlab.User)
 	said := <-ended
 	f.holds(err == nil && !strings.Contains(said, "went on"), "such a job can be cancelled", fmt.Sprint(err, said))
-	left := p.host.Leaks(ctx)
+	left := c.host.Leaks(ctx)
 	f.holds(len(left) == 0, "nothing is left of it while the automounter hangs", strings.Join(left, "; "))
 }
 
@@ -104,10 +95,11 @@ func waitsForMount() bool {
 type node struct{ name, addresses, families, uploads string }
 
 // pilot runs one, and judges what it saw.
-func (f *figures) pilot(ctx context.Context, p pilots, n node) {
-	o, err := p.grid.RunProxy(ctx, p.proxy, gridlab.Job{Queue: queue, Runtime: gridlab.ProxyRuntime,
+func (f *figures) pilot(ctx context.Context, c *cluster, n node) {
+	o, err := c.grid.RunProxy(ctx, c.proxy, gridlab.Job{Queue: queue, Runtime: gridlab.ProxyRuntime,
 		Script: pilotScript, Args: []string{n.families}})
 	all := fmt.Sprintf("%+v, %v", o, err)
+	f.Machine = f.Machine && inMachine(o)
 	f.holds(err == nil && o.Code == "7" && inMachine(o), "a pilot on "+n.name+" ends with its own status, in a VM", all)
 	said := report(o.Stdout)
 	f.holds(said["host"] == n.name+".example.org", "it has the host name of its lease", all)
@@ -129,10 +121,11 @@ func (f *figures) pilot(ctx context.Context, p pilots, n node) {
 		f.holds(strings.Contains(o.Stdout, "fetched by IPv"+family+"\n"), "it fetches a payload by IPv"+family, all)
 	}
 	f.holds(!strings.Contains(o.Stdout, "reached a neighbour"), "it does not reach a neighbour on its network", all)
-	text, from, err := uploaded(p.dir, n.name)
+	text, from, err := uploaded(c.dir, n.name)
 	want := "release 24.0.9 on " + n.name + ".example.org\n"
 	f.holds(err == nil && text == want && from.String() == n.uploads && strings.Contains(o.Stdout, want+"uploaded\n"),
-		"the payload used another repository, and its output was sent from "+n.uploads, fmt.Sprint(text, from, err, all))
+		"the payload used another repository, and its output was sent from "+n.uploads,
+		fmt.Sprint(text, from, err, all))
 }
 
 // report is what a pilot printed of its node: a word, and what it found.
@@ -151,19 +144,13 @@ func first(text string) string {
 }
 
 // left judges what pilots leave on their host.
-func (f *figures) left(ctx context.Context, p pilots) error {
-	left := p.host.Leaks(ctx)
+func (f *figures) left(ctx context.Context, c *cluster) {
+	left := c.host.Leaks(ctx)
 	f.holds(len(left) == 0, "no VM, disk or process of a pilot is left", strings.Join(left, "; "))
 	rules, err := exec.CommandContext(ctx, "/usr/sbin/nft", "list", "ruleset").CombinedOutput()
 	f.holds(err == nil && !strings.Contains(string(rules), "52:54:00:12:07"), "no filter of a lease is left",
 		string(rules))
-	out, err := p.host.Grange(ctx, "network", "list", "--local").CombinedOutput()
+	out, err := c.host.Grange(ctx, "network", "list", "--local").CombinedOutput()
 	fields := strings.Fields(string(out))
 	f.holds(err == nil && len(fields) > 9 && fields[9] == "0", "no lease is taken", string(out))
-	disks, err := filepath.Glob(filepath.Join(p.host.Dir, "state/vm/*"))
-	if err != nil {
-		return err
-	}
-	f.holds(len(disks) == 0, "no scratch disk is left", strings.Join(disks, " "))
-	return nil
 }

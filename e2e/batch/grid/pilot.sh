@@ -4,7 +4,7 @@
 echo "boot $(cat /proc/sys/kernel/random/boot_id)"
 families=$1 work=${TMPDIR:-/tmp}/pilot
 tools=/cvmfs/grid.example.org/bin
-fetch() { "$tools/curl" -sS --fail --max-time 60 "$@"; }
+fetch() { "$tools/curl" -sS --fail --retry 5 --retry-all-errors --max-time 60 "$@"; }
 
 echo "host $(hostname -f)"
 echo "addresses $(ip -o address show scope global | awk '{ print $4 }' | sort | xargs)"

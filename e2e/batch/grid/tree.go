@@ -72,8 +72,8 @@ file=%s/$1.sqfs
 		return err
 	}
 	defer log.Close()
-	r.automounter = exec.Command("/usr/sbin/automount", "--foreground", "--verbose", "--dont-check-daemon", "--pid-file",
-		filepath.Join(r.dir, "automount.pid"), master)
+	r.automounter = exec.Command("/usr/sbin/automount", "--foreground", "--verbose", "--dont-check-daemon",
+		"--pid-file", filepath.Join(r.dir, "automount.pid"), master)
 	r.automounter.Stdout, r.automounter.Stderr = log, log
 	if err := deathsig.Start(r.automounter, syscall.SIGTERM); err != nil {
 		return err
@@ -131,7 +131,13 @@ func (r *repositories) end() error {
 	if at, err := mountedAt(tree); err != nil || at != "" {
 		return errors.Join(err, fmt.Errorf("the automounter leaves %s on %s: %s", at, tree, r.words()))
 	}
-	return nil
+	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, file := range files {
+		if text, readErr := os.ReadFile(file); readErr == nil && strings.HasPrefix(string(text), r.dir+"/") {
+			err = errors.Join(err, fmt.Errorf("%s is left for %s", file, text))
+		}
+	}
+	return err
 }
 
 // library is a line of ldd that names a file.
