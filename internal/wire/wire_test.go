@@ -115,7 +115,7 @@ func TestWantedVM(t *testing.T) {
 		Shape: farm.Shape{CPUs: 1, Memory: farm.GiB}, Plan: plan,
 		Lease: farm.Lease{Address: netip.MustParsePrefix("10.0.0.5/24"), MAC: "52:54:00:00:00:05"}}
 	got := WantedVM(v, farm.FleetNetwork{Bridge: "br0", VLAN: 7, Gateway: "10.0.0.1", DNS: []string{"10.0.0.2"},
-		Isolate: true, Closed: true})
+		Isolate: true, Closed: true}, nil)
 	p := Plan(plan)
 	want := fleet.WantedVM{ID: "1", Name: "web", Project: "atlas", Power: "on", Boots: 3,
 		Shape: fleet.Shape{CPUs: 1, Memory: 1 << 30}, Plan: &p, Bridge: "br0", Address: "10.0.0.5/24",
@@ -125,7 +125,7 @@ func TestWantedVM(t *testing.T) {
 		t.Error(d)
 	}
 	for n, on := range map[*farm.FleetNetwork]string{{}: "", {VLAN: 7}: "vlan:7", {VXLAN: 7001}: "vxlan:7001"} {
-		if got := WantedVM(v, *n); got.Network != on || got.Bridge != "" {
+		if got := WantedVM(v, *n, nil); got.Network != on || got.Bridge != "" {
 			t.Errorf("%+v: network %q, bridge %q", n, got.Network, got.Bridge)
 		}
 	}
