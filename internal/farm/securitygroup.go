@@ -2,7 +2,6 @@ package farm
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -306,9 +305,17 @@ func peersOf(own Lease, group string, others []SecurityPeer) (peers []netip.Pref
 
 // LinkLocal is the address that a guest forms from its MAC on each link: modified EUI-64 (RFC 4291, appendix A).
 func LinkLocal(mac string) (netip.Addr, bool) {
-	m, err := net.ParseMAC(mac)
-	if err != nil || len(m) != 6 {
+	var m [6]byte
+	parts := strings.Split(mac, ":")
+	if len(parts) != len(m) {
 		return netip.Addr{}, false
+	}
+	for i, part := range parts {
+		n, err := strconv.ParseUint(part, 16, 8)
+		if err != nil {
+			return netip.Addr{}, false
+		}
+		m[i] = byte(n)
 	}
 	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3],
 		14: m[4], 15: m[5]}), true
