@@ -188,10 +188,10 @@ func (s *Servers) with(bridge string, do func(*server) error) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(s.Dir, 0o755); err != nil {
 		return err
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := os.OpenFile(filepath.Join(s.Dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
 	}
@@ -199,6 +199,7 @@ func (s *Servers) with(bridge string, do func(*server) error) error {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return err
 	}
+	defer os.Remove(dir) // which leaves it where it has servers
 	v := &server{dir: filepath.Join(dir, bridge), group: s.Group}
 	if err := v.load(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -264,7 +265,9 @@ func (v *server) start(ctx context.Context, vms []VM) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(os.MkdirAll(v.dir, 0o750), os.Chown(v.dir, 0, int(as.GID)), os.Chmod(v.dir, 0o750))
+	above := filepath.Dir(v.dir) // which the account has to come through, whatever our umask
+	err = errors.Join(os.MkdirAll(v.dir, 0o750), os.Chown(v.dir, 0, int(as.GID)), os.Chmod(v.dir, 0o750),
+		os.Chmod(above, 0o755), os.Chmod(filepath.Dir(above), 0o755))
 	if err != nil {
 		return err
 	}

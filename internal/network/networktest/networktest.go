@@ -144,6 +144,8 @@ func (s *suite) twice() {
 	fenced := s.host()
 	s.must(s.kind.Fence(s.Context(), vm, s.lab.Settings))
 	s.same("fenced twice", fenced)
+	s.end(vm)
+	s.same("released after all that", s.before)
 }
 
 func (s *suite) unmade() {
