@@ -22,23 +22,23 @@ import (
 )
 
 func main() {
-	limit := flag.Duration("timeout", 12*time.Minute, "of all together")
+	limit := flag.Duration("timeout", 20*time.Minute, "of all together")
 	only := flag.String("only", "", "of the cases: jobs or pilots")
 	built := flag.String("built", "", "be the second of three processes, the host, with what is built in a directory")
 	site := flag.String("site", "", "be the third one, the site that the host is in, with a directory for uploads")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, *limit)
+	limited, cancel := context.WithTimeout(ctx, *limit)
 	defer cancel()
 	var err error
 	switch {
 	case *site != "":
-		err = runSite(ctx, *site)
+		err = runSite(ctx, *site) // as long as the host
 	case *built != "":
-		err = run(ctx, *built, *only)
+		err = run(limited, *built, *only)
 	default:
-		err = outside(ctx, os.Args[1:])
+		err = outside(limited, os.Args[1:])
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "grid:", err)

@@ -18,7 +18,7 @@ import (
 // payload is what the pilot fetches and runs. It needs a repository that nobody has used before.
 const payload = `#!/bin/sh
 . /cvmfs/atlas.example.org/setup.sh
-echo "release $ATLAS_RELEASE on $(hostname -f)"
+echo "release $ATLAS_RELEASE on $(hostname)"
 `
 
 // runSite is the site's side: a web server and a name server at all addresses of its network. What is uploaded is in
