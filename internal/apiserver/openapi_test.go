@@ -75,7 +75,7 @@ func TestEveryChangeIsGuarded(t *testing.T) {
 		"retire-ca":  "refused unless one is, and it names whom it cuts off",
 		"open-hosts": "of several hosts", "close-hosts": "of several hosts", "drain-hosts": "of several hosts",
 		"label-hosts":       "of several hosts",
-		"drain-file-system": "of all hosts; the later one counts", "resume-file-system": "of all hosts",
+		"drain-file-system": "an order says all of a drain", "resume-file-system": "there is one, or there is none",
 		"add-image": "its content says what it is", "put-image-upload": "its path says what it is",
 		"enrol-host": "a host's", "renew-host": "a host's", "report-host": "a host's", "bring-stream": "a host's",
 	}
