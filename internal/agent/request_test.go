@@ -139,8 +139,8 @@ func TestCountedJobsTakeNoMore(t *testing.T) {
 		"by default, CPUs are known": {agent: own, batch: confined, isolates: true},
 		"outside of batch":           {agent: own, isolates: true},
 	} {
-		s, err := c.agent.requests().shape(&c.request, Caller{CPUs: all, Batch: c.batch},
-			policy.Decision{Shape: c.shape})
+		caller := Caller{CPUs: all, Batch: c.batch}
+		s, err := c.agent.requests().shape(&c.request, caller, policy.Decision{Shape: c.shape})
 		if c.refused != farm.IsCode(err, farm.CodeTooBig) || !c.refused && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
