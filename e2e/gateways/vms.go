@@ -229,25 +229,30 @@ func (l *vmLab) disconnect(ctx context.Context, g features.Gateway) error {
 	if _, err := io.ReadFull(m.Out, make([]byte, len("busy\n"))); err != nil {
 		return fmt.Errorf("it is not busy: %w\n%s", err, m.end())
 	}
+	if len(servers(of.UID, dir)) == 0 {
+		return fmt.Errorf("nobody serves the directory\n%s", m.end())
+	}
 	m.Kill()
 	m.end()
-	left := l.host.Leaks(ctx)
-	if processes := ofUser(of.UID); len(processes) > 0 {
-		left = append(left, processes...)
-	}
-	if len(left) > 0 {
+	if left := append(l.host.Leaks(ctx), servers(of.UID, dir)...); len(left) > 0 {
 		return fmt.Errorf("left: %s", strings.Join(left, "; "))
 	}
 	return nil
 }
 
-// ofUser are the processes of a user.
-func ofUser(uid uint32) (list []string) {
+// servers are the processes of a user that know a directory: by their mounts, or as a word of their command line.
+// Another suite may run beside this one, as the same user.
+func servers(uid uint32, dir string) (list []string) {
+	name := filepath.Base(filepath.Dir(dir)) // which no other has; mounts have their paths below their file systems
 	all, _ := filepath.Glob("/proc/[0-9]*/status")
 	for _, path := range all {
-		if text, _ := os.ReadFile(path); strings.Contains(string(text), fmt.Sprintf("\nUid:\t%d\t", uid)) {
-			name, _, _ := strings.Cut(string(text), "\n")
-			list = append(list, path+" "+name)
+		status, _ := os.ReadFile(path)
+		mounts, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "mountinfo"))
+		words, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
+		if strings.Contains(string(status), fmt.Sprintf("\nUid:\t%d\t", uid)) &&
+			strings.Contains(string(mounts)+string(words), name) {
+			what, _, _ := strings.Cut(string(status), "\n")
+			list = append(list, path+" "+what)
 		}
 	}
 	return list
