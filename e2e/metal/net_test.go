@@ -1,0 +1,42 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/grange-project/grange/e2e/metal/metallab"
+)
+
+// TestNetworks runs the cases of make test-net on the kernel of a host: one that follows connections on bridges, which
+// security groups need, and has 802.1Q.
+func TestNetworks(t *testing.T) {
+	long(t)
+	t.Parallel()
+	h := start(t, metallab.Options{})
+	dir := t.TempDir()
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, "net"), "./e2e/net")
+	build.Dir, build.Env = metallab.Source(), append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if err := h.Copy(t.Context(), "/root", filepath.Join(dir, "net")); err != nil {
+		t.Fatal(err)
+	}
+	out, err := h.Run(t.Context(), "chmod +x /root/net && /root/net -only forged,apart,groups")
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	var f struct {
+		Leaked  int `json:"leaked_packets"`
+		Spoofed int `json:"spoofed_accepted"`
+		Left    int `json:"leaked"`
+	}
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &f); err != nil {
+		t.Fatal(err, out)
+	}
+	if err != nil || f.Leaked+f.Spoofed+f.Left > 0 || strings.Contains(out, "skip ") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
