@@ -181,6 +181,10 @@ const reach = 4 * time.Second
 func beCall(words string) error {
 	kind, to, _ := strings.Cut(words, " ")
 	c, err := net.DialTimeout(kind, to, reach)
+	for end := time.Now().Add(reach); err != nil && time.Now().Before(end); { // an address may not be sure yet (DAD)
+		time.Sleep(100 * time.Millisecond)
+		c, err = net.DialTimeout(kind, to, reach)
+	}
 	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	for n := 0; ; n++ {
 		var more int

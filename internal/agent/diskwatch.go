@@ -23,7 +23,8 @@ func (a *watch) watchDisks() {
 			v.GoOn()
 		}
 		for _, v := range a.all() {
-			if err := v.agent.drains.Overdue(v.uses(), time.Now()); err != nil && v.ctx.Err() == nil {
+			err := v.agent.drains.Overdue(v.uses(), time.Now())
+			if err != nil && v.ctx.Err() == nil && v.recordNow().Plan.VCPUs != nil { // others wait for the drain's end
 				v.log().Warn("vm ends: a file system of its directories is drained", "error", err)
 				v.cancel(err)
 			}

@@ -85,13 +85,14 @@ func (a routes) deleteFileSystemDrain(w http.ResponseWriter, r *http.Request, c 
 
 // hostFileSystems are what the server is told of.
 func (a *Agent) hostFileSystems() []farm.HostFileSystem {
+	drains := a.drains.List() // first: a VM that begins later sees them
 	var vms [][]filesystems.Used
 	for _, v := range a.all() {
 		if v.recordNow().Plan.VCPUs != nil {
 			vms = append(vms, v.uses())
 		}
 	}
-	return a.drains.Mounted(vms)
+	return filesystems.Mounted(drains, vms)
 }
 
 // usersOf are the VMs that have directories of a drained file system. Those that wait for its end are none of them.

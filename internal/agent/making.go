@@ -167,6 +167,7 @@ func (v *making) planAgain(image vmimage.Image) error {
 	if !lacksPages(v.agent.readHost(0), v.recordNow().Plan) {
 		return nil
 	}
+	v.update(func() { v.record.Plan = farm.Plan{} })
 	v.agent.ledger.Release(v.id)
 	plan, err := v.grant(image)
 	if err == nil {

@@ -21,10 +21,11 @@ const DefaultSecurityGroup = "default"
 
 // What people may have of security groups. Hosts hold all rules of a VM in their kernels.
 const (
-	MaxSecurityGroups = 100  // of a project
-	MaxSecurityRules  = 100  // of a group
-	MaxGroupsOfVM     = 10   // that a VM is in
-	MaxVMsOfGroup     = 1000 // whose addresses take the place of the group in a rule
+	MaxSecurityGroups = 100   // of a project
+	MaxSecurityRules  = 100   // of a group
+	MaxGroupsOfVM     = 10    // that a VM is in
+	MaxFirewallPeers  = 10000 // addresses in all rules of a VM
+	MaxVMsOfGroup     = 1000  // whose addresses take the place of the group in a rule
 )
 
 // FollowsFlows is what a host says beside its networks where its kernel follows connections on bridges, so that VMs can
@@ -261,6 +262,7 @@ type SecurityPeer struct {
 // network counts where it cannot be meant for a neighbour: two networks may have the same addresses.
 func FirewallOf(own Lease, groups []SecurityGroup, others []SecurityPeer) Firewall {
 	var f Firewall
+	left := MaxFirewallPeers
 	for _, g := range groups {
 		for _, r := range g.Rules {
 			rule := FirewallRule{Out: r.Out, Protocol: r.Protocol, Ports: r.Ports}
@@ -268,9 +270,11 @@ func FirewallOf(own Lease, groups []SecurityGroup, others []SecurityPeer) Firewa
 			case r.CIDR.IsValid():
 				rule.Peers = []netip.Prefix{r.CIDR}
 			case r.Group != "":
-				if rule.Peers = peersOf(own, r.Group, others); rule.Peers == nil {
-					continue // nobody is in it
+				rule.Peers = peersOf(own, r.Group, others)
+				if rule.Peers == nil || len(rule.Peers) > left {
+					continue // nobody is in it, or more are than a host takes: it lets nobody in
 				}
+				left -= len(rule.Peers)
 			}
 			if !slices.ContainsFunc(f.Rules, rule.equal) {
 				f.Rules = append(f.Rules, rule)

@@ -11,8 +11,9 @@ type Match struct {
 // Has reports whether a mount is of the file system. One of autofs is, where a mount that it makes could be.
 func (m Match) Has(is Mount) bool {
 	if is.Type == "autofs" {
-		known, _, _ := strings.Cut(m.Point, "*")
-		return known != "" && Below(known, is.Point)
+		known, _, wild := strings.Cut(m.Point, "*")
+		return known != "" && (known == is.Point || Below(known, is.Point) ||
+			wild && strings.HasPrefix(is.Point, known))
 	}
 	fits := func(pattern, text string) bool { return pattern == "" || like(pattern, text) }
 	return m != Match{} && fits(m.Source, is.Source) && fits(m.Type, is.Type) && fits(m.Point, is.Point)

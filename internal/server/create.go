@@ -150,7 +150,7 @@ func (c creation) draft() (farm.VM, error) {
 	if err := c.groupOf(p.Name, r.Group); err != nil {
 		return vm, err
 	}
-	if vm.SecurityGroups, err = c.joins(p, r.SecurityGroups, r.Network, r.Count); err != nil {
+	if vm.SecurityGroups, err = c.joins(p, nil, r.SecurityGroups, r.Network, r.Count); err != nil {
 		return vm, err
 	}
 	return vm, c.quota(p, times(vm.Shape.Quota(), r.Count))

@@ -231,9 +231,9 @@ func (c *call) unnamed(project, name string) error {
 }
 
 // joins returns the security groups that VMs on a network are to be in: those asked for, or what their project says.
-// Each is there, and has room for more VMs.
-func (c *call) joins(p farm.Project, asked []string, network string, more int) ([]string, error) {
-	if asked == nil && p.SecurityGroups && network != "" {
+// Each is there, and has room for more VMs, unless they are in it already.
+func (c *call) joins(p farm.Project, has, asked []string, network string, more int) ([]string, error) {
+	if len(asked) == 0 && p.SecurityGroups && network != "" {
 		asked = []string{farm.DefaultSecurityGroup}
 	}
 	switch {
@@ -246,7 +246,7 @@ func (c *call) joins(p farm.Project, asked []string, network string, more int) (
 	}
 	groups := slices.Compact(slices.Sorted(slices.Values(asked)))
 	for _, name := range groups {
-		if name == farm.DefaultSecurityGroup {
+		if name == farm.DefaultSecurityGroup || slices.Contains(has, name) {
 			continue
 		}
 		_, err := c.SecurityGroup(p.Name, name)
@@ -278,7 +278,7 @@ func (c *call) regroup(vm *farm.VM, asked []string) error {
 	if len(asked) == 0 && p.SecurityGroups && vm.Network != "" {
 		return badVM("VMs of project %s are in a security group: name one, as default", p.Name)
 	}
-	groups, err := c.joins(p, asked, vm.Network, 1)
+	groups, err := c.joins(p, vm.SecurityGroups, asked, vm.Network, 1)
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func wanted(asked farm.Gateway, allowed []farm.Gateway) (g farm.Gateway, why str
 	switch {
 	case asked != "" && asked != farm.AnyGateway:
 		return asked, "the bind asks for it"
-	case len(allowed) == 1:
+	case len(allowed) == 1 && (asked == "" || slices.Contains(farm.Automatic, allowed[0])):
 		return allowed[0], "the site's policy allows nothing else"
 	}
 	return farm.AnyGateway, ""
@@ -196,16 +196,17 @@ func forGuest(ctx context.Context, has []Bound, b api.Bind, c Caller, m *machine
 	}
 	tag, err := tagOf(ctx, has, b, by, c)
 	takes := m != nil && m.Control.TakesBinds(by)
+	stream := g == farm.AnyGateway && (c.Gateways == nil || slices.Contains(c.Gateways, farm.FUSE))
 	switch {
-	case g == farm.AnyGateway && farm.IsCode(err, farm.CodeNoGateway):
+	case stream && farm.IsCode(err, farm.CodeNoGateway):
 		return bind, nil
 	case err != nil:
 		return bind, err
 	case tag != "" && takes && by == farm.SFTP:
 		bind.Port = guest.BindPort(tag)
 	case tag != "" && takes:
-		bind.Tag, bind.Stream = tag, g == farm.AnyGateway
-	case g == farm.AnyGateway:
+		bind.Tag, bind.Stream = tag, stream
+	case stream:
 	case tag != "":
 		return bind, &farm.Error{Kind: farm.Invalid, Code: machine.CodeOldGuest,
 			Message: "the grange-guest in the image is of an earlier release: it mounts nothing by " + string(by),

@@ -26,6 +26,7 @@ func TestWantedGateway(t *testing.T) {
 		{farm.Virtiofs, nil, farm.Virtiofs},
 		{farm.SFTP, nil, farm.SFTP},
 		{"", []farm.Gateway{farm.SFTP}, farm.SFTP},
+		{farm.AnyGateway, []farm.Gateway{farm.SFTP}, farm.AnyGateway}, // what a bind needs, sftp may lack
 	} {
 		got, why := wanted(c.asked, c.allowed)
 		if got != c.want || (why == "") != (got == farm.AnyGateway) {

@@ -52,7 +52,7 @@ func (d *Drains) Open(file string, log *slog.Logger) {
 	}
 	if err != nil {
 		log.Error("drains of file systems cannot be read: all are taken as drained", "file", file, "error", err)
-		d.all = []api.FileSystemDrain{{Name: unread, Match: api.FileSystemMatch{Source: "*"},
+		d.all = []api.FileSystemDrain{{Name: unread, Match: api.FileSystemMatch{MountPoint: "/*"},
 			Reason: file + " cannot be read; `grange mount resume " + unread + "`", Since: time.Now()}}
 	}
 	for _, o := range d.all {

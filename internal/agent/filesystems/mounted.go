@@ -4,13 +4,14 @@ import (
 	"os"
 	"slices"
 
+	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/mounts"
 )
 
-// Mounted are the network file systems that this host has mounted, as the server is told: each once, with the VMs whose
-// jobs use it, and the drains that the host keeps. Without the kernel's table they are left out.
-func (d *Drains) Mounted(vms [][]Used) []farm.HostFileSystem {
+// Mounted are the network file systems that this host has mounted, as the server is told: each place once, with the VMs whose
+// jobs use it, and those of the drains that concern it. Without the kernel's table they are left out.
+func Mounted(drains []api.FileSystemDrain, vms [][]Used) []farm.HostFileSystem {
 	table, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return nil
@@ -20,20 +21,20 @@ func (d *Drains) Mounted(vms [][]Used) []farm.HostFileSystem {
 	if err != nil {
 		return nil
 	}
-	return d.count(all, vms)
+	return count(all, drains, vms)
 }
 
-func (d *Drains) count(all []mounts.Mount, vms [][]Used) (out []farm.HostFileSystem) {
-	drains := d.List()
+func count(all []mounts.Mount, drains []api.FileSystemDrain, vms [][]Used) (out []farm.HostFileSystem) {
 	var seen []mounts.Mount
 	for _, m := range all {
-		if slices.ContainsFunc(seen, m.Same) || len(seen) == mostMounts {
+		again := func(o mounts.Mount) bool { return o.Same(m) && o.Point == m.Point }
+		if slices.ContainsFunc(seen, again) || len(seen) == mostMounts {
 			continue
 		}
 		seen = append(seen, m)
 		f := farm.HostFileSystem{Source: m.Source, Type: m.Type, MountPoint: m.Point}
 		for _, vm := range vms {
-			if slices.ContainsFunc(vm, func(u Used) bool { return slices.ContainsFunc(u.Mounts, m.Same) }) {
+			if slices.ContainsFunc(vm, func(u Used) bool { return u.of(m) }) {
 				f.VMs++
 			}
 		}
@@ -45,4 +46,12 @@ func (d *Drains) count(all []mounts.Mount, vms [][]Used) (out []farm.HostFileSys
 		out = append(out, f)
 	}
 	return out
+}
+
+// of reports whether a mount of the host may be among them: one that an automounter has made since, or anew, too.
+func (u Used) of(m mounts.Mount) bool {
+	return u.More || slices.ContainsFunc(u.Mounts, func(is mounts.Mount) bool {
+		return is.Same(m) || is.Point == m.Point && is.Type == m.Type ||
+			is.Type == "autofs" && mounts.Below(m.Point, is.Point)
+	})
 }

@@ -38,8 +38,11 @@ func keepLink(ctx context.Context, c config.Agent, ag *agent.Agent, log *slog.Lo
 			return l.Run(ctx)
 		}
 		own := new(farm.Error)
-		if notJoined := errors.As(err, &own) && own.Kind == farm.NotFound; !said &&
-			(!notJoined || len(c.Server.URLs) > 0) {
+		notJoined := errors.As(err, &own) && own.Kind == farm.NotFound
+		if notJoined { // of no fleet: nobody else could end its drains
+			ag.Cloud.Drains(nil)
+		}
+		if !said && (!notJoined || len(c.Server.URLs) > 0) {
 			log.Warn("no link to the server", "reason", err)
 			said = true
 		}

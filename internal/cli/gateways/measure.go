@@ -36,8 +36,7 @@ func (a gatewayCommands) measure(ctx context.Context, f benchFlags, o load.Optio
 	if m.FileSystem, err = typeOf(work); err != nil {
 		return m, err
 	}
-	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
-	m.Kernel = strings.TrimSpace(string(kernel))
+	m.Kernel = kernelRelease()
 	all, left, err := filebench.Run(ctx, filebench.Options{Gateways: farm.Gateways, Rounds: f.rounds,
 		Tell: func(what string) { fmt.Fprintln(a.Err, what) },
 		One: func(ctx context.Context, g farm.Gateway) (part []filebench.Result, err error) {
@@ -99,6 +98,11 @@ func (a gatewayCommands) one(ctx context.Context, image, work string, g farm.Gat
 		accelerator = vm.Applied.Accelerator
 	}
 	return results, accelerator, nil
+}
+
+func kernelRelease() string {
+	text, _ := os.ReadFile("/proc/sys/kernel/osrelease")
+	return strings.TrimSpace(string(text))
 }
 
 // typeOf returns the type of a directory's file system as the kernel's table has it.

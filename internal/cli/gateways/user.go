@@ -1,20 +1,29 @@
 package gateways
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
+	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/filebench"
+	"github.com/grange-project/grange/internal/mounts"
 	"github.com/grange-project/grange/internal/names"
 	"github.com/grange-project/grange/internal/program"
 )
+
+// endLimit is for a process that is to end.
+const endLimit = time.Minute
 
 // maxAnswer bounds what is read of a measurement.
 const maxAnswer = 1 << 20
@@ -40,16 +49,26 @@ func (a gatewayCommands) measureAs(ctx context.Context, f benchFlags) (m fileben
 		return m, err
 	}
 	defer null.Close()
+	said, say, err := os.Pipe() // not our terminal: its user may trace the process
+	if err != nil {
+		return m, errors.Join(err, to.Close())
+	}
 	argv := []string{self, "gateway", "bench", "--json", "--socket", a.Socket, "--dir", f.dir, "--size", f.size,
 		"--files", strconv.Itoa(f.files), "--time", f.time.String(), "--rounds", strconv.Itoa(f.rounds), "--image", f.image}
-	process, err := os.StartProcess(self, argv, &os.ProcAttr{Dir: "/", Files: []*os.File{null, to, os.Stderr},
+	process, err := os.StartProcess(self, argv, &os.ProcAttr{Dir: "/", Files: []*os.File{null, to, say},
 		Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "HOME=/"},
-		Sys: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user.UID, Gid: user.GID, Groups: groups}}})
+		Sys: &syscall.SysProcAttr{Setsid: true,
+			Credential: &syscall.Credential{Uid: user.UID, Gid: user.GID, Groups: groups}}})
 	to.Close()
+	say.Close()
+	go a.repeat(said)
 	if err != nil {
 		return m, fmt.Errorf("measure as %s: %w", user.Name, err)
 	}
-	defer context.AfterFunc(ctx, func() { process.Signal(syscall.SIGTERM) })()
+	defer context.AfterFunc(ctx, func() {
+		process.Signal(syscall.SIGTERM)
+		time.AfterFunc(endLimit, func() { process.Kill(); out.Close() }) // a stopped one ends too
+	})()
 	text, readErr := io.ReadAll(io.LimitReader(out, maxAnswer))
 	out.Close() // what prints more must not wait for us
 	state, err := process.Wait()
@@ -68,7 +87,38 @@ func (a gatewayCommands) measureAs(ctx context.Context, f benchFlags) (m fileben
 	if err := json.Unmarshal(text, &all); err != nil || len(all) != 1 || all[0].FileSystem == "" {
 		return m, fmt.Errorf("what was measured as %s cannot be read: %w", user.Name, err)
 	}
-	return all[0], nil
+	m = all[0]
+	return m, f.own(&m)
+}
+
+// repeat prints what another user's process says, as plain text.
+func (a gatewayCommands) repeat(said *os.File) {
+	defer said.Close()
+	for lines := bufio.NewScanner(said); lines.Scan(); {
+		fmt.Fprintln(a.Err, output.Visible(lines.Text()))
+	}
+}
+
+// own puts what we know ourselves in the place of what a user's process says of a measurement.
+func (f benchFlags) own(m *filebench.Measurement) error {
+	table, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	defer table.Close()
+	all, err := mounts.All(table)
+	dir, dirErr := filepath.EvalSymlinks(f.dir)
+	if err = errors.Join(err, dirErr); err != nil {
+		return err
+	}
+	if over, found := mounts.Over(all, dir); !found || over.Type != m.FileSystem {
+		return fmt.Errorf("%s was measured on %q, and is on %q here", dir, m.FileSystem, over.Type)
+	}
+	m.Command, m.Kernel = f.command(), kernelRelease()
+	for g, why := range m.Left {
+		m.Left[g] = output.Visible(why)
+	}
+	return nil
 }
 
 // measurer is who measures for root, with all groups.

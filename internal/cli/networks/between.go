@@ -121,12 +121,13 @@ func (r remote) between(ctx context.Context, f checkFlags, a, b side) (one check
 	}
 	var at struct{ Address, Key string }
 	err = json.Unmarshal(bytes.TrimSpace(text), &at)
-	if _, portErr := netip.ParseAddrPort(at.Address); err != nil || portErr != nil || !isKey(at.Key) {
+	heard, portErr := netip.ParseAddrPort(at.Address)
+	if err != nil || portErr != nil || !isKey(at.Key) {
 		return one, fmt.Errorf("the side that answers in %s does not start: %s", a.vm.Name,
 			strings.TrimSpace(strings.ToValidUTF8(string(text), "?")))
 	}
 	text, err = r.grange(ctx, self, "ssh", b.ref, "--",
-		fmt.Sprintf(checking, at.Address, at.Key, f.time, f.packets, app.ExitBad))
+		fmt.Sprintf(checking, netip.AddrPortFrom(address.Addr(), heard.Port()), at.Key, f.time, f.packets, app.ExitBad))
 	if err != nil {
 		return one, err
 	}

@@ -51,7 +51,8 @@ func launch(o Order, g Gateway, tend []string) error {
 	if err != nil {
 		return err
 	}
-	link, err := g.Launch(Inside{o, os.NewFile(listenerFile, "listener"), null, say})
+	listener := os.NewFile(listenerFile, "listener")
+	link, err := g.Launch(Inside{o, listener, null, say})
 	if errors.Is(err, io.EOF) { // it has ended
 		say.Close()
 		return fmt.Errorf("%s ended at once: %s", o.Program, lastLine(bufio.NewReader(words)))
@@ -65,6 +66,7 @@ func launch(o Order, g Gateway, tend []string) error {
 	if err := keep(words, link); err != nil {
 		return err
 	}
+	runtime.KeepAlive(listener) // its descriptor is tend's
 	return syscall.Exec("/proc/self/exe", tend, Environment)
 }
 

@@ -12,7 +12,8 @@ import (
 const CodeLacks farm.Code = "gateway-lacks"
 
 // Choose returns the gateway of a bind by what it needs: the one that it names, if that keeps it all; otherwise the
-// first that does. Where all do, or nothing is needed, the choice is left as it was. Error: CodeLacks.
+// first that does. Where all that auto chooses from do, it chooses; where nothing is needed, the choice is left as it
+// was. Error: CodeLacks.
 func Choose(b farm.Bind) (farm.Gateway, error) {
 	for _, name := range b.Needs {
 		if !known(name) {
@@ -26,9 +27,12 @@ func Choose(b farm.Bind) (farm.Gateway, error) {
 			keep = append(keep, name)
 		}
 	}
+	lacking := func(g farm.Gateway) bool { return !slices.Contains(keep, g) }
 	switch {
 	case len(b.Needs) == 0 || len(keep) == len(farm.Gateways) || named && slices.Contains(keep, b.Gateway):
 		return b.Gateway, nil
+	case !named && !slices.ContainsFunc(farm.Automatic, lacking):
+		return farm.AnyGateway, nil // and no other, should the site allow nothing else
 	case named:
 		return "", lacks("the bind needs what the gateway %s does not keep: %s; %s", b.Gateway,
 			strings.Join(Of(b.Gateway).missing(b), "; "), those(keep))

@@ -25,7 +25,7 @@ var All = []Feature{
 	{"forged-handles", "no file handle that root in the VM makes up leads out of the directory", true},
 	{"kernel-files", "no `/proc`, `/sys` or their like, mounted below", true},
 	{"devices", "no device of the host is opened", true},
-	{"sockets", "no socket or pipe leads to a process of the host", true},
+	{"sockets", "no socket leads to a process of the host, nor a pipe that the VM's kernel opens", true},
 	{"read-only", "a read-only directory refuses every change, whatever the VM mounts", true},
 	{"disconnect", "when the host goes, every call ends, those under way too", true},
 

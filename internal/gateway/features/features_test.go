@@ -100,6 +100,7 @@ func TestChoose(t *testing.T) {
 		{"/d:gateway=virtiofs", farm.Virtiofs, ""},
 		{"/d:needs=locks,rights", "", ""},
 		{"/d:gateway=auto:needs=locks", farm.AnyGateway, ""},
+		{"/d:needs=xattrs", farm.AnyGateway, ""},
 		{"/d:needs=umask", farm.Virtiofs, ""},
 		{"/d:gateway=auto:needs=umask,locks", farm.Virtiofs, ""},
 		{"/d:needs=mounts-below", farm.FUSE, ""},

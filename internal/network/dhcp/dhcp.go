@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -238,7 +239,8 @@ func (v *server) serve(ctx context.Context, n farm.Network, d farm.DHCPServer, v
 	if err != nil {
 		return fmt.Errorf("bridge %s: %w", n.Bridge(), err)
 	}
-	if v.Process.alive() && v.Server.Equal(d) && v.MTU == bridge.MTU && v.plugged(ctx, n) {
+	if v.Process.alive() && v.Server.Equal(d) && v.MTU == bridge.MTU && v.plugged(ctx, n) &&
+		!v.outlived(vms) {
 		if slices.EqualFunc(v.VMs, vms, VM.equal) {
 			return nil
 		}
@@ -256,6 +258,15 @@ func (v *server) serve(ctx context.Context, n farm.Network, d farm.DHCPServer, v
 	}
 	v.state = state{Network: n, Server: d, MTU: bridge.MTU}
 	return v.start(ctx, vms)
+}
+
+// outlived reports whether the server may hold IPv6 leases of VMs that have gone: it would refuse the address to the
+// next VM, whose DUID is another one. For IPv4 the MAC decides.
+func (v *server) outlived(vms []VM) bool {
+	six := slices.ContainsFunc(v.Server.Addresses, func(p netip.Prefix) bool { return p.Addr().Is6() })
+	return six && slices.ContainsFunc(v.VMs, func(was VM) bool {
+		return !slices.ContainsFunc(vms, func(vm VM) bool { return vm.PID == was.PID && vm.Started == was.Started })
+	})
 }
 
 // start starts the server. When it is cut short, its process ends by itself, or is in the state that the next look

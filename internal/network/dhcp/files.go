@@ -84,8 +84,9 @@ func conf(dir string, d farm.DHCPServer, mtu int) string {
 	return b.String()
 }
 
-// reserved are names that programs look for in a network by themselves, and take the answer for the site's.
-var reserved = []string{"localhost", "wpad", "isatap", "gateway"}
+// reserved are names that programs look for in a network by themselves, and take the answer for the site's, and words
+// that dnsmasq has a meaning for where a name stands.
+var reserved = []string{"localhost", "wpad", "isatap", "gateway", "ignore", "infinite"}
 
 // labels are the names of VMs in DNS, by machine. Users choose what their VMs are called: a name is the first one's
 // who has it, and has no domain but the server's.

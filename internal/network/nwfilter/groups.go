@@ -67,9 +67,7 @@ add rule bridge grange group_receive counter name group_in drop
 add rule bridge grange group_input iif != @group_taps accept
 add rule bridge grange group_input jump group_always_out
 add rule bridge grange group_input ct direction reply accept
-add rule bridge grange group_input tcp flags & (fin | syn | rst | ack) != syn ct state { invalid, new } accept
-add rule bridge grange group_input icmp type { echo-reply, destination-unreachable, time-exceeded } accept
-add rule bridge grange group_input icmpv6 type { echo-reply, destination-unreachable, packet-too-big } accept
+add rule bridge grange group_input ct state related meta l4proto { 1, 58 } accept
 add rule bridge grange group_input ct direction original iif vmap @groupout
 add rule bridge grange group_input counter name group_out drop
 add rule bridge grange group_output oif != @group_taps accept

@@ -78,11 +78,12 @@ func loadEach(ctx context.Context, all []loaded) {
 	if !slices.ContainsFunc(all, func(l loaded) bool { return l.Groups != nil }) {
 		return
 	}
-	for i := range all {
-		all[i].Shut = all[i].Shut || all[i].Groups != nil
-		all[i].Groups = nil
+	for _, l := range all {
+		if load(ctx, l) != nil && l.Groups != nil {
+			l.Shut, l.Groups = true, nil
+			load(ctx, l) // its error is that of the first try
+		}
 	}
-	load(ctx, all...) // its error is that of the first try
 }
 
 func running(pid int) bool {

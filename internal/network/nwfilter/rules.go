@@ -220,6 +220,9 @@ func (r *ruleset) send(f Filter, index int) {
 		rule("update @rates { iif limit rate over %d bytes/second burst %d bytes } counter name bandwidth drop",
 			f.Send/8, max(f.Send/8/20, 128*1024))
 	}
+	// A DHCP server goes by the address in the message, which may be a neighbour's, and which a fragment would hide.
+	rule("ip frag-off & 0x3fff != 0 udp dport 67 counter name dhcp_server drop")
+	rule("udp dport 67 @th,288,48 != 0x%s counter name dhcp_server drop", hex.EncodeToString(f.MAC))
 	const arp = "arp htype 1 arp ptype ip arp hlen 6 arp plen 4"
 	for _, own := range byFamily(f.Addresses) {
 		if own.family == "ip6" {

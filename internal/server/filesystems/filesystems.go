@@ -155,7 +155,7 @@ func count(f farm.FileSystem, hosts []farm.Host, sees func(farm.Host) bool) flee
 		for _, m := range h.Facts.FileSystems {
 			if match.Has(mounts.Mount{Source: m.Source, Type: m.Type, Point: m.MountPoint}) {
 				client = true
-				one.VMs += m.VMs
+				one.VMs = max(one.VMs, m.VMs) // of one that is mounted twice, the same VMs are counted twice
 				one.Drained = one.Drained && slices.Contains(m.Drains, f.Name)
 			}
 		}

@@ -66,7 +66,7 @@ func (f *firewalls) read(name string) (*projectGroups, error) {
 		return p, nil
 	}
 	return p, f.EachVM(store.VMFilter{Project: name}, func(vm farm.VM) {
-		if len(vm.SecurityGroups) > 0 && vm.Observed.State != farm.VMLost {
+		if len(vm.SecurityGroups) > 0 { // a lost one too: its address is its own until it is deleted
 			p.peers = append(p.peers, farm.SecurityPeer{Groups: vm.SecurityGroups, Lease: vm.Lease})
 		}
 	})
