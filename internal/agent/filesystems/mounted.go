@@ -9,8 +9,8 @@ import (
 	"github.com/grange-project/grange/internal/mounts"
 )
 
-// Mounted are the network file systems that this host has mounted, as the server is told: each place once, with the VMs whose
-// jobs use it, and those of the drains that concern it. Without the kernel's table they are left out.
+// Mounted are the network file systems that this host has mounted, as the server is told: each place once, with the VMs
+// whose jobs use it, and those of the drains that concern it. Without the kernel's table they are left out.
 func Mounted(drains []api.FileSystemDrain, vms [][]Used) []farm.HostFileSystem {
 	table, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
