@@ -63,13 +63,10 @@ func (l *lab) serversLeft() (int, error) {
 }
 
 // asking is a guest with a stack, and no address but its link-local one.
-func (l *lab) asking(name string, addresses ...netip.Prefix) (*guest, error) {
+func (l *lab) asking(name string) (*guest, error) {
 	g, err := l.stacked()
 	if err != nil {
 		return g, err
-	}
-	if len(addresses) > 0 {
-		g.vm.Addresses = addresses
 	}
 	g.vm.Host = name
 	if _, err := l.in(g, "ip", "address", "flush", "dev", "eth0", "scope", "global"); err != nil {

@@ -41,9 +41,12 @@ type Caller struct {
 }
 
 // wanted is the gateway that a bind is to have by what it asks for and what the site allows, nil being all; why says
-// who decided. AnyGateway leaves it to order.
+// who decided. AnyGateway leaves it to order. Where the site names none, a bind that says nothing has FUSE: virtiofs
+// keeps less of what some programs expect, and takes memory that is shared.
 func wanted(asked farm.Gateway, allowed []farm.Gateway) (g farm.Gateway, why string) {
 	switch {
+	case asked == "" && allowed == nil:
+		return farm.FUSE, "the default"
 	case asked != "" && asked != farm.AnyGateway:
 		return asked, "the bind asks for it"
 	case len(allowed) == 1 && (asked == "" || slices.Contains(farm.Automatic, allowed[0])):

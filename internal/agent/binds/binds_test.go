@@ -14,7 +14,7 @@ func TestWantedGateway(t *testing.T) {
 		allowed []farm.Gateway
 		want    farm.Gateway
 	}{
-		{"", nil, farm.AnyGateway},
+		{"", nil, farm.FUSE},
 		{"", both, farm.AnyGateway},
 		{"", fuse, farm.FUSE},
 		{"", virtiofs, farm.Virtiofs},

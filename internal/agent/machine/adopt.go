@@ -62,21 +62,34 @@ func Adopt(root string, groups []string, pid int, started uint64) error {
 	if len(groups) == 0 {
 		return nil
 	}
-	lives := func() error {
-		if start, err := StartOf(pid); err != nil || start != started {
-			return notAdopted(err, "QEMU (process %d) has ended", pid)
-		}
-		return nil
-	}
-	if err := lives(); err != nil {
+	if err := lives(pid, started); err != nil {
 		return err
 	}
 	pins, err := affinities(pid)
 	if err != nil {
 		return notAdopted(err, "the threads of QEMU (process %d) are not to be seen", pid)
 	}
+	if err := join(root, groups, pid, started); err != nil {
+		return err
+	}
+	if err := repin(pid, pins); err != nil {
+		return err
+	}
+	return lives(pid, started)
+}
+
+// lives returns an error where the process that started then has ended.
+func lives(pid int, started uint64) error {
+	if start, err := StartOf(pid); err != nil || start != started {
+		return notAdopted(err, "process %d, of the VM, has ended", pid)
+	}
+	return nil
+}
+
+// join is Adopt of a process that nobody has pinned: it may run on what CPUs the groups allow.
+func join(root string, groups []string, pid int, started uint64) error {
 	for _, group := range groups {
-		if err := lives(); err != nil {
+		if err := lives(pid, started); err != nil {
 			return err
 		}
 		if err := Enter(root, []string{group}, pid); err != nil {
@@ -86,14 +99,11 @@ func Adopt(root string, groups []string, pid int, started uint64) error {
 	for _, group := range groups {
 		in, err := allotment.Within(os.DirFS(root), pid, group)
 		if err != nil || !in {
-			return notAdopted(err, "QEMU is not in the batch system's control group %s, although the kernel took it",
-				group)
+			return notAdopted(err, "process %d is not in the batch system's control group %s, although the kernel "+
+				"took it", pid, group)
 		}
 	}
-	if err := repin(pid, pins); err != nil {
-		return err
-	}
-	return lives()
+	return nil
 }
 
 func notAdopted(err error, format string, args ...any) error {

@@ -84,7 +84,7 @@ func (m *Machine) Serve(ctx context.Context, by By, d confine.Directory, w Share
 			if err := m.keepShares(append(m.shares, s)); err != nil {
 				return err
 			}
-			return errors.Join(Adopt("/", w.Cgroups, pid, s.Started), w.pin(pid))
+			return errors.Join(join("/", w.Cgroups, pid, s.Started), w.pin(pid))
 		}})
 	if err != nil {
 		return hyper.Share{}, errors.Join(err, m.withdraw(s))

@@ -1,6 +1,7 @@
 package gateways
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,8 +40,9 @@ func (a gatewayCommands) measure(ctx context.Context, f benchFlags, o load.Optio
 	m.Kernel = kernelRelease()
 	all, left, err := filebench.Run(ctx, filebench.Options{Gateways: farm.Gateways, Rounds: f.rounds,
 		Tell: func(what string) { fmt.Fprintln(a.Err, what) },
-		One: func(ctx context.Context, g farm.Gateway) (part []filebench.Result, err error) {
-			part, m.Accelerator, err = a.one(ctx, f.image, work, g, o)
+		One: func(ctx context.Context, g farm.Gateway) ([]filebench.Result, error) {
+			part, accelerator, err := a.one(ctx, f.image, work, g, o)
+			m.Accelerator = cmp.Or(accelerator, m.Accelerator)
 			return part, err
 		}})
 	m.Results, m.Left = filebench.Medians(all), left
