@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -51,7 +52,15 @@ func TestAddresses(t *testing.T) {
 	if i, err := net.InterfaceByName("eth0"); err != nil || i.Flags&net.FlagUp == 0 {
 		t.Fatalf("%+v, %v", i, err)
 	}
-	if text := ip("-6 address show dev eth0"); !strings.Contains(text, "2001:db8::20/64") || strings.Contains(text, "tentative") {
+	text := ip("-6 address show dev eth0")
+	for range 50 { // the kernel sees later that the link is up
+		if !strings.Contains(text, "tentative") {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+		text = ip("-6 address show dev eth0")
+	}
+	if !strings.Contains(text, "2001:db8::20/64") || strings.Contains(text, "tentative") {
 		t.Error(text)
 	}
 	if text := ip("-6 route show default"); !strings.Contains(text, "default via 2001:db8::1 dev eth0 metric 1024") {
