@@ -17,6 +17,7 @@ import (
 	"github.com/grange-project/grange/internal/agent/admission"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/procstat"
 )
 
 // knock opens the door of an agent for whom nobody is an administrator, on a socket of its own.
@@ -49,7 +50,7 @@ func TestConnectionsOfAUser(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if start, err := machine.StartOf(os.Getpid()); err != nil || conn.(*connection).start != start {
+		if start, err := procstat.Started(os.Getpid()); err != nil || conn.(*connection).start != start {
 			t.Fatalf("the caller started at %d, not %d: %v", start, conn.(*connection).start, err)
 		}
 		held = append(held, conn)

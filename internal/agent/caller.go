@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/agent/admission"
-	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/rlimits"
 	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/batch/systems"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/procstat"
 )
 
 // Caller is who is at the other end of the socket, as the kernel says, and what its batch system or login gave it.
@@ -102,7 +102,7 @@ func (c Caller) withLimits() (Caller, error) {
 		}
 	}
 	c.CPUs = farm.NewCPUSet(cpus...)
-	start, err := machine.StartOf(c.PID)
+	start, err := procstat.Started(c.PID)
 	if err != nil {
 		return Caller{}, err
 	}
@@ -116,7 +116,7 @@ func (c Caller) withLimits() (Caller, error) {
 
 // alive reports whether the very process still runs.
 func (c Caller) alive() bool {
-	start, err := machine.StartOf(c.PID)
+	start, err := procstat.Started(c.PID)
 	return err == nil && start == c.Start
 }
 

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/procstat"
 )
 
 // TestCallerOf asks the kernel about ourselves.
@@ -32,7 +32,7 @@ func TestCallerOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	start, err := machine.StartOf(os.Getpid())
+	start, err := procstat.Started(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestCallerThatWasKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	start, err := machine.StartOf(caller.Process.Pid)
+	start, err := procstat.Started(caller.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestCallerThatWasKilled(t *testing.T) {
 	}
 	caller.Process.Kill()
 	for err == nil {
-		_, err = machine.StartOf(caller.Process.Pid)
+		_, err = procstat.Started(caller.Process.Pid)
 	}
 	if found, err := callerOf(c); !farm.IsCode(err, CodeHiddenCaller) {
 		t.Errorf("%+v, %v", found, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/journal"
 	"github.com/grange-project/grange/internal/lazyregexp"
+	"github.com/grange-project/grange/internal/procstat"
 )
 
 // metalClaim is a claim with what tells, later, whether it is stale. One file holds it, below state_dir.
@@ -54,7 +55,7 @@ func (a routes) postClaim(w http.ResponseWriter, r *http.Request, c Caller) erro
 	}
 	k := metalClaim{Claim: claim, Boot: machine.BootID()}
 	if claim.Process != 0 {
-		if k.Start, err = machine.StartOf(claim.Process); err != nil {
+		if k.Start, err = procstat.Started(claim.Process); err != nil {
 			return badRequest("process %d of the claim does not run: %v", claim.Process, err)
 		}
 	}
@@ -235,7 +236,7 @@ func (k *metalClaim) stale() (reason string, changed bool) {
 		return "the host has booted since", false
 	}
 	if k.Process != 0 {
-		if start, err := machine.StartOf(k.Process); err != nil || start != k.Start {
+		if start, err := procstat.Started(k.Process); err != nil || start != k.Start {
 			return fmt.Sprintf("process %d has ended", k.Process), false
 		}
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/agent/filesystems"
-	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/mounts/mountstest"
+	"github.com/grange-project/grange/internal/procstat"
 )
 
 // drainFS asks an agent for a drain, as an administrator does.
@@ -40,7 +40,7 @@ func (f *farmhouse) resumeFS(query string, c Caller) error {
 func (f *farmhouse) onHung(h *mountstest.Hung, batchJob string) (Caller, api.JobRequest) {
 	f.Helper()
 	c := f.caller(batchJob)
-	start, err := machine.StartOf(h.Thread)
+	start, err := procstat.Started(h.Thread)
 	if err != nil {
 		f.Fatal(err)
 	}

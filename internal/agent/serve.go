@@ -13,8 +13,8 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/admission"
 	"github.com/grange-project/grange/internal/agent/jobrequest"
-	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/procstat"
 )
 
 // connKey is where net/http keeps the connection for us; callerOf takes it out at the edge and passes a Caller on.
@@ -299,7 +299,7 @@ func (d door) Accept() (net.Conn, error) {
 			continue
 		}
 		// now: by the time that the request is here, the number may be another process's
-		start, _ := machine.StartOf(int(cred.Pid))
+		start, _ := procstat.Started(int(cred.Pid))
 		return &connection{conn, start, sync.OnceFunc(func() { d.agent.admission.Leave(cred.Uid) })}, nil
 	}
 }

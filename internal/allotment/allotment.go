@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/procstat"
 )
 
 // Codes of errors about what the kernel tells of a batch job; see docs/errors.md.
@@ -161,16 +162,11 @@ func number(text string) uint32 {
 	return uint32(n)
 }
 
-// StartOf is field 22 of stat: when the process started, in clock ticks since boot.
+// StartOf is when the process started, in clock ticks since boot.
 func StartOf(files fs.FS, pid int) (uint64, error) {
 	text, err := fs.ReadFile(files, fmt.Sprintf("proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // the name before it may hold anything
-	const start = 19                                                          // counted behind the name
-	if len(fields) <= start {
-		return 0, fmt.Errorf("proc/%d/stat is cut short", pid)
-	}
-	return strconv.ParseUint(fields[start], 10, 64)
+	return procstat.Parse(text).Started()
 }

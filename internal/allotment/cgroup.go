@@ -1,7 +1,6 @@
 package allotment
 
 import (
-	"bytes"
 	"fmt"
 	"io/fs"
 	"path"
@@ -11,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/procstat"
 )
 
 // Membership is one line of /proc/PID/cgroup: the process's place in one hierarchy.
@@ -208,6 +208,6 @@ func stopped(files fs.FS, pid int) bool {
 	if err != nil {
 		return false
 	}
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	return len(fields) > 0 && (fields[0] == "T" || fields[0] == "t")
+	is := procstat.Parse(text).Field(3)
+	return is == "T" || is == "t"
 }

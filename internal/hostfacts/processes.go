@@ -2,7 +2,6 @@ package hostfacts
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hosttree"
+	"github.com/grange-project/grange/internal/procstat"
 )
 
 // Bounds on what is read of a process: beyond them a tree is broken or hostile.
@@ -241,13 +241,7 @@ func lastCPU(fsys fs.FS, name string) int {
 	if err != nil {
 		return -1
 	}
-	// The name may hold blanks and brackets; the fields after the last bracket are plain, and the first of them is
-	// field 3.
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	if len(fields) < 37 {
-		return -1
-	}
-	n, err := strconv.Atoi(fields[36])
+	n, err := strconv.Atoi(procstat.Parse(text).Field(39))
 	if err != nil {
 		return -1
 	}

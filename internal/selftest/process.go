@@ -2,7 +2,6 @@ package selftest
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"io/fs"
 	"net"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/procstat"
 	"github.com/grange-project/grange/internal/selftest/verdict"
 )
 
@@ -40,12 +40,7 @@ func statField(pid, number int) uint64 {
 	if err != nil {
 		return 0
 	}
-	// The name may hold blanks and brackets; the first field after the last bracket is the third.
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	if len(fields) < number-2 {
-		return 0
-	}
-	n, _ := strconv.ParseUint(fields[number-3], 10, 64)
+	n, _ := strconv.ParseUint(procstat.Parse(text).Field(number), 10, 64)
 	return n
 }
 

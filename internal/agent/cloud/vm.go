@@ -19,6 +19,7 @@ import (
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/journal"
 	"github.com/grange-project/grange/internal/ledger"
+	"github.com/grange-project/grange/internal/procstat"
 	"github.com/grange-project/grange/internal/wire"
 )
 
@@ -518,12 +519,9 @@ func cpuTime(pid int) time.Duration {
 	if pid == 0 || err != nil {
 		return 0
 	}
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	if len(fields) < 13 {
-		return 0
-	}
-	user, _ := strconv.ParseInt(fields[11], 10, 64)
-	system, _ := strconv.ParseInt(fields[12], 10, 64)
+	stat := procstat.Parse(text)
+	user, _ := strconv.ParseInt(stat.Field(14), 10, 64)
+	system, _ := strconv.ParseInt(stat.Field(15), 10, 64)
 	return time.Duration(user+system) * (time.Second / 100)
 }
 

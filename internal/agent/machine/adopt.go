@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/procstat"
 )
 
 // LibvirtMoves reports whether libvirt is about to move single threads of a process that is now where libvirt has put
@@ -80,7 +80,7 @@ func Adopt(root string, groups []string, pid int, started uint64) error {
 
 // lives returns an error where the process that started then has ended.
 func lives(pid int, started uint64) error {
-	if start, err := StartOf(pid); err != nil || start != started {
+	if start, err := procstat.Started(pid); err != nil || start != started {
 		return notAdopted(err, "process %d, of the VM, has ended", pid)
 	}
 	return nil
@@ -173,24 +173,6 @@ func cpusOf(set unix.CPUSet) farm.CPUSet {
 		}
 	}
 	return farm.NewCPUSet(cpus...)
-}
-
-// StartOf is field 22 of /proc/PID/stat. A zombie counts as gone.
-func StartOf(pid int) (uint64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	end := bytes.LastIndexByte(text, ')') // the name before it may hold anything
-	fields := strings.Fields(string(text[end+1:]))
-	const state, start = 0, 19 // counted behind the name
-	if end < 0 || len(fields) <= start {
-		return 0, fmt.Errorf("/proc/%d/stat is cut short", pid)
-	}
-	if fields[state] == "Z" || fields[state] == "X" {
-		return 0, os.ErrNotExist
-	}
-	return strconv.ParseUint(fields[start], 10, 64)
 }
 
 // CodeNotAdopted is of a QEMU that could not be put where the batch system keeps its job.

@@ -13,12 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/procstat"
 )
 
 // TestAdopt writes into a host made of files: the kernel's part is e2e's.
 func TestAdopt(t *testing.T) {
 	pid := os.Getpid()
-	started, err := StartOf(pid)
+	started, err := procstat.Started(pid)
 	if err != nil {
 		t.Fatal(err)
 	}

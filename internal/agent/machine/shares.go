@@ -21,6 +21,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/gateway/confine"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/procstat"
 )
 
 // Share is a directory that a machine has by virtiofs or sftp, and the process that serves it. It outlives the agent,
@@ -77,7 +78,7 @@ func (m *Machine) Serve(ctx context.Context, by By, d confine.Directory, w Share
 		Groups: w.Groups, Files: filesOfShare,
 		Place: func(pid int) (err error) {
 			s.PID = pid
-			if s.Started, err = StartOf(pid); err != nil {
+			if s.Started, err = procstat.Started(pid); err != nil {
 				return err
 			}
 			// Before it does anything: without us it ends, or the next agent knows it.
@@ -166,11 +167,11 @@ func readShares(dir string) ([]Share, error) {
 // AdoptShares puts what serves the machine's directories into control groups, as Adopt does with its QEMU.
 func (m *Machine) AdoptShares(groups []string) error {
 	for _, s := range m.shares {
-		if started, err := StartOf(s.PID); err != nil || started != s.Started {
+		if started, err := procstat.Started(s.PID); err != nil || started != s.Started {
 			continue // it has ended, which is noticed elsewhere
 		}
 		for _, pid := range withChildren(s.PID) {
-			started, err := StartOf(pid)
+			started, err := procstat.Started(pid)
 			if err != nil {
 				continue
 			}
@@ -201,7 +202,7 @@ func (s Share) open() (*os.File, error) {
 		return nil, os.ErrProcessDone
 	}
 	f := os.NewFile(uintptr(fd), "process")
-	if started, err := StartOf(s.PID); err != nil || started != s.Started {
+	if started, err := procstat.Started(s.PID); err != nil || started != s.Started {
 		f.Close()
 		return nil, os.ErrProcessDone
 	}
@@ -245,7 +246,8 @@ func (m *Machine) watchShare(ctx context.Context, s Share, gone func(error)) {
 // runsOn reports whether the machine goes on: a server ends with its QEMU, and the machine's end is noticed elsewhere.
 func (m *Machine) runsOn(ctx context.Context) bool {
 	for range 20 {
-		if started, err := StartOf(m.Applied.PID); err != nil || started != m.Applied.Started || ctx.Err() != nil {
+		started, err := procstat.Started(m.Applied.PID)
+		if err != nil || started != m.Applied.Started || ctx.Err() != nil {
 			return false
 		}
 		time.Sleep(100 * time.Millisecond)

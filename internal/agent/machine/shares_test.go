@@ -12,6 +12,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/gateway/confine"
+	"github.com/grange-project/grange/internal/procstat"
 )
 
 // served is a machine with a process in the place of virtiofsd.
@@ -26,7 +27,7 @@ func served(t *testing.T) (*Machine, *exec.Cmd) {
 	go func() { cmd.Wait(); close(ended) }()
 	t.Cleanup(func() { cmd.Process.Kill(); <-ended })
 	m := &Machine{Sockets: t.TempDir()}
-	started, err := StartOf(cmd.Process.Pid)
+	started, err := procstat.Started(cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +35,7 @@ func served(t *testing.T) (*Machine, *exec.Cmd) {
 		t.Fatal(err)
 	}
 	m.Applied.PID = os.Getpid() // that goes on
-	m.Applied.Started, _ = StartOf(os.Getpid())
+	m.Applied.Started, _ = procstat.Started(os.Getpid())
 	return m, cmd
 }
 
@@ -77,7 +78,7 @@ func TestWatchIsGivenUp(t *testing.T) {
 	}()
 	cancel()
 	<-done
-	if _, err := StartOf(m.shares[0].PID); err != nil {
+	if _, err := procstat.Started(m.shares[0].PID); err != nil {
 		t.Error(err)
 	}
 }
@@ -93,14 +94,14 @@ func TestEndShares(t *testing.T) {
 	if err := EndShares(later.Sockets); err != nil {
 		t.Error(err)
 	}
-	if _, err := StartOf(cmd.Process.Pid); err != nil {
+	if _, err := procstat.Started(cmd.Process.Pid); err != nil {
 		t.Error("another process was ended")
 	}
 	cmd.Process.Signal(syscall.SIGSTOP)
 	if err := EndShares(m.Sockets); err != nil {
 		t.Error(err)
 	}
-	if _, err := StartOf(cmd.Process.Pid); err == nil {
+	if _, err := procstat.Started(cmd.Process.Pid); err == nil {
 		t.Error("it goes on")
 	}
 	if err := EndShares(t.TempDir()); err != nil { // none was ever there

@@ -1,7 +1,6 @@
 package libvirt
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +19,7 @@ import (
 	"github.com/grange-project/grange/internal/hostfacts"
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/numa"
+	"github.com/grange-project/grange/internal/procstat"
 )
 
 // namePrefix begins the name of every machine of every agent.
@@ -242,13 +242,7 @@ func started(pid int) uint64 {
 	if err != nil {
 		return 0
 	}
-	// The name may hold blanks and brackets; the fields after the last bracket are plain. See proc(5): 3 is the state,
-	// 22 the start.
-	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	if len(fields) < 20 {
-		return 0
-	}
-	start, _ := strconv.ParseUint(fields[19], 10, 64)
+	start, _ := procstat.Parse(b).Started()
 	return start
 }
 

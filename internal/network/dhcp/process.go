@@ -1,14 +1,12 @@
 package dhcp
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/names"
+	"github.com/grange-project/grange/internal/procstat"
 	"github.com/grange-project/grange/internal/program"
 )
 
@@ -27,17 +26,7 @@ type process struct {
 
 // of returns the process that has a number now; false: there is none, or it has ended and nobody has waited for it.
 func of(pid int) (process, bool) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return process{}, false
-	}
-	// The name may hold blanks and brackets; the fields after the last bracket are plain. See proc(5): 3 is the state,
-	// 22 the start.
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
-		return process{}, false
-	}
-	started, err := strconv.ParseUint(fields[19], 10, 64)
+	started, err := procstat.Started(pid)
 	return process{pid, started}, err == nil
 }
 
