@@ -21,11 +21,11 @@ func TestMatch(t *testing.T) {
 		{Match{Source: "server:/export/a*a"}, nfs, false},
 		{Match{Source: "server:*", Type: "ceph"}, nfs, false},
 		{Match{Type: "nfs*"}, nfs, true},
-		{Match{Type: "fuse", Point: "/cvmfs/atlas.cern.ch"}, atlas, true},
-		{Match{Point: "/cvmfs/cms.*"}, atlas, false},
-		{Match{Point: "/cvmfs/*"}, auto, true},
-		{Match{Type: "fuse", Point: "/cvmfs/atlas.cern.ch"}, auto, true},
-		{Match{Point: "/home/*"}, auto, false},
+		{Match{Type: "fuse", MountPoint: "/cvmfs/atlas.cern.ch"}, atlas, true},
+		{Match{MountPoint: "/cvmfs/cms.*"}, atlas, false},
+		{Match{MountPoint: "/cvmfs/*"}, auto, true},
+		{Match{Type: "fuse", MountPoint: "/cvmfs/atlas.cern.ch"}, auto, true},
+		{Match{MountPoint: "/home/*"}, auto, false},
 		{Match{Source: "*"}, auto, false},
 	} {
 		if got := c.match.Has(c.is); got != c.want {

@@ -174,11 +174,7 @@ func (d *Drains) first(all []Used, counts func(api.FileSystemDrain) bool, kind f
 
 // Uses reports whether one of these is of the file system that is drained.
 func Uses(all []Used, o api.FileSystemDrain) bool {
-	return slices.ContainsFunc(all, func(u Used) bool { return u.has(match(o)) })
-}
-
-func match(o api.FileSystemDrain) mounts.Match {
-	return mounts.Match{Source: o.Match.Source, Type: o.Match.Type, Point: o.Match.MountPoint}
+	return slices.ContainsFunc(all, func(u Used) bool { return u.has(mounts.Match(o.Match)) })
 }
 
 // Complete is a drain as it is kept, of a request: one by a source or a mount point has no match of its own.

@@ -39,7 +39,7 @@ func count(all []mounts.Mount, drains []api.FileSystemDrain, vms [][]Used) (out 
 			}
 		}
 		for _, o := range drains {
-			if o.Fleet && match(o).Has(m) {
+			if o.Fleet && mounts.Match(o.Match).Has(m) {
 				f.Drains = append(f.Drains, o.Name)
 			}
 		}

@@ -130,7 +130,7 @@ func count(mounted []mounts.Mount, vms []api.VM, drains []api.FileSystemDrain) [
 			}
 		}
 		for _, d := range drains {
-			if slices.ContainsFunc(all[i].mounts, match(d).Has) {
+			if slices.ContainsFunc(all[i].mounts, mounts.Match(d.Match).Has) {
 				all[i].Drains = append(all[i].Drains, d.Name)
 			}
 		}
@@ -141,10 +141,6 @@ func count(mounted []mounts.Mount, vms []api.VM, drains []api.FileSystemDrain) [
 func (u used) has(b api.BoundBy) bool {
 	f := b.FileSystem
 	return f != nil && u.mounts[0].Same(mounts.Mount{Type: f.Type, Source: f.Source, Device: f.Device})
-}
-
-func match(d api.FileSystemDrain) mounts.Match {
-	return mounts.Match{Source: d.Match.Source, Type: d.Match.Type, Point: d.Match.MountPoint}
 }
 
 func write(w io.Writer, all []used) error {

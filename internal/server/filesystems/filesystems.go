@@ -149,7 +149,7 @@ func (s *FileSystems) show(c *action.Call, some []farm.FileSystem) ([]fleet.File
 // count is a file system with its clients among hosts. sees reports which of these may be named.
 func count(f farm.FileSystem, hosts []farm.Host, sees func(farm.Host) bool) fleet.FileSystem {
 	v := fleet.FileSystem{Name: f.Name, Match: api.FileSystemMatch(f.Match), Note: f.Note, Budget: f.Budget}
-	match := mounts.Match{Source: f.Match.Source, Type: f.Match.Type, Point: f.Match.MountPoint}
+	match := mounts.Match(f.Match)
 	for _, h := range hosts {
 		client, one := false, fleet.FileSystemHost{Host: h.Name, Drained: true}
 		for _, m := range h.Facts.FileSystems {
