@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -107,26 +108,21 @@ func kernelRelease() string {
 	return strings.TrimSpace(string(text))
 }
 
-// typeOf returns the type of a directory's file system as the kernel's table has it.
+// typeOf returns the type of a directory's file system as the kernel's table has it. The directory is not opened.
 func typeOf(dir string) (string, error) {
-	d, err := os.Open(dir)
-	if err != nil {
-		return "", err
-	}
-	defer d.Close()
-	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", d.Fd()))
-	if err != nil {
-		return "", err
-	}
-	id, _ := mounts.ID(string(info))
 	table, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return "", err
 	}
 	defer table.Close()
-	m, found, err := mounts.Find(table, id)
-	if err == nil && !found {
-		err = fmt.Errorf("the kernel's table has no mount %d, which %s is on", id, dir)
+	all, err := mounts.All(table)
+	dir, dirErr := filepath.EvalSymlinks(dir)
+	if err = errors.Join(err, dirErr); err != nil {
+		return "", err
 	}
-	return m.Type, err
+	m, found := mounts.Over(all, dir)
+	if !found {
+		return "", fmt.Errorf("the kernel's table has no mount that %s is on", dir)
+	}
+	return m.Type, nil
 }

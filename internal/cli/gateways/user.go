@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,7 +16,6 @@ import (
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/filebench"
-	"github.com/grange-project/grange/internal/mounts"
 	"github.com/grange-project/grange/internal/names"
 	"github.com/grange-project/grange/internal/program"
 )
@@ -101,18 +99,12 @@ func (a gatewayCommands) repeat(said *os.File) {
 
 // own puts what we know ourselves in the place of what a user's process says of a measurement.
 func (f benchFlags) own(m *filebench.Measurement) error {
-	table, err := os.Open("/proc/self/mountinfo")
+	is, err := typeOf(f.dir)
 	if err != nil {
 		return err
 	}
-	defer table.Close()
-	all, err := mounts.All(table)
-	dir, dirErr := filepath.EvalSymlinks(f.dir)
-	if err = errors.Join(err, dirErr); err != nil {
-		return err
-	}
-	if over, found := mounts.Over(all, dir); !found || over.Type != m.FileSystem {
-		return fmt.Errorf("%s was measured on %q, and is on %q here", dir, m.FileSystem, over.Type)
+	if is != m.FileSystem {
+		return fmt.Errorf("%s was measured on %q, and is on %q here", f.dir, m.FileSystem, is)
 	}
 	m.Command, m.Kernel = f.command(), kernelRelease()
 	for g, why := range m.Left {
