@@ -63,14 +63,15 @@ func (a *Agent) beginIn(v *vm, r *api.JobRequest, c Caller) (*job, error) {
 	}
 	// The VM is there, but not the leave to enter it: a task may bind other directories than the first one, or ask for
 	// more.
-	d, err := a.requests().decide(c, r)
+	requests := a.requests()
+	d, err := requests.decide(c, r)
 	if err != nil {
 		return nil, err
 	}
 	if err := jobrequest.CheckScript(r, v.recordNow().Shape.Memory); err != nil {
 		return nil, err
 	}
-	known, err := a.requests().namesOf(c)
+	known, err := requests.namesOf(c)
 	if err != nil {
 		return nil, err
 	}

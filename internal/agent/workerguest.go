@@ -28,18 +28,19 @@ var workerScript []byte
 // guestWorker is a worker's daemon as its guest gets it. The cluster's key goes this way alone: it is in no command
 // line, no environment, no log, no record, and in no file of the host but the site's own.
 func (a workerDesk) guestWorker(j *job, r record) (*guest.Job, error) {
-	c := a.config().Worker
+	requests := a.requests()
+	c := requests.config().Worker
 	key, err := os.ReadFile(c.MungeKey)
 	if err != nil {
 		return nil, &farm.Error{Kind: farm.Internal, Code: farm.CodeBadConfig,
 			Message: "the cluster's key cannot be read", Hint: "see [worker] munge_key in the agent's configuration",
 			Err: err}
 	}
-	hook, err := a.requests().readHook()
+	hook, err := requests.readHook()
 	if err != nil {
 		return nil, err
 	}
-	name, facts := r.Worker.Name, a.requests().facts(r)
+	name, facts := r.Worker.Name, requests.facts(r)
 	hosts := fmt.Appendf(nil, "127.0.0.1 localhost\n::1 localhost\n%v %s\n", r.Worker.Address.Addr(), name)
 	v4 := &guest.Address{CIDR: r.Worker.Address.String(), Gateway: r.Worker.Gateway, DNS: c.DNS}
 	var v6 *guest.Address
