@@ -114,8 +114,11 @@ func (s *Servers) Restore(ctx context.Context, configured map[farm.Network]farm.
 	defer s.mu.Unlock()
 	return errors.Join(append(errs, s.each(func(v *server) error {
 		d, ok := configured[v.Network]
-		if !ok {
+		switch {
+		case !ok:
 			return v.stop(ctx)
+		case len(vms[v.Network]) > 0:
+			return nil // it was looked at above
 		}
 		return failed(v.Network, v.serve(ctx, v.Network, d, v.running()))
 	}))...)
