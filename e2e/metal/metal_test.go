@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -121,6 +123,20 @@ func lastWords(h *metallab.Host) string {
 		out += "\n" + err.Error()
 	}
 	return out
+}
+
+// bringProgram builds a program of e2e and copies it to the home of root.
+func bringProgram(t *testing.T, h *metallab.Host, name string) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), name)
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "./e2e/"+name)
+	build.Dir, build.Env = metallab.Source(), append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	if err := h.Copy(t.Context(), "/root", program); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // run runs a script on the host and fails the test where that fails.

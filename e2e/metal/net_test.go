@@ -2,9 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,16 +14,8 @@ func TestNetworks(t *testing.T) {
 	long(t)
 	t.Parallel()
 	h := start(t, metallab.Options{})
-	dir := t.TempDir()
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, "net"), "./e2e/net")
-	build.Dir, build.Env = metallab.Source(), append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	if err := h.Copy(t.Context(), "/root", filepath.Join(dir, "net")); err != nil {
-		t.Fatal(err)
-	}
-	out, err := h.Run(t.Context(), "chmod +x /root/net && /root/net -only forged,apart,groups")
+	bringProgram(t, h, "net")
+	out, err := h.Run(t.Context(), "/root/net -only forged,apart,groups")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	var f struct {
 		Leaked  int `json:"leaked_packets"`

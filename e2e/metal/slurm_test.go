@@ -5,8 +5,6 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -170,16 +168,7 @@ func number(t *testing.T, h *metallab.Host, script string) int {
 
 // slurmConforms runs the program of `make test-batch` on the host.
 func slurmConforms(t *testing.T, h *metallab.Host, cases []string) {
-	program := filepath.Join(t.TempDir(), "batch")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program,
-		"./e2e/batch")
-	build.Dir, build.Env = metallab.Source(), append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	if err := h.Copy(t.Context(), "/root", program); err != nil {
-		t.Fatal(err)
-	}
+	bringProgram(t, h, "batch")
 	var sum struct {
 		Failed  int
 		Systems map[string]struct{ Passed int }
