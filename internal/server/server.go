@@ -58,6 +58,7 @@ type Options struct {
 	ImagePace vmimage.Pace
 	// FileSystems are the network file systems that the site declares.
 	FileSystems []farm.FileSystem
+	Sessions    accounts.SessionLimits
 }
 
 // Server is one of the servers of a fleet. All of them answer requests; the one that leads runs the loops.
@@ -111,7 +112,7 @@ func New(o Options) *Server {
 		Silence: o.Silence, ListenerCAs: o.ListenerCAs, CAKeyFile: o.CAKeyFile, Site: o.Site, Hub: s.hub,
 		EndVM: s.endVM})
 	s.actions = action.Actions{Store: o.Store, Log: o.Log, Now: o.Now}
-	s.Accounts = accounts.New(s.actions)
+	s.Accounts = accounts.New(s.actions, o.Sessions)
 	s.FileSystems = filesystems.New(s.actions, o.FileSystems)
 	s.Farm = apply.New(s.actions, append([]string{farm.BrokerGrange}, o.Brokers...))
 	s.Images = images.New(images.Options{Actions: s.actions, Store: o.Store, Log: o.Log, Now: o.Now, URL: o.URL,
