@@ -64,7 +64,7 @@ memory = "192M"
 cpus = 16
 memory = "64G"
 scratch = "100G"
-pages = "1G,2M,0"
+page_size = "1G,2M,0"
 
 [networks.lan]
 bridge = "br0"
