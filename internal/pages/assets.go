@@ -2,6 +2,7 @@ package pages
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -60,8 +61,15 @@ func readAsset(name string) ([]byte, error) {
 	return files.ReadFile("assets/" + path.Base(name))
 }
 
+// plainNames are assets that other pages of the server have by a name that stays: those that sign people in.
+var plainNames = map[string]string{"style.css": "grange.css"}
+
+// serveAsset answers with an asset: for good where its path has the sum of all of them, and otherwise as it is now.
 func serveAsset(w http.ResponseWriter, r *http.Request) {
-	sum, name, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, assetsPath), "/")
+	sum, name, summed := strings.Cut(strings.TrimPrefix(r.URL.Path, assetsPath), "/")
+	if !summed {
+		name = cmp.Or(plainNames[sum], sum)
+	}
 	text, err := readAsset(name)
 	kind := assetTypes[path.Ext(name)]
 	if err != nil || kind == "" || path.Base(name) != name {
@@ -69,6 +77,8 @@ func serveAsset(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Cache-Control", "no-cache")
+	w.Header().Set("ETag", `"`+assetsSum()+`"`)
 	if sum == assetsSum() {
 		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 	}

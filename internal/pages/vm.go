@@ -30,7 +30,7 @@ type vmPage struct {
 	Keys                             int
 	Plan                             []planLine
 	Memory                           []string // where it is, a line for each cell of the guest
-	Console                          string   // the end of it, of a VM that failed
+	Tail                             string   // the end of it, of a VM that failed
 	Job                              string
 	Poll, Seen                       string
 	Revision                         int64
@@ -99,8 +99,8 @@ func (v *visit) vmPage() (page vmPage, err error) {
 		page.Tags = append(page.Tags, k+"="+value)
 	}
 	slices.Sort(page.Tags)
-	if _, console, ok := strings.Cut(vm.Observed.Reason, "\n"); ok {
-		page.Console = console
+	if _, tail, ok := strings.Cut(vm.Observed.Reason, "\n"); ok {
+		page.Tail = tail
 	}
 	page.setPlan(vm)
 	if page.Move, err = v.moveOf(vm); err != nil {

@@ -32,7 +32,7 @@ func sheets() map[string]*template.Template {
 // words are what templates may call.
 var words = template.FuncMap{
 	"asset": asset, "size": size, "count": farm.Count, "hint": hint, "join": strings.Join, "span": span,
-	"nav": func() []navEntry { return navigation },
+	"nav":   func() []navEntry { return navigation },
 	"stamp": stamp, "minute": minute,
 }
 
@@ -64,14 +64,6 @@ func span(d time.Duration) string {
 		return text
 	}
 	return "0 s"
-}
-
-// percent is how much of whole a part is, from 0 to 100.
-func percent[A, B int | farm.Bytes | float64](part A, whole B) int {
-	if whole <= 0 {
-		return 0
-	}
-	return int(min(100, 100*float64(part)/float64(whole)))
 }
 
 // hint is the text of a hint: what is in backquotes is what somebody would type.
