@@ -18,7 +18,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-move e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-oci-start bench-streams chaos clean install install-grange install-grange-server packages test-packages test-images test-metal metal metal-down test-net test-gateways test-security completion test-hwloc test-api test-nova-cases bench-numa bench-place bench-images bench-files
+.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-move e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-oci-start bench-streams chaos clean install install-grange install-grange-server packages test-packages test-images test-metal metal metal-down test-net test-gateways test-security completion test-hwloc test-api test-nova-cases bench-numa bench-place bench-images bench-files test-pages screenshots
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -130,6 +130,17 @@ test-api: ## ask a server, with simulated hosts, whatever its OpenAPI allows and
 	@scripts/install-packages test
 	$(GOBUILD) -o bin/grange ./cmd/grange
 	$(GO) run ./e2e/api -grange bin/grange $(ARGS)
+
+test-pages: ## look at the web pages of a server with 10,000 hosts in Chromium: axe, policy, speed, no JavaScript; ARGS="-hosts 1000 -only VM"; JSON on the last line
+	@scripts/install-packages pages
+	@command -v npm >/dev/null || scripts/install-packages npm
+	$(GOBUILD) -o bin/grange ./cmd/grange
+	$(GO) run ./e2e/pages -grange bin/grange $(ARGS)
+
+screenshots: ## draw every web page, dark and light, for desks and phones, into dist/screenshots
+	@scripts/install-packages pages
+	$(GOBUILD) -o bin/grange ./cmd/grange
+	$(GO) run ./e2e/pages -grange bin/grange -hosts 2000 -screens dist/screenshots $(ARGS)
 
 test-hwloc: ## have grange host show read recorded machines, and compare with what hwloc reads there; TREES=dir for others
 	$(GOBUILD) -o bin/grange ./cmd/grange

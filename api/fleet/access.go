@@ -88,6 +88,21 @@ type TokenRequest struct {
 	Expires  *time.Time `json:"expires,omitempty"`
 }
 
+// Session is somebody who is signed in, in a browser or by a command line.
+type Session struct {
+	ID      string    `json:"id"`
+	User    string    `json:"user"`
+	Client  string    `json:"client,omitempty"`  // what signed in, in its own words
+	Address string    `json:"address,omitempty"` // where it signed in from
+	Means   string    `json:"means"`             // by which: token, oidc
+	Source  string    `json:"source"`            // the token's ID, or the issuer's name and the subject
+	Grants  []Grant   `json:"grants,omitempty"`  // by the issuer's claims, beside the user's own
+	Created time.Time `json:"created"`
+	Used    time.Time `json:"used"`  // last, give or take some minutes
+	Ends    time.Time `json:"ends"`  // unless it is used before
+	Limit   time.Time `json:"limit"` // when it ends however much it is used
+}
+
 // JoinToken lets a host enrol once, or so many of them.
 type JoinToken struct {
 	ID      string            `json:"id"`

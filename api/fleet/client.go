@@ -40,6 +40,7 @@ type Client struct {
 	Grants         GrantClient
 	Tokens         TokenClient
 	JoinTokens     JoinTokenClient
+	Sessions       SessionClient
 	CA             CAClient
 	Images         ImageClient
 
@@ -88,7 +89,7 @@ func NewClient(c Config) (*Client, error) {
 	out.VMs, out.Hosts, out.Cells, out.Groups = VMClient{out}, HostClient{out}, CellClient{out}, GroupClient{out}
 	out.Users, out.Grants, out.Tokens = UserClient{out}, GrantClient{out}, TokenClient{out}
 	out.JoinTokens, out.CA, out.Images = JoinTokenClient{out}, CAClient{out}, ImageClient{out}
-	out.FileSystems = FileSystemClient{out}
+	out.FileSystems, out.Sessions = FileSystemClient{out}, SessionClient{out}
 	return out, nil
 }
 

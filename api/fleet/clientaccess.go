@@ -77,6 +77,25 @@ func (c TokenClient) Delete(ctx context.Context, id string) error {
 	return err
 }
 
+// SessionClient has the requests about who is signed in.
+type SessionClient struct{ client *Client }
+
+// List returns the sessions of a user; empty: the caller's.
+func (c SessionClient) List(ctx context.Context, user string) ([]Session, error) {
+	query := url.Values{}
+	if user != "" {
+		query.Set("user", user)
+	}
+	sessions, _, err := all[Session](ctx, c.client, "/v1/sessions", query)
+	return sessions, err
+}
+
+// End ends a session, by its ID.
+func (c SessionClient) End(ctx context.Context, id string) error {
+	_, err := call[Session](ctx, c.client, request{method: "DELETE", path: "/v1/sessions/" + url.PathEscape(id)})
+	return err
+}
+
 // Whoami returns who the server takes the caller for.
 func (c *Client) Whoami(ctx context.Context) (Identity, error) {
 	return call[Identity](ctx, c, request{method: "GET", path: "/v1/auth/whoami"})

@@ -29,6 +29,7 @@ type Options struct {
 	Version string
 	// KeepAlive is how often a watch without news says that it lives; 0: every 15 seconds.
 	KeepAlive time.Duration
+	Pages     []Page // of people with a browser
 }
 
 // API answers HTTP.
@@ -76,11 +77,13 @@ func New(o Options) *API {
 	a.hosts.routes()
 	a.cellRoutes()
 	a.accountRoutes()
+	a.sessionRoutes()
 	a.serviceRoutes()
 	a.caRoutes()
 	transferRoutes{a}.add()
 	imageRoutes{a}.register()
 	a.fileSystemRoutes()
+	a.pages(o.Pages)
 	for _, unused := range []string{"ErrorModel", "ErrorDetail"} { // huma's, which plainProblem replaces
 		delete(a.huma.OpenAPI().Components.Schemas.Map(), unused)
 	}
@@ -102,10 +105,13 @@ func (a *API) config() huma.Config {
 	c.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", schemaName)
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"token": {Type: "http", Scheme: "bearer", Description: "a token of `grange token create`"},
+		"session": {Type: "apiKey", In: "cookie", Name: sessionCookie,
+			Description: "of a browser that has signed in at /auth/login; what changes something must come from a " +
+				"page of this server"},
 		"certificate": {Type: "mutualTLS",
 			Description: "a client certificate whose subject is a user's; of a host, the certificate of its enrolment"},
 	}
-	c.Security = []map[string][]string{{"token": {}}, {"certificate": {}}, {}}
+	c.Security = []map[string][]string{{"token": {}}, {"session": {}}, {"certificate": {}}, {}}
 	return c
 }
 
@@ -130,6 +136,9 @@ const (
 	forPeople = ""      // whoever is known and is no host
 	forHosts  = "hosts" // a host, by its certificate
 	forAll    = "all"   // callers that nobody knows too
+	// pages, whose callers are people, or that nobody knows; see Page
+	forBrowsers   = "browsers"
+	forAnyBrowser = "any browser"
 )
 
 // route is one route of the API.

@@ -74,9 +74,13 @@ func (a *API) ServeHTTP(plain http.ResponseWriter, r *http.Request) {
 		return
 	}
 	shown := shownBy(r)
-	who, err := a.admit(w, r, a.whose[pattern], shown)
+	whose := a.whose[pattern]
+	who, err := a.admit(w, r, whose, shown)
 	if err == nil {
 		err = owned(r.Context(), who)
+	}
+	if err != nil && (whose == forBrowsers || whose == forAnyBrowser) {
+		who, r, err = farm.Identity{}, refusedPage(r, err), nil
 	}
 	if err != nil {
 		a.answerRefusal(w, r, err)
@@ -107,11 +111,8 @@ func clean(p string) string {
 
 // admit finds out who calls, and reads the body within its bounds.
 func (a *API) admit(w *writer, r *http.Request, whose string, shown authn.Shown) (farm.Identity, error) {
-	// a page of another site makes a browser call, which shows its certificate to us
-	if err := a.origin.Check(r); err != nil {
-		return farm.Identity{}, &farm.Error{Kind: farm.Denied, Code: farm.CodeNotYours,
-			Message: "a page of another site may not call here", Err: err,
-			Hint: "call from the same site, or from a program"}
+	if err := a.sameOrigin(r, shown); err != nil {
+		return farm.Identity{}, err
 	}
 	if headerSize(r) > maxHeader {
 		return farm.Identity{}, &farm.Error{Kind: farm.Invalid, Code: CodeLongHeader,
@@ -122,7 +123,7 @@ func (a *API) admit(w *writer, r *http.Request, whose string, shown authn.Shown)
 	var err error
 	limit := int64(maxBody)
 	switch whose {
-	case forPeople:
+	case forPeople, forBrowsers:
 		who, err = a.authn.Identify(r.Context(), shown)
 		switch {
 		case r.URL.Path == applyPath:
@@ -133,7 +134,7 @@ func (a *API) admit(w *writer, r *http.Request, whose string, shown authn.Shown)
 	case forHosts:
 		who, err = a.authn.IdentifyHost(r.Context(), shown)
 		limit = maxHostBody
-	case forAll:
+	case forAll, forAnyBrowser:
 		limit = maxAnyBody
 	}
 	if err != nil {
@@ -178,6 +179,9 @@ func shownBy(r *http.Request) authn.Shown {
 	}
 	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
 		s.Token = strings.TrimSpace(token)
+	}
+	if c, err := r.Cookie(sessionCookie); err == nil {
+		s.Session = c.Value
 	}
 	return s
 }

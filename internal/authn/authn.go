@@ -1,5 +1,5 @@
 // Package authn finds out who calls the server, by what the caller shows: the kernel's word about a socket, a client
-// certificate, or a token. It never says what the caller may do: that is policy.
+// certificate, a token, or the session of a browser. It never says what the caller may do: that is policy.
 package authn
 
 import (
@@ -29,12 +29,15 @@ type Shown struct {
 	// it, nobody has looked at.
 	Chain   []*x509.Certificate
 	Token   string
+	Session string     // of a browser's cookie
 	Address netip.Addr // the zero value on a socket
 }
 
 // Directory knows people and hosts. Of what it does not know, its errors have farm.CodeNotKnown. It is *server.Server.
 type Directory interface {
+	// IdentifyToken knows tokens, and sessions of command lines, which are shown as tokens are.
 	IdentifyToken(ctx context.Context, text string) (farm.Identity, error)
+	IdentifySession(ctx context.Context, text string) (farm.Identity, error)
 	// IdentifySubject knows who has a certificate of an authority with a subject. One that users have without an
 	// authority counts if there is only one.
 	IdentifySubject(ctx context.Context, authority, subject string, only bool) (farm.Identity, error)
@@ -69,7 +72,7 @@ func New(o Options) *Authenticator {
 		o.Now = time.Now
 	}
 	return &Authenticator{directory: o.Directory,
-		people: []Means{byToken(o.Directory), byCertificate(o.Directory, o.People, o.Now),
+		people: []Means{byToken(o.Directory), bySession(o.Directory), byCertificate(o.Directory, o.People, o.Now),
 			bySocket(o.Directory, cmp.Or(o.Names, names.Host()))},
 		tries: throttle.Buckets{Size: maxTries, Leak: tryBack, Now: o.Now}}
 }

@@ -33,6 +33,9 @@ func (p people) find(means, shown string) (farm.Identity, error) {
 func (p people) IdentifyToken(_ context.Context, text string) (farm.Identity, error) {
 	return p.find("token", text)
 }
+func (p people) IdentifySession(_ context.Context, text string) (farm.Identity, error) {
+	return p.find("session", text)
+}
 func (p people) IdentifySubject(_ context.Context, authority, subject string, only bool) (farm.Identity, error) {
 	if only {
 		return p.find("certificate", subject)
@@ -138,7 +141,7 @@ func TestIdentify(t *testing.T) {
 		return []*x509.Certificate{c}
 	}
 	good := person(ca, key, x509.ExtKeyUsageClientAuth, now.Add(time.Minute))
-	a := New(Options{Directory: people{"secret": "bob", "CN=Ann": "ann"},
+	a := New(Options{Directory: people{"secret": "bob", "signed in": "eve", "CN=Ann": "ann"},
 		People: NewPeople(Authority{Name: "grid", Roots: []*x509.Certificate{ca}})})
 	for _, c := range []struct {
 		name  string
@@ -151,6 +154,12 @@ func TestIdentify(t *testing.T) {
 		{"a certificate", Shown{Chain: good}, "ann"},
 		{"a token beside a certificate", Shown{Token: "secret", Chain: good}, "bob"},
 		{"a wrong token beside a certificate", Shown{Token: "x", Chain: good}, ""},
+		{"a session", Shown{Session: "signed in"}, "eve"},
+		{"a session that ended", Shown{Session: "x"}, ""},
+		{"a token beside a session", Shown{Token: "secret", Session: "signed in"}, "bob"},
+		{"a wrong token beside a session", Shown{Token: "x", Session: "signed in"}, ""},
+		{"a session beside a certificate", Shown{Session: "signed in", Chain: good}, "eve"},
+		{"a session that ended beside a certificate", Shown{Session: "x", Chain: good}, ""},
 		{"another authority of the same name",
 			Shown{Chain: person(other, otherKey, x509.ExtKeyUsageClientAuth, now.Add(time.Minute))}, ""},
 		{"a server's certificate", Shown{Chain: person(ca, key, x509.ExtKeyUsageServerAuth, now.Add(time.Minute))}, ""},

@@ -22,6 +22,18 @@ func byToken(d Directory) Means {
 	}
 }
 
+// bySession takes sessions of browsers. Somebody has signed in there: that goes before a certificate, which the browser
+// may show by itself.
+func bySession(d Directory) Means {
+	return func(ctx context.Context, s Shown) (farm.Identity, bool, error) {
+		if s.Session == "" {
+			return farm.Identity{}, false, nil
+		}
+		who, err := d.IdentifySession(ctx, s.Session)
+		return who, true, err
+	}
+}
+
 // byCertificate takes certificates of people that one of these authorities vouches for.
 func byCertificate(d Directory, people *People, now func() time.Time) Means {
 	return func(ctx context.Context, s Shown) (farm.Identity, bool, error) {

@@ -53,8 +53,14 @@ const (
 // Host draws sockets, memory nodes, last-level caches, cores and threads, with the memory and huge pages of each node.
 // Where VMs are known, each thread has the colour of the VM that may run on it. The text of VMs and marks is escaped.
 func Host(h farm.HostFacts, marks []Mark) string {
-	d := &drawing{host: h, marks: marks, holders: holders(h)}
-	return d.picture()
+	return draw(h, marks).picture("<style>\n" + Sheet + "</style>\n")
+}
+
+// HostBare is Host without its style, for pages that have Sheet by themselves, and may not have styles in them.
+func HostBare(h farm.HostFacts, marks []Mark) string { return draw(h, marks).picture("") }
+
+func draw(h farm.HostFacts, marks []Mark) *drawing {
+	return &drawing{host: h, marks: marks, holders: holders(h)}
 }
 
 type drawing struct {
@@ -89,7 +95,7 @@ func pins(h farm.HostFacts, d farm.Domain) farm.CPUSet {
 	return all.And(h.Topology.Online)
 }
 
-func (d *drawing) picture() string {
+func (d *drawing) picture(style string) string {
 	t := d.host.Topology
 	blocks := blocksOf(t)
 	d.inner, d.cell = narrowest, cellOf(blocks)

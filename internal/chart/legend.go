@@ -128,10 +128,9 @@ func escape(s string) string {
 	}, s))
 }
 
-// style is part of every picture, so that one saved by itself looks the same. Colours follow the reader's, and paper is
-// light.
-const style = `<style>
-.host-chart{--ink:#1b2733;--soft:#5b6b7a;--line:#c6d0da;--card:#f6f8fa;--cell:#fff;--group:#e9eef3;--held:#2f6fa8;--idle:#9cc4e4;--used:#b4bec8;--fault:#c62828;--warning:#c77700;--advice:#7a4fa3;font-family:system-ui,sans-serif;max-width:100%;height:auto}
+// Sheet is the style of every picture, and part of it, so that one saved by itself looks the same. Colours follow the
+// reader's, and paper is light.
+const Sheet = `.host-chart{--ink:#1b2733;--soft:#5b6b7a;--line:#c6d0da;--card:#f6f8fa;--cell:#fff;--group:#e9eef3;--held:#2f6fa8;--idle:#9cc4e4;--used:#b4bec8;--fault:#c62828;--warning:#c77700;--advice:#7a4fa3;font-family:system-ui,sans-serif;max-width:100%;height:auto}
 @media screen and (prefers-color-scheme:dark){.host-chart{--ink:#e4eaf0;--soft:#9aa9b8;--line:#3b4958;--card:#1b242d;--cell:#10171e;--group:#26323e;--held:#5aa2df;--idle:#2d567a;--used:#566473;--fault:#ff6b6b;--warning:#ffb74d;--advice:#b797dd}}
 .host-chart text{fill:var(--ink);font-size:12px}
 .host-chart .head{font-weight:600;font-size:13px}
@@ -156,5 +155,4 @@ const style = `<style>
 .host-chart .sign.fault{fill:var(--fault)}
 .host-chart .sign.warning{fill:var(--warning)}
 .host-chart .sign.advice{fill:var(--advice)}
-</style>
 `

@@ -75,10 +75,11 @@ type JoinToken struct {
 type Identity struct {
 	User     string
 	Host     string   // ID of a host that speaks for itself; User is empty then
-	Means    string   // "socket", "certificate", "token"
-	Source   string   // subject, token's ID, or uid: for the audit log
+	Means    string   // "socket", "certificate", "token", "session"
+	Source   string   // subject, ID of the token or session, or uid: for the audit log
 	Role     Role     // at most, by the token; "": no bound
 	Projects []string // only these, by the token; none: no bound
+	Grants   []Grant  // beside the user's own: what the claims of an issuer give
 	Root     bool     // root on the server's own socket: may do all
 }
 

@@ -56,12 +56,15 @@ const (
 	ReadToken  Action = "token.read"
 	MakeToken  Action = "token.create"
 	DropToken  Action = "token.revoke"
-	ReadAudit  Action = "audit.read"
-	ReadFarm   Action = "farm.read"  // export, and what an apply would change
-	ApplyFarm  Action = "farm.apply" // cells, projects and quotas, networks, shapes, users, grants, settings
-	ReadCA     Action = "ca.read"    // the fleet's authorities, and which hosts a rotation waits for
-	RotateCA   Action = "ca.rotate"
-	RetireCA   Action = "ca.retire"
+	// sessions of browsers and command lines: who is signed in
+	ReadSession Action = "session.read"
+	EndSession  Action = "session.end"
+	ReadAudit   Action = "audit.read"
+	ReadFarm    Action = "farm.read"  // export, and what an apply would change
+	ApplyFarm   Action = "farm.apply" // cells, projects and quotas, networks, shapes, users, grants, settings
+	ReadCA      Action = "ca.read"    // the fleet's authorities, and which hosts a rotation waits for
+	RotateCA    Action = "ca.rotate"
+	RetireCA    Action = "ca.retire"
 )
 
 // need is what an action takes: the least role, and where it may be held beside everywhere.
@@ -110,18 +113,20 @@ var needs = map[Action]need{
 	CloseCell:          {least: farm.RoleOperator, cell: true},
 	DrainCell:          {least: farm.RoleOperator, cell: true},
 
-	ReadUser:   {least: farm.RoleAdmin, self: true},
-	WriteUser:  {least: farm.RoleAdmin},
-	WriteGrant: {least: farm.RoleAdmin, project: true, cell: true},
-	ReadToken:  {least: farm.RoleAdmin, self: true},
-	MakeToken:  {least: farm.RoleAdmin, self: true},
-	DropToken:  {least: farm.RoleAdmin, self: true},
-	ReadAudit:  {least: farm.RoleOperator, project: true, self: true},
-	ReadFarm:   {least: farm.RoleReader},
-	ApplyFarm:  {least: farm.RoleAdmin},
-	ReadCA:     {least: farm.RoleReader},
-	RotateCA:   {least: farm.RoleAdmin},
-	RetireCA:   {least: farm.RoleAdmin},
+	ReadUser:    {least: farm.RoleAdmin, self: true},
+	WriteUser:   {least: farm.RoleAdmin},
+	WriteGrant:  {least: farm.RoleAdmin, project: true, cell: true},
+	ReadToken:   {least: farm.RoleAdmin, self: true},
+	MakeToken:   {least: farm.RoleAdmin, self: true},
+	DropToken:   {least: farm.RoleAdmin, self: true},
+	ReadSession: {least: farm.RoleAdmin, self: true},
+	EndSession:  {least: farm.RoleAdmin, self: true},
+	ReadAudit:   {least: farm.RoleOperator, project: true, self: true},
+	ReadFarm:    {least: farm.RoleReader},
+	ApplyFarm:   {least: farm.RoleAdmin},
+	ReadCA:      {least: farm.RoleReader},
+	RotateCA:    {least: farm.RoleAdmin},
+	RetireCA:    {least: farm.RoleAdmin},
 }
 
 // operatorOrOwner is a project's operator for any VM of it, and a member for its own.

@@ -19,6 +19,7 @@ import (
 	"github.com/grange-project/grange/internal/server/broker"
 	"github.com/grange-project/grange/internal/server/filesystems"
 	"github.com/grange-project/grange/internal/server/hostlink"
+	"github.com/grange-project/grange/internal/server/hostmap"
 	"github.com/grange-project/grange/internal/server/hub"
 	"github.com/grange-project/grange/internal/server/images"
 	"github.com/grange-project/grange/internal/store"
@@ -58,6 +59,7 @@ type Options struct {
 	ImagePace vmimage.Pace
 	// FileSystems are the network file systems that the site declares.
 	FileSystems []farm.FileSystem
+	Sessions    accounts.SessionLimits
 }
 
 // Server is one of the servers of a fleet. All of them answer requests; the one that leads runs the loops.
@@ -89,6 +91,8 @@ type Server struct {
 	placer  atomic.Pointer[placer.Placer] // nil: another server leads
 	unmoved unmoved                       // VMs for which drains found no host
 
+	hostMap *hostmap.Map // for pages
+
 	cursors cursors
 	leads   atomic.Bool
 	leasing sdnotify.Loop // lead
@@ -110,8 +114,9 @@ func New(o Options) *Server {
 	s.Links = hostlink.New(hostlink.Options{Store: o.Store, Log: o.Log, Now: o.Now, URL: o.URL, Servers: o.Servers,
 		Silence: o.Silence, ListenerCAs: o.ListenerCAs, CAKeyFile: o.CAKeyFile, Site: o.Site, Hub: s.hub,
 		EndVM: s.endVM})
+	s.hostMap = hostmap.New(o.Store, o.Now)
 	s.actions = action.Actions{Store: o.Store, Log: o.Log, Now: o.Now}
-	s.Accounts = accounts.New(s.actions)
+	s.Accounts = accounts.New(s.actions, o.Sessions)
 	s.FileSystems = filesystems.New(s.actions, o.FileSystems)
 	s.Farm = apply.New(s.actions, append([]string{farm.BrokerGrange}, o.Brokers...))
 	s.Images = images.New(images.Options{Actions: s.actions, Store: o.Store, Log: o.Log, Now: o.Now, URL: o.URL,

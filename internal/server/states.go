@@ -83,3 +83,10 @@ var done = map[policy.Action]string{
 	policy.ResizeVM:  "resized", policy.RebuildVM: "rebuilt", policy.DeleteVM: "deleted", policy.ConsoleVM: "watched",
 	policy.ConnectVM: "connected to",
 }
+
+// Can reports whether the state of a VM allows an action that would change something. Whether a caller may do it is
+// another question.
+func (v VMView) Can(a policy.Action) bool {
+	is, err := judge(v.VM, v.State, a)
+	return err == nil && is != already
+}

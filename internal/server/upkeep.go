@@ -276,7 +276,9 @@ func (u *upkeep) prune(ctx context.Context, epoch int64) error {
 			if again, err = c.Prune(c.Now.Add(-keepAnswers), c.Now.Add(-keepEntries)); err != nil {
 				return fmt.Errorf("prune the store: %w", err)
 			}
-			return nil
+			more, err := c.PruneSessions(c.Now)
+			again = again || more
+			return err
 		})
 	}
 	return err

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -30,8 +31,14 @@ func (t accountRows) UserOfSubject(subject string) (farm.User, error) {
 // Users are all.
 func (t accountRows) Users() ([]farm.User, error) { return users().list(t.sqlTx, "") }
 
-// PutUser writes a user, new or not. CodeTaken: a subject is another user's.
+// PutUser writes a user, new or not; one that is disabled loses its sessions, which must not be there again when it is
+// enabled. CodeTaken: a subject is another user's.
 func (t accountRows) PutUser(u farm.User) error {
+	if u.Disabled {
+		if err := t.forgetSessions(u.Name); err != nil {
+			return err
+		}
+	}
 	if err := t.forgetSubjects(u.Name); err != nil {
 		return err
 	}
@@ -57,6 +64,11 @@ func (t accountRows) forgetSubjects(user string) error {
 	return err
 }
 
+func (t accountRows) forgetSessions(user string) error {
+	_, err := t.keep("DELETE FROM sessions WHERE person = $1", user)
+	return err
+}
+
 // keep is exec for rows that say again what another row says: they alone are no reason for a revision.
 func (t *sqlTx) keep(text string, args ...any) (int64, error) {
 	wrote := t.wrote
@@ -70,7 +82,7 @@ func (t accountRows) DeleteUser(name string) error {
 	if err := users().drop(t.sqlTx, name); err != nil {
 		return err
 	}
-	if err := t.forgetSubjects(name); err != nil {
+	if err := errors.Join(t.forgetSubjects(name), t.forgetSessions(name)); err != nil {
 		return err
 	}
 	if err := grants().dropOf(t.sqlTx, name); err != nil {

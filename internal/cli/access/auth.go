@@ -19,8 +19,8 @@ import (
 type authCommands struct{ *app.App }
 
 func (a authCommands) authCommand() *cobra.Command {
-	auth := &cobra.Command{Use: "auth", Short: "Print your identity and permissions"}
-	auth.AddCommand(a.authWhoami(), a.authExplain())
+	auth := &cobra.Command{Use: "auth", Short: "Print your identity and permissions, and who is signed in"}
+	auth.AddCommand(a.authWhoami(), a.authExplain(), sessionCommands{a.App}.sessionsCommand())
 	return auth
 }
 

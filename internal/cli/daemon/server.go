@@ -23,6 +23,7 @@ import (
 	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/pages"
 	"github.com/grange-project/grange/internal/pki"
 	"github.com/grange-project/grange/internal/sdnotify"
 	"github.com/grange-project/grange/internal/server"
@@ -143,7 +144,8 @@ func (a serverCommands) runServer(ctx context.Context, c config.Server) error {
 	}
 	api := apiserver.New(apiserver.Options{Server: s, Authn: authn.New(authn.Options{Directory: s.Directory(),
 		People: people}),
-		Log: log, Version: version.String()})
+		Log: log, Version: version.String(),
+		Pages: pages.New(pages.Options{Server: s, Log: log, Version: version.String()})})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	worked := make(chan error, 1)

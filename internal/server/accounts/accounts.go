@@ -1,4 +1,4 @@
-// Package accounts is who may come to the server, and what for: users, their roles and tokens, and how a caller is
+// Package accounts is who may come to the server, and what for: users, their roles, tokens and sessions, and how a caller is
 // known by them.
 package accounts
 
@@ -26,12 +26,13 @@ const (
 	CodeUnboundCert farm.Code = "certificate-not-bound"
 )
 
-// Accounts are the users of a fleet, with their roles and tokens.
+// Accounts are the users of a fleet, with their roles, tokens and sessions.
 type Accounts struct {
 	actions action.Actions
+	limits  SessionLimits
 }
 
-func New(a action.Actions) *Accounts { return &Accounts{a} }
+func New(a action.Actions, l SessionLimits) *Accounts { return &Accounts{a, l.withDefaults()} }
 
 func userTarget(name string) policy.Target { return policy.Target{Owner: name, Name: "user " + name} }
 

@@ -126,13 +126,7 @@ func mayHold(c *action.Call, user string, o TokenOrder) error {
 			Message: fmt.Sprintf("user %s has %d tokens", user, len(held)),
 			Hint:    "revoke those that nobody needs: `grange token list`"}
 	}
-	if c.Who.Means != meansToken {
-		return nil
-	}
-	own, err := c.Token(c.Who.Source)
-	if action.Missing(err) {
-		return notKnown("token %s was taken back", c.Who.Source)
-	}
+	own, err := callersToken(c)
 	if err != nil {
 		return err
 	}
@@ -143,6 +137,28 @@ func mayHold(c *action.Call, user string, o TokenOrder) error {
 			Hint: "let it expire sooner, or come with a certificate or by the server's own socket"}
 	}
 	return nil
+}
+
+// callersToken is the token that the caller came with, or signed in with; the zero value: none.
+func callersToken(c *action.Call) (farm.Token, error) {
+	id := c.Who.Source
+	if c.Who.Means == meansSession {
+		session, err := c.Session(id)
+		if action.Missing(err) {
+			return farm.Token{}, notKnown("session %s has ended", id)
+		}
+		if err != nil || session.Means != meansToken {
+			return farm.Token{}, err
+		}
+		id = session.Source
+	} else if c.Who.Means != meansToken {
+		return farm.Token{}, nil
+	}
+	k, err := c.Token(id)
+	if action.Missing(err) {
+		err = notKnown("token %s was taken back", id)
+	}
+	return k, err
 }
 
 // meansToken is Identity.Means of who came with a token; Source is then its ID.
@@ -204,10 +220,13 @@ func noToken(id string) error {
 		Hint: "`grange token list` shows yours; name one by its ID"}
 }
 
-// IdentifyToken is who calls with the text of a token. farm.CodeNotKnown: it is none, has expired, was taken back, or
+// IdentifyToken is who calls with the text of a token, or with that of a command line's session. farm.CodeNotKnown: it is none, has expired, was taken back, or
 // its user is disabled. Only who has the whole secret hears which of them.
 func (s *Accounts) IdentifyToken(ctx context.Context, text string) (farm.Identity, error) {
-	id, secret, ok := splitToken(text)
+	if strings.HasPrefix(text, sessionPrefix) {
+		return s.IdentifySession(ctx, text)
+	}
+	id, secret, ok := splitSecret(tokenPrefix, text)
 	if !ok {
 		return farm.Identity{}, notKnown("not a token of grange; one begins with %s", tokenPrefix)
 	}
@@ -232,8 +251,9 @@ func (s *Accounts) IdentifyToken(ctx context.Context, text string) (farm.Identit
 	return farm.Identity{User: u.Name, Means: meansToken, Source: id, Role: k.Role, Projects: k.Projects}, nil
 }
 
-func splitToken(text string) (id, secret string, ok bool) {
-	rest, ok := strings.CutPrefix(text, tokenPrefix)
+// splitSecret takes the text of a token or of a session apart.
+func splitSecret(prefix, text string) (id, secret string, ok bool) {
+	rest, ok := strings.CutPrefix(text, prefix)
 	if !ok || len(text) > 200 {
 		return "", "", false
 	}

@@ -88,6 +88,7 @@ func (s Actions) begin(t *store.Tx, who farm.Identity, action policy.Action) (*C
 	}
 	var err error
 	c.Grants, err = t.Grants(who.User)
+	c.Grants = append(c.Grants, who.Grants...)
 	return c, err
 }
 

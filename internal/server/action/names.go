@@ -11,6 +11,8 @@ const (
 	GoneVM     policy.Action = "vm.gone"     // its end; people ask for a deletion
 	LostVM     policy.Action = "vm.lost"
 	MovedVM    policy.Action = "vm.moved" // what came of a move
+
+	StartSession policy.Action = "session.start" // somebody signed in
 )
 
 // Root is what tokens and the audit log call root on the server's own socket.

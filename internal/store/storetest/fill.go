@@ -15,7 +15,7 @@ func Fill(tx *store.Tx) error {
 		tx.PutGroup(farm.ServerGroup{Project: "p", Name: "apart", Affinity: farm.Apart}),
 		tx.PutUser(farm.User{Name: "ann", Subjects: []string{"CN=Ann,O=Grid,C=CH"}, Disabled: true}),
 		tx.PutGrant(farm.Grant{User: "ann", Role: farm.RoleOperator, Project: "p"}),
-		tx.PutToken(aToken()), tx.PutJoinToken(aJoinToken()),
+		tx.InsertSession(aSession("s9", "ben")), tx.PutToken(aToken()), tx.PutJoinToken(aJoinToken()),
 		tx.PutStream(store.Stream{ID: "s1", Host: "h1", VM: "id", Kind: "tcp", Port: 22, Server: "https://a",
 			Created: noon}),
 		tx.PutSetting("ca", []byte(`{"a":1}`)),

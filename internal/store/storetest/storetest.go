@@ -28,7 +28,7 @@ func Run(t *testing.T, fresh func(t *testing.T) (url string)) {
 		{"VM leaves a host", vmLeaves},
 		{"the same observed again", sameObserved}, {"placed", placed}, {"sums", sums},
 		{"hosts", hosts}, {"hosts seen", hostsSeen}, {"lists of hosts", hostLists}, {"touched", touched},
-		{"small things", smallThings}, {"the same put again", samePut}, {"users", users}, {"streams", streams},
+		{"small things", smallThings}, {"the same put again", samePut}, {"users", users}, {"sessions", sessions}, {"streams", streams},
 		{"strangers", orphans}, {"settings", settings},
 		{"catalogue of images", images}, {"orders of images", imageOrders},
 		{"audit", audit}, {"answers", answers}, {"names in the order of bytes", byteOrder}, {"text", badText},

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// chromium is Debian's.
+const chromium = "/usr/bin/chromium"
+
+// stepTime bounds what is waited for in a page.
+const stepTime = 60 * time.Second
+
+// browser is one Chromium, and what it complains about.
+type browser struct {
+	ctx    context.Context
+	cancel []func()
+	server *server
+	axe    string
+	seen   complaints
+}
+
+// complaints are what a browser says of pages.
+type complaints struct {
+	mu                   sync.Mutex
+	csp, foreign, errors []string
+}
+
+func (c *complaints) add(to *[]string, format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	*to = append(*to, fmt.Sprintf(format, args...))
+}
+
+func (c *complaints) all() complaints {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return complaints{csp: slices.Clone(c.csp), foreign: slices.Clone(c.foreign), errors: slices.Clone(c.errors)}
+}
+
+func startBrowser(ctx context.Context, dir string, s *server) (*browser, error) {
+	b := &browser{server: s}
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(chromium),
+		chromedp.NoSandbox, chromedp.UserDataDir(filepath.Join(dir, "chromium")),
+		chromedp.Flag("ignore-certificate-errors-spki-list", s.spki),
+		chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("hide-scrollbars", true),
+		chromedp.WSURLReadTimeout(2*time.Minute))
+	ctx, cancel := chromedp.NewExecAllocator(ctx, options...)
+	b.cancel = append(b.cancel, cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	b.cancel = append(b.cancel, cancel)
+	b.ctx = ctx
+	return b, b.begin(ctx)
+}
+
+// begin readies a tab: what goes wrong in it is counted, and ann is signed in there.
+func (b *browser) begin(ctx context.Context) error {
+	if err := chromedp.Do(ctx, call(network.Enable, network.EnableParams{}), call(log.Enable, cdp.Empty{}),
+		call(runtime.Enable, cdp.Empty{})); err != nil {
+		return err
+	}
+	return errors.Join(b.listen(ctx), chromedp.Do(ctx, b.signIn()))
+}
+
+// signIn has the browser known as ann.
+func (b *browser) signIn() step {
+	return call(network.SetExtraHTTPHeaders, network.SetExtraHTTPHeadersParams{
+		Headers: network.Headers{"Authorization": "Bearer " + b.server.token}})
+}
+
+func (b *browser) close() {
+	for _, cancel := range slices.Backward(b.cancel) {
+		cancel()
+	}
+}
+
+// tab is another tab, of its own.
+func (b *browser) tab() (context.Context, func(), error) {
+	ctx, cancel := chromedp.NewContext(b.ctx)
+	return ctx, cancel, b.begin(ctx)
+}
+
+// listen counts what the browser says of pages.
+func (b *browser) listen(ctx context.Context) error {
+	return chromedp.Listen(ctx, func(event any) {
+		switch e := event.(type) {
+		case *network.EventRequestWillBeSent:
+			u, err := url.Parse(e.Request.URL)
+			if err != nil || u.Scheme == "data" || u.Scheme == "about" || u.Scheme == "chrome-error" {
+				return
+			}
+			if own := strings.HasPrefix(e.Request.URL, b.server.url+"/"); !own {
+				b.seen.add(&b.seen.foreign, "%s asks for %s", e.DocumentURL, e.Request.URL)
+			}
+		case *log.EventEntryAdded:
+			b.logged(e.Entry)
+		case *runtime.EventExceptionThrown:
+			b.seen.add(&b.seen.errors, "%s: %s", e.ExceptionDetails.URL, e.ExceptionDetails.Text)
+		case *runtime.EventConsoleAPICalled:
+			if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeAssert {
+				b.seen.add(&b.seen.errors, "console: %v", e.Args)
+			}
+		}
+	})
+}
+
+func (b *browser) logged(e *log.Entry) {
+	switch {
+	case strings.Contains(e.Text, "Content Security Policy"):
+		b.seen.add(&b.seen.csp, "%s: %s", e.URL, e.Text)
+	case e.Level != log.EntryLevelError:
+	case e.Source == log.EntrySourceNetwork && strings.Contains(e.Text, "status of 4"):
+		// a refusal that a test asks for; a page that should be there is looked at by its title
+	default:
+		b.seen.add(&b.seen.errors, "%s: %s", e.URL, e.Text)
+	}
+}

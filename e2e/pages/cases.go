@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// aPage is one of the pages, and its title.
+type aPage struct{ name, path, title string }
+
+// pagesOf are all pages that axe looks at and that are drawn.
+var pagesOf = []aPage{
+	{"vms", "/vms?of=all", "VMs"},
+	{"vms-mine", "/vms?of=mine", "My VMs"},
+	{"vm", "/vms/atlas/web-0-0", "web-0-0"},
+	{"vm-new", "/vms/new", "New VM"},
+	{"vm-delete", "/vms/atlas/web-0-0/delete", "Delete web-0-0"},
+	{"vm-resize", "/vms/atlas/web-0-0/resize", "Resize web-0-0"},
+	{"farm", "/farm", "Farm"},
+	{"host", "/hosts/wn-00001", "wn-00001"},
+	{"why", "/why?project=people&shape=large&cpus=64&memory=600G", "Why"},
+	{"missing", "/vms/people/nobody", "Not here"},
+}
+
+var cases = []aCase{
+	{"axe finds nothing, on a desk and a phone, dark and light", (*test).accessible},
+	{"a VM is made, runs without a reload, and is deleted", (*test).life},
+	{"refusals say what happened and what to try", (*test).refusals},
+	{"everything but live updates works without JavaScript", (*test).plain},
+	{"a page keeps its place when nothing is typed: the keyboard alone", (*test).keyboard},
+	{"the map of all hosts: first paint and keystrokes", (*test).speed},
+	{"what pages cost the server", (*test).cost},
+}
+
+func (t *test) accessible() error {
+	ctx, end, err := t.browser.tab()
+	if err != nil {
+		return err
+	}
+	defer end()
+	var all []error
+	for _, l := range looks {
+		for _, p := range pagesOf {
+			ctx, cancel := context.WithTimeout(ctx, stepTime)
+			var found []string
+			err := chromedp.Do(ctx, l.step(), t.browser.visit(p.path), text("h1", p.title))
+			if err == nil {
+				found, err = t.browser.violations(ctx)
+			}
+			if wide := t.wide(ctx, l); err == nil && wide != nil {
+				err = wide
+			}
+			cancel()
+			t.Violations += len(found)
+			if err != nil || len(found) > 0 {
+				all = append(all, fmt.Errorf("%s, %s: %w", p.name, l.name,
+					errors.Join(err, errors.New(strings.Join(found, "\n")))))
+			}
+		}
+	}
+	return errors.Join(all...)
+}
+
+// wide is why a page has to be moved sideways on a phone.
+func (t *test) wide(ctx context.Context, l look) error {
+	beyond, err := value[int](ctx, `document.documentElement.scrollWidth - document.documentElement.clientWidth`)
+	if err != nil {
+		return err
+	}
+	if beyond > 0 {
+		return fmt.Errorf("it is %d pixels wider than a window of %d", beyond, l.width)
+	}
+	return nil
+}
+
+func (t *test) life() error {
+	ctx, end, err := t.browser.tab()
+	if err != nil {
+		return err
+	}
+	defer end()
+	err = chromedp.Do(ctx, looks[0].step(), t.browser.visit("/vms?of=mine"), press("[data-new]"),
+		text("h1", "New VM"), set("#project", "people"), set("#shape", "large"),
+		// what would come of it is shown before anything is sent
+		js(`document.querySelector("#shape").dispatchEvent(new Event("change", {bubbles: true}))`),
+		text("#outlook", "would take it now"), text("#outlook", "1G pages"),
+		set("#shape", "tiny"), write("#vmname", "first"), write("#image", "micro"), press("#create .go"),
+		text("h1", "first"), js(`window.marked = true`), text("#now .state", "running"))
+	if err != nil {
+		return err
+	}
+	if same, err := value[bool](ctx, `window.marked === true`); err != nil || !same {
+		return fmt.Errorf("the page was loaded anew: %v, %w", same, err)
+	}
+	return chromedp.Do(ctx, t.browser.visit("/vms?of=mine"), text("#rows", "first"), text("#rows", "running"),
+		press("#delete-people-first"), text("h1", "Delete first"), press(".sure"), text("h1", "VMs"),
+		without("#rows a", "first"))
+}
+
+func (t *test) refusals() error {
+	ctx, end, err := t.browser.tab()
+	if err != nil {
+		return err
+	}
+	defer end()
+	make := func(name, image, cpus string) step {
+		return chromedp.Steps(t.browser.visit("/vms/new"), set("#project", "people"), set("#shape", "tiny"),
+			set("[name=cpus]", cpus), set("#vmname", name), set("#image", image), press("#create .go"))
+	}
+	return chromedp.Do(ctx, looks[0].step(),
+		make("taken", "micro", ""), text("h1", "taken"),
+		make("taken", "micro", ""), text("main .trouble", "there is a VM people/taken already"),
+		text("main .trouble", "take another name"),
+		make("toomany", "micro", "4000"), text("main .trouble", "quota"),
+		// what was written is there still
+		visible(`#vmname[value="toomany"]`),
+		t.browser.visit("/vms/people/taken/move"), press(".go"), text("main .trouble", "move"),
+		t.browser.visit("/vms/people/nobody"), text("main .trouble", "no VM"),
+		t.browser.visit("/vms/people/taken/delete"), press(".sure"), text("h1", "VMs"))
+}
+
+func (t *test) plain() error {
+	ctx, end, err := t.browser.tab()
+	if err != nil {
+		return err
+	}
+	defer end()
+	// a page without JavaScript is asked by the browser's own means, as these do
+	return chromedp.Do(ctx, looks[0].step(), scripts(false),
+		t.browser.visit("/vms/new"),
+		write("#vmname", "plain"), write("#image", "micro"),
+		press(`[formaction="/vms/new/check"]`), visible("#outlook .big"),
+		press("#create .go"), visible("#now"),
+		t.browser.visit("/vms?of=mine"), visible("#delete-people-plain"),
+		press("#delete-people-plain"), press(".sure"), visible("#rows"),
+		t.browser.visit("/farm"), write("#q", "wn-00007"), press("#farmfilter button"),
+		visible(`#hostrows a[href="/hosts/wn-00007"]`), press("#hostrows a"),
+		visible(".host-chart"),
+		write("#reason", "new disks"), press(`form[action$="/drain"] button`),
+		visible("#now .notice"), press(`[formaction$="/open"]`),
+		gone("#now .notice"), scripts(true))
+}
+
+func (t *test) keyboard() error {
+	ctx, end, err := t.browser.tab()
+	if err != nil {
+		return err
+	}
+	defer end()
+	if err := chromedp.Do(ctx, looks[0].step(), t.browser.visit("/vms?of=all"), key("/")); err != nil {
+		return err
+	}
+	if focused, err := value[string](ctx, `document.activeElement.id`); err != nil || focused != "name" {
+		return fmt.Errorf("/ goes to %q, %w", focused, err)
+	}
+	return chromedp.Do(ctx, js(`document.activeElement.blur()`), key("g"),
+		key("f"), text("h1", "Farm"), visible("#map canvas"),
+		focus("#map canvas"), key(kb.ArrowRight),
+		text("#mapsays", "wn-00002"), key(kb.Enter), text("h1", "wn-00002"))
+}

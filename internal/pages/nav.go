@@ -1,0 +1,11 @@
+package pages
+
+// navEntry is one page of the navigation.
+type navEntry struct{ Name, Title, Path, Key string }
+
+// navigation are the pages that people begin at, and the key that leads there behind a "g".
+var navigation = []navEntry{
+	{"vms", "VMs", "/vms", "v"},
+	{"farm", "Farm", "/farm", "f"},
+	{"why", "Why", "/why", "y"},
+}
