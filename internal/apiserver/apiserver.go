@@ -77,6 +77,8 @@ func New(o Options) *API {
 	a.cellRoutes()
 	a.accountRoutes()
 	a.serviceRoutes()
+	a.metricsRoutes()
+	o.Server.Meter.Polls(a.lot.waiting)
 	a.caRoutes()
 	transferRoutes{a}.add()
 	imageRoutes{a}.register()
