@@ -202,6 +202,8 @@ install-grange: build
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/share/man/man1
 	$(call install-units,grange-agent.service grange-tune-audit.service grange-tune-audit.timer grange-worker-watch.service)
 	install -D -m 0644 packaging/agent.toml $(DESTDIR)$(PREFIX)/share/doc/grange/agent.toml
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/grange/prometheus packaging/prometheus/*.yml
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/grange/grafana packaging/grafana/*.json
 	@test -e $(DESTDIR)/etc/grange/agent.toml || install -D -m 0644 packaging/agent.toml $(DESTDIR)/etc/grange/agent.toml
 	env -u GRANGE_SOCKET -u GRANGE_SERVER -u GRANGE_PROJECT bin/grange man --dir $(DESTDIR)$(PREFIX)/share/man/man1
 	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/man/man8 packaging/man/*.8

@@ -16,7 +16,9 @@ import (
 	"github.com/grange-project/grange/internal/agent/cloud"
 	"github.com/grange-project/grange/internal/agent/filesystems"
 	"github.com/grange-project/grange/internal/agent/leases"
+	"github.com/grange-project/grange/internal/agent/lookup"
 	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/agent/meter"
 	"github.com/grange-project/grange/internal/agent/transfers"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
@@ -44,7 +46,7 @@ type Agent struct {
 	pageMounts func() []farm.Bytes // page sizes that have a hugetlbfs
 
 	guestFile string
-	lookups   lookups
+	lookups   lookup.Lookups
 	names     *names.Service
 	breakers  breakers
 	admission admission.Shares
@@ -69,6 +71,8 @@ type Agent struct {
 	Cloud  *cloud.Host      // what the server sees of this host
 	Images *catalogue.Fleet // the host's copy of the fleet's catalogue; nil: none
 	noLink error            // what is wrong with the link to the server; nil: nothing
+	linked bool             // the link has worked, or been tried
+	meter  *meter.Meter
 
 	transfers *transfers.Transfers // of images within the fleet; nil: there is none
 

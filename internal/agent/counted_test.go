@@ -14,7 +14,7 @@ import (
 func TestPlainExecOfALooseJob(t *testing.T) {
 	f := newFarmhouse(t)
 	var silent error
-	f.agent.lookups.ask = func(_ context.Context, a farm.Allotment, _ int) (farm.Allotment, error) {
+	f.agent.lookups.Ask = func(_ context.Context, a farm.Allotment, _ int) (farm.Allotment, error) {
 		a.Slots, a.Memory = 1, 4*farm.GiB
 		return a, silent
 	}

@@ -45,7 +45,7 @@ func (a requests) counted(c Caller) (Caller, error) {
 	if c.Batch.System == "" || !slots && c.limit() > 0 {
 		return c, nil
 	}
-	told, err := a.lookups.of(a.ctx, c)
+	told, err := a.lookups.Of(a.ctx, c.Batch, c.PID)
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
 		return c, nil

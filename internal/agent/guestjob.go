@@ -11,6 +11,7 @@ import (
 	"github.com/grange-project/grange/internal/agent/features"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/rlimits"
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/vmimage"
 )
@@ -73,4 +74,12 @@ func (a requests) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, er
 func (a requests) featured(r record, ends, now time.Time) features.VM {
 	return features.VM{Shape: r.Shape, Memory: r.Plan.Memory(), Job: cmp.Or(r.Caller.Batch.Job, r.Job), Ends: ends,
 		Now: now, Site: a.config().Facts, HostCPUs: a.hostCPUs()}
+}
+
+// jobEnds is when the batch system will end the job, if it told.
+func (a requests) jobEnds(b farm.Allotment) time.Time {
+	if told, ok := a.lookups.Recall(b); ok && b.Ends.IsZero() {
+		return told.Ends
+	}
+	return b.Ends
 }

@@ -50,13 +50,15 @@ func (a *Agent) Reload(c config.Agent) {
 	}
 	if c.Socket != old.Socket || c.SocketMode != old.SocketMode || c.StateDir != old.StateDir ||
 		c.RunDir != old.RunDir || c.Libvirt != old.Libvirt || c.VMUIDs != old.VMUIDs || c.GuestFile != old.GuestFile ||
-		c.Accelerator != old.Accelerator || c.Areas != old.Areas {
+		c.Accelerator != old.Accelerator || c.Areas != old.Areas || c.Metrics.Listen != old.Metrics.Listen ||
+		c.Metrics.TokenFile != old.Metrics.TokenFile {
 		a.log.Warn("some changes need a restart", "keys",
-			"socket, socket_mode, state_dir, run_dir, libvirt, vm_uids, guest_file, accelerator, areas")
+			"socket, socket_mode, state_dir, run_dir, libvirt, vm_uids, guest_file, accelerator, areas, metrics.listen, "+
+				"metrics.token_file")
 	}
 	c.Socket, c.SocketMode, c.StateDir, c.RunDir = old.Socket, old.SocketMode, old.StateDir, old.RunDir
 	c.Libvirt, c.VMUIDs, c.GuestFile, c.Accelerator = old.Libvirt, old.VMUIDs, old.GuestFile, old.Accelerator
-	c.Areas = old.Areas
+	c.Areas, c.Metrics.Listen, c.Metrics.TokenFile = old.Areas, old.Metrics.Listen, old.Metrics.TokenFile
 	a.mu.Lock()
 	a.cfg = c
 	t := a.topo

@@ -64,6 +64,7 @@ func (j *job) phase(name string, since time.Time) time.Time {
 	now := time.Now()
 	j.publish(api.JobEvent{Event: api.EventPhase,
 		Phase: &api.Phase{Name: name, Milliseconds: milliseconds(now.Sub(since))}})
+	j.agent.meter.Phase(name, now.Sub(since))
 	return now
 }
 
@@ -137,7 +138,8 @@ func (j *job) serve(m *machine.Machine) error {
 	if err != nil {
 		return j.lost(m, err)
 	}
-	j.phase("job", began)
+	ran := j.phase("job", began).Sub(began)
+	j.agent.meter.Ended(ran, state.Exit != nil && state.Exit.Code == 0)
 	j.update(func() { j.ended = true })
 	switch {
 	case state.Phase == guest.Failed && state.NoDir:
@@ -272,6 +274,7 @@ func (j *job) finish(err error) {
 			Hint: "`grange vm list` shows what runs"}
 		fallthrough
 	default:
+		j.agent.meter.Failed(err)
 		j.publish(api.JobEvent{Event: j.failureEvent(), Problem: problemOf(err)})
 	}
 	clean := j.vm.leave(j)

@@ -9,6 +9,7 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/binds"
 	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/agent/meter"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/container"
 	"github.com/grange-project/grange/internal/disk"
@@ -55,6 +56,11 @@ func (v *making) guarded() error {
 		return err
 	}
 	err = v.start()
+	kind := meter.Job
+	if r.Worker != nil {
+		kind = meter.Worker
+	}
+	v.agent.meter.Start(kind, err)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	blame, text := machine.BlameFor(err), ""

@@ -11,6 +11,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/features"
+	"github.com/grange-project/grange/internal/agent/lookup"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/names"
@@ -192,7 +193,7 @@ func TestDecideAsksTheBatchSystem(t *testing.T) {
 	}
 	wantUnknown() // nobody to ask
 	asked, broken := 0, true
-	a.lookups.ask = func(_ context.Context, a farm.Allotment, _ int) (farm.Allotment, error) {
+	a.lookups.Ask = func(_ context.Context, a farm.Allotment, _ int) (farm.Allotment, error) {
 		asked++
 		if broken {
 			return a, errors.New("no answer")
@@ -201,7 +202,7 @@ func TestDecideAsksTheBatchSystem(t *testing.T) {
 		return a, nil
 	}
 	wantUnknown()
-	broken, a.lookups.known = false, nil // as a while later
+	broken, a.lookups = false, lookup.Lookups{Ask: a.lookups.Ask} // as a while later
 	for range 3 {
 		if d, err := a.requests().decide(c, &api.JobRequest{}); err != nil || d.Image != "el8" {
 			t.Errorf("%+v, %v", d, err)
@@ -258,7 +259,7 @@ func TestCounted(t *testing.T) {
 			asked: true},
 	} {
 		a, asked := testAgent(t, testShapes), false
-		a.lookups.ask = func(context.Context, farm.Allotment, int) (farm.Allotment, error) {
+		a.lookups.Ask = func(context.Context, farm.Allotment, int) (farm.Allotment, error) {
 			asked = true
 			return c.answer, c.err
 		}

@@ -54,6 +54,7 @@ func (a routes) actions() map[string]action {
 		"GET /v1/services":               a.getServices,
 		"GET /v1/alive":                  a.getAlive,
 		"POST /v1/drain":                 a.postDrain,
+		"GET /metrics":                   a.getMetrics,
 		"DELETE /v1/drain":               a.known(a.deleteDrain),
 		"POST /v1/file-systems/drains":   a.known(a.postFileSystemDrain),
 		"GET /v1/file-systems/drains":    a.known(a.getFileSystemDrains),

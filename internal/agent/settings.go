@@ -74,7 +74,14 @@ func (a settings) load() {
 func (a *Agent) LinkIs(wrong error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.noLink = wrong
+	a.noLink, a.linked = wrong, true
+}
+
+// link reports whether the link to the server works, and whether this host is to have one.
+func (a *Agent) link() (up, wanted bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.linked && a.noLink == nil, a.linked || len(a.cfg.Server.URLs) > 0
 }
 
 // linkWarning returns what is wrong with the link, and what to try; "": nothing is.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/grange-project/grange/internal/agent/catalogue"
 	"github.com/grange-project/grange/internal/agent/cloud"
+	"github.com/grange-project/grange/internal/agent/lookup"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/transfers"
 	"github.com/grange-project/grange/internal/allotment"
@@ -38,7 +39,7 @@ type Options struct {
 	Log         *slog.Logger
 	Version     string
 	Gate        Gate             // of this host in its batch system; nil: there is none
-	Lookup      Lookup           // what batch systems know of their jobs; nil: there is nobody to ask
+	Lookup      lookup.Ask       // what batch systems know of their jobs; nil: there is nobody to ask
 	Names       *names.Service   // of users and groups; nil: the host's
 	Peers       cloud.Peers      // the fleet's other hosts; nil: there are none
 	Server      transfers.Server // of the fleet, for images; nil: there is none
@@ -68,7 +69,7 @@ func New(o Options) (*Agent, error) {
 	vmimage.SetQuota(images, o.Config.Areas.Images.Quota)
 	receive := transfer.NewRate(0)
 	a := joined(&Agent{hyper: o.Hypervisor, images: images, log: o.Log, version: o.Version, runsOn: o.Accelerator,
-		probeAgain: o.ProbeAgain, ready: o.Ready, guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup},
+		probeAgain: o.ProbeAgain, ready: o.Ready, guestFile: o.Config.GuestFile, lookups: lookup.Lookups{Ask: o.Lookup},
 		names: cmp.Or(o.Names, names.Host()), breakers: newBreakers(o.Gate), cfg: o.Config,
 		pageMounts: func() []farm.Bytes { return machine.PageMounts(os.DirFS("/")) },
 		topo:       t, live: map[string]*job{}, vms: map[string]*vm{}})
@@ -83,6 +84,7 @@ func New(o Options) (*Agent, error) {
 	a.ledger.SetLimits(o.Config.Limits, o.Config.Minimum.Disk)
 	a.machines = machine.NewHost(machine.Options{Hyper: a.hyper, Images: images, Ledger: a.ledger, Names: a.names,
 		Log: a.log, Config: a.config, Topology: a.topology, Areas: areas})
+	a.meter = a.meterOf()
 	a.leases.Holders, a.leases.Log = a.leaseHolders, a.log
 	a.leases.Networks = func() map[string]config.SiteNetwork { return a.config().Networks }
 	a.recovery.loadDrain()
@@ -102,7 +104,7 @@ func New(o Options) (*Agent, error) {
 		Drains: a.drains.FromServer, FileSystems: a.hostFileSystems,
 		Admit: a.breakers.admit, Started: a.breakers.started, Failed: a.breakers.failed,
 		Confines: func() bool { return allotment.Confines(allotment.Host(), a.ofThisHost) }, HasJob: a.metal.has,
-		Encode: encodeCloud})
+		Encode: encodeCloud, Meter: a.meter})
 	if o.Server != nil {
 		a.transfers, err = transfers.New(transfers.Options{Dir: filepath.Join(o.Config.Areas.Images.Path, "transfers"),
 			Files: transfers.FilesOf(images), Peers: o.Peers, Server: o.Server, In: receive, Log: a.log,
@@ -138,6 +140,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	})
 	a.jobs.Go(a.watch.watchDaemon)
+	a.jobs.Go(a.serveMetrics)
 	a.jobs.Go(func() { a.machines.CheckUsers(a.ctx) })
 	err = a.listen()
 	stopJobs(errShutdown)

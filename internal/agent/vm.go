@@ -81,6 +81,7 @@ func (v *vm) phase(name string, since time.Time) time.Time {
 	now := time.Now()
 	v.publish(api.JobEvent{Event: api.EventPhase,
 		Phase: &api.Phase{Name: name, Milliseconds: milliseconds(now.Sub(since))}})
+	v.agent.meter.Phase(name, now.Sub(since))
 	return now
 }
 

@@ -79,6 +79,8 @@ func New(o Options) *API {
 	a.accountRoutes()
 	a.sessionRoutes()
 	a.serviceRoutes()
+	a.metricsRoutes()
+	o.Server.Meter.Polls(a.lot.waiting)
 	a.caRoutes()
 	transferRoutes{a}.add()
 	imageRoutes{a}.register()

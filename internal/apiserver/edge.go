@@ -65,10 +65,15 @@ func shownOf(ctx context.Context) authn.Shown {
 
 // ServeHTTP is the edge: bounds, identity, and problems where there is no route.
 func (a *API) ServeHTTP(plain http.ResponseWriter, r *http.Request) {
-	w := &writer{plain, http.NewResponseController(plain)}
+	w := &writer{ResponseWriter: plain, control: http.NewResponseController(plain), came: time.Now()}
 	setCommon(w.Header())
-	defer a.recover(w, r)
 	missing, pattern := a.mux.Handler(r)
+	defer func() {
+		if w.status != 0 { // otherwise its connection was taken from net/http
+			a.server.Meter.Answered(classes[a.whose[pattern]], w.status, w.began.Sub(w.came))
+		}
+	}()
+	defer a.recover(w, r)
 	if pattern == "" || r.URL.Path != clean(r.URL.Path) {
 		noRoute(w, r, missing, pattern == "")
 		return
@@ -296,10 +301,23 @@ func (a *API) recover(w http.ResponseWriter, r *http.Request) {
 // writer gives each piece of an answer its own time.
 type writer struct {
 	http.ResponseWriter
-	control *http.ResponseController
+	control     *http.ResponseController
+	came, began time.Time // the request, and its answer
+	status      int       // of the answer; 0: there is none yet
+}
+
+// WriteHeader notes when the answer began.
+func (w *writer) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status, w.began = status, time.Now()
+	}
+	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w *writer) Write(p []byte) (int, error) {
+	if w.status == 0 {
+		w.status, w.began = http.StatusOK, time.Now()
+	}
 	w.control.SetWriteDeadline(time.Now().Add(writeTime))
 	return w.ResponseWriter.Write(p)
 }

@@ -263,3 +263,10 @@ func (a *answer) send(conn net.Conn) error {
 	}
 	return conn.SetWriteDeadline(time.Time{})
 }
+
+// waiting is how many polls are parked.
+func (l *lot) waiting() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.parked)
+}

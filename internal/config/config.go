@@ -67,6 +67,7 @@ type Agent struct {
 	Networks    map[string]SiteNetwork
 	Services    []Service // of the host, for its VMs
 	Metadata    Metadata
+	Metrics     Metrics
 	Move        Move
 	Transfer    Transfer
 	Server      Uplink
@@ -114,6 +115,7 @@ type file struct {
 	Networks         map[string]siteNetworkFile `toml:"networks"`
 	Services         map[string]serviceFile     `toml:"services"`
 	Metadata         metadataFile               `toml:"metadata"`
+	Metrics          Metrics                    `toml:"metrics"`
 	Move             moveFile                   `toml:"move"`
 	Transfer         transferFile               `toml:"transfer"`
 	Server           uplinkFile                 `toml:"server"`
@@ -203,7 +205,7 @@ func (f file) agent() (Agent, error) {
 		SlurmNodes: f.SlurmNodes, MemoryOvercommit: f.MemoryOvercommit, DefaultImage: f.DefaultImage, Hook: f.Hook,
 		PullImages: append([]string{}, f.PullImages...),
 		Facts:      f.Facts, PrivateVMs: f.PrivateVMs, CoreFiles: f.CoreFiles, Disks: f.Disks,
-		Shapes: map[string]farm.Shape{}, Metadata: Metadata(f.Metadata),
+		Shapes: map[string]farm.Shape{}, Metadata: Metadata(f.Metadata), Metrics: f.Metrics,
 	}
 	var errs [24]error
 	a.ProbeTimeout, errs[0] = time.ParseDuration(f.ProbeTimeout)
@@ -211,7 +213,7 @@ func (f file) agent() (Agent, error) {
 	a.ReservedCPUs, errs[2] = farm.ParseCPUSet(f.ReservedCPUs)
 	a.ReservedMemory, errs[3] = reservedMemory(f.ReservedMemory)
 	a.DefaultShape, errs[4] = f.Default.shape("", farm.Shape{})
-	errs[5] = errors.Join(f.check(), f.Disks.check())
+	errs[5] = errors.Join(f.check(), f.Disks.check(), f.Metrics.check())
 	for name, s := range f.Shapes {
 		shape, err := s.shape(name, a.DefaultShape)
 		if err != nil {

@@ -43,6 +43,9 @@ type Server struct {
 	ImageSpace farm.Bytes
 	// FileSystems are the network file systems that the site declares, by name.
 	FileSystems []farm.FileSystem
+	// MetricsListen is where scrapers need no account of the fleet, but perhaps the token in MetricsTokenFile; "":
+	// nowhere.
+	MetricsListen, MetricsTokenFile string
 }
 
 // Authority vouches for people's certificates.
@@ -144,6 +147,9 @@ type serverFile struct {
 	ImageDir    string               `toml:"image_dir"`
 	ImageSpace  string               `toml:"image_space"`
 
+	MetricsListen    string `toml:"metrics_listen"`
+	MetricsTokenFile string `toml:"metrics_token_file"`
+
 	FileSystems map[string]fileSystem `toml:"file_systems"`
 }
 
@@ -175,7 +181,7 @@ func (f serverFile) server() (Server, error) {
 	s := Server{Store: f.Store, Socket: f.Socket, SocketMode: fs.FileMode(f.SocketMode) & fs.ModePerm, Listen: f.Listen,
 		URL: f.URL, Servers: f.Servers, Certificate: f.Certificate, Key: f.Key, CA: f.CA, CAKeyFile: f.CAKeyFile,
 		People: f.People, HostCA: f.HostCA, HostField: f.HostField, Brokers: f.Brokers,
-		ImageDir: f.ImageDir}
+		ImageDir: f.ImageDir, MetricsListen: f.MetricsListen, MetricsTokenFile: f.MetricsTokenFile}
 	if f.PeopleCA == "" && len(f.PeopleCRL) > 0 {
 		return s, errors.New("people_crl: people_ca is not set")
 	}
@@ -218,6 +224,14 @@ func (s Server) Chunks() string {
 		return filepath.Join(stateDir, "chunks")
 	}
 	return filepath.Join(filepath.Dir(s.Store), "chunks")
+}
+
+// History is the file that keeps what the fleet was like: beside a SQLite file, or in the server's directory.
+func (s Server) History() string {
+	if strings.Contains(s.Store, "://") {
+		return filepath.Join(stateDir, "history")
+	}
+	return filepath.Join(filepath.Dir(s.Store), "history")
 }
 
 // stateDir is where a server keeps what is not in its database, when that is elsewhere.
@@ -268,6 +282,9 @@ func (s Server) Reached() (Server, error) {
 func (s Server) check() error {
 	if _, _, err := net.SplitHostPort(s.Listen); err != nil && s.Listen != "" {
 		return fmt.Errorf("listen: %q is not HOST:PORT", s.Listen)
+	}
+	if err := checkListener("metrics_listen", s.MetricsListen, "metrics_token_file", s.MetricsTokenFile); err != nil {
+		return err
 	}
 	urls := s.Servers
 	if s.URL != "" {

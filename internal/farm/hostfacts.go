@@ -1,5 +1,7 @@
 package farm
 
+import "time"
+
 // HostFacts are all that an audit may know of a host, live or recorded. What the host does not tell is the zero value;
 // where zero would be an answer, the type says whether it is known. Paths are from the root, without a leading slash.
 type HostFacts struct {
@@ -121,8 +123,11 @@ type PagePool struct {
 // CPUTime is how the host's CPUs have spent their time since boot, in clock ticks. Guest time is part of User.
 type CPUTime struct{ User, Nice, System, Idle, IOWait, Steal, Guest int64 }
 
-// Pressure is a line pair of PSI: percent of time in which some, or all, tasks waited.
-type Pressure struct{ Some10, Some60, Some300, Full10, Full60, Full300 float64 }
+// Pressure is a line pair of PSI: percent of time in which some, or all, tasks waited, and for how long since boot.
+type Pressure struct {
+	Some10, Some60, Some300, Full10, Full60, Full300 float64
+	SomeTotal, FullTotal                             time.Duration
+}
 
 // Swap is one swap device or file.
 type Swap struct {

@@ -46,8 +46,17 @@ type State struct {
 	Disks    bool   `json:"disks,omitempty"` // with a Ready without a job: this grange-guest takes Job.Disks
 	IPv6     bool   `json:"ipv6,omitempty"`  // with a Ready without a job: this grange-guest takes Job.Address6
 	Pong     uint64 `json:"pong,omitempty"`  // alone: the ping with this number is answered
+	Load     *Load  `json:"load,omitempty"`  // with Pong: how busy the VM is. An older grange-guest sends none
 	// View, alone, is what its kernel sees of the machine. An older grange-guest sends none.
 	View *farm.GuestView `json:"view,omitempty"`
+}
+
+// Load is how busy a VM is, as its kernel has counted since it started.
+type Load struct {
+	CPU     uint64 `json:"cpu,omitempty"`      // time of all its CPUs, idle or not, in hundredths of a second
+	Wait    uint64 `json:"wait,omitempty"`     // of that: idle, for programs waited for a disk
+	SwapIn  uint64 `json:"swap_in,omitempty"`  // pages that came back from swap
+	SwapOut uint64 `json:"swap_out,omitempty"` // pages that went there
 }
 
 // Exit is how a job ended, with what it used.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -144,7 +145,8 @@ func TestReadWhole(t *testing.T) {
 		Sysctl:   map[string]string{"vm.swappiness": "60", "kernel.sched_min_granularity_ns": "10000000"},
 		Counters: map[string]int64{"pswpin": 7, "pswpout": 1<<63 - 1},
 		CPUTime:  farm.CPUTime{User: 1, Nice: 2, System: 16, Idle: 4, IOWait: 5, Steal: 8, Guest: 19},
-		Pressure: map[string]farm.Pressure{"memory": {Some10: 1.5, Some60: 2, Some300: 3, Full10: 0.5}},
+		Pressure: map[string]farm.Pressure{"memory": {Some10: 1.5, Some60: 2, Some300: 3, Full10: 0.5,
+			SomeTotal: 9 * time.Microsecond, FullTotal: time.Microsecond}},
 		Swaps: []farm.Swap{{Path: "/dev/dm-1", Size: farm.MiB, Used: 512 * farm.KiB},
 			{Path: "/a b", Size: 10 * farm.KiB}},
 		Clocks: []farm.Governor{{CPUs: set(0), Name: "powersave", Driver: "intel_pstate"},

@@ -43,6 +43,17 @@ func Read(fsys fs.FS) (farm.HostFacts, error) {
 	return h, r.Err()
 }
 
+// ReadLoad reads what changes all the time, and nothing else: CPU time, memory, swap, pressure, KSM. It is cheap enough
+// to be asked for every few seconds, and needs no topology.
+func ReadLoad(fsys fs.FS) (farm.HostFacts, error) {
+	r := &reader{Files: hosttree.NewFiles(fsys)}
+	m := memory{r}
+	h := farm.HostFacts{KSM: r.ksm(), CPUTime: processors{r}.cpuTime(), Counters: m.counters(), Pressure: m.pressure(),
+		Swaps: m.swaps()}
+	h.Memory, h.Pages = m.sizes()
+	return h, r.Err()
+}
+
 // maxUnread bounds the list of what could not be read.
 const maxUnread = 100
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hosttree"
@@ -159,10 +160,29 @@ func (r memory) pressure() map[string]farm.Pressure {
 					*v = r.percent("proc/pressure/"+what, fields[i+1])
 				}
 			}
+			if total := r.total("proc/pressure/"+what, fields[len(fields)-1]); fields[0] == "some" {
+				p.SomeTotal = total
+			} else {
+				p.FullTotal = total
+			}
 		}
 		out[what] = p
 	}
 	return out
+}
+
+// total reads the last field of a line of PSI, in microseconds; 0 where there is none.
+func (r memory) total(path, field string) time.Duration {
+	text, ok := strings.CutPrefix(field, "total=")
+	if !ok {
+		return 0
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 || n > math.MaxInt64/1000 {
+		r.Fail(path, "%q is not a time", hosttree.Cut(field))
+		return 0
+	}
+	return time.Duration(n) * time.Microsecond
 }
 
 func (r memory) percent(path, field string) float64 {

@@ -123,3 +123,13 @@ func (m *Mirror) setRefusal(id string) {
 		m.freed(id)
 	}
 }
+
+// Sums returns what the hosts of each cell have together, on the server that leads; nil: another one does.
+func (m *Mirror) Sums() map[string]placement.Sums {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.leading || m.revision == 0 {
+		return nil
+	}
+	return m.fleet.Sums()
+}

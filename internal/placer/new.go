@@ -71,6 +71,9 @@ func (m *Mirror) holds() map[string]placement.Placed {
 
 // settle ends a claim's transaction. A claim that is committed comes by the feed, too, and is there already.
 func (m *Mirror) settle(vm string, err error) {
+	if err == nil && m.options.Placed != nil {
+		m.options.Placed(1, 0)
+	}
 	m.claims.Lock()
 	delete(m.held, vm)
 	m.claims.Unlock()

@@ -25,6 +25,9 @@ type Options struct {
 	Silent func(host string, seen time.Time) bool
 	// Reserve has a batch system give a VM its place, in a cell that it brokers. It may be told of a VM more than once.
 	Reserve func(ctx context.Context, epoch int64, vm farm.VM, cell string) error
+	// Placed is told of VMs that got a host, and of how long that pass of the placer took; 0: it was none. It returns
+	// at once. nil: nobody wants to know.
+	Placed func(n int, took time.Duration)
 }
 
 // Placer gives VMs their hosts, on the server that leads.
@@ -125,12 +128,16 @@ func (p *Placer) wait(ctx context.Context) {
 // Step reads what changed, claims places, and commits them; Run calls it again and again. busy reports whether there is
 // more to do at once.
 func (p *Placer) Step(ctx context.Context) (busy bool, err error) {
+	began := time.Now()
 	g, err := p.prepare(ctx)
 	if err != nil {
 		return false, err
 	}
 	if err := p.commit(ctx, g); err != nil {
 		return false, err
+	}
+	if p.options.Placed != nil && !g.empty() {
+		p.options.Placed(len(g.placed), time.Since(began))
 	}
 	for _, b := range g.reserve {
 		if err := p.options.Reserve(ctx, p.epoch, b.vm, b.cell); err != nil {

@@ -42,13 +42,14 @@ func (s *Server) Run(ctx context.Context) error {
 	for _, l := range []loop{
 		{"feed", func(ctx context.Context, _ int64) error { return s.follow(ctx) }},
 		{"seen", func(ctx context.Context, _ int64) error { s.Links.KeepSeen(ctx); return nil }},
+		every("history", time.Minute, s.note),
 		every("files of images", time.Hour, func(ctx context.Context, _ int64) error { return s.Images.Sweep(ctx) }),
 	} {
 		all.Go(func() { s.keep(ctx, 0, l) })
 	}
 	s.lead(ctx)
 	all.Wait()
-	return s.Images.Close()
+	return errors.Join(s.history.Save(), s.Images.Close())
 }
 
 // leading are the loops of the one server that leads.

@@ -18,10 +18,12 @@ import (
 	"github.com/grange-project/grange/internal/server/apply"
 	"github.com/grange-project/grange/internal/server/broker"
 	"github.com/grange-project/grange/internal/server/filesystems"
+	"github.com/grange-project/grange/internal/server/history"
 	"github.com/grange-project/grange/internal/server/hostlink"
 	"github.com/grange-project/grange/internal/server/hostmap"
 	"github.com/grange-project/grange/internal/server/hub"
 	"github.com/grange-project/grange/internal/server/images"
+	"github.com/grange-project/grange/internal/server/meter"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/transfer"
 	"github.com/grange-project/grange/internal/vmimage"
@@ -60,6 +62,8 @@ type Options struct {
 	// FileSystems are the network file systems that the site declares.
 	FileSystems []farm.FileSystem
 	Sessions    accounts.SessionLimits
+	// History is a file that keeps what the fleet was like; "": it is forgotten at the end.
+	History string
 }
 
 // Server is one of the servers of a fleet. All of them answer requests; the one that leads runs the loops.
@@ -78,6 +82,7 @@ type Server struct {
 	Images    *images.Catalogue
 
 	FileSystems *filesystems.FileSystems
+	Meter       *meter.Meter // what this server exports
 
 	store   *store.Store
 	log     *slog.Logger
@@ -99,6 +104,7 @@ type Server struct {
 
 	brokers *broker.Brokers // of cells of batch systems
 	upkeep  *upkeep
+	history *history.History
 }
 
 // New makes a server; Run makes its loops work.
@@ -124,6 +130,11 @@ func New(o Options) *Server {
 	s.brokers = broker.New(broker.Options{Store: o.Store, Log: o.Log, Now: o.Now, System: o.Broker, Closed: s.closed,
 		Stage: s.Images.Stage, EndVM: s.endVM})
 	s.mirror = placer.NewMirror(placer.Options{Store: o.Store, Log: o.Log, Now: o.Now, Silent: s.Links.SilentSince,
-		Reserve: s.brokers.Reserve})
+		Reserve: s.brokers.Reserve, Placed: func(n int, took time.Duration) { s.Meter.Placed(n, took) }})
+	s.Meter = s.newMeter(o.Version)
+	var err error
+	if s.history, err = history.New(o.History); err != nil {
+		s.log.Error("the fleet's history is begun anew", "error", err)
+	}
 	return s
 }

@@ -179,7 +179,11 @@ func (g *group) commit() error {
 		if err := g.tx.tx.Commit(); err != nil {
 			failed = unsure{err}
 		}
-		s.queue.rhythm.committed(time.Since(asked))
+		took := time.Since(asked)
+		s.queue.rhythm.committed(took)
+		if failed == nil {
+			s.written.commit(len(written), took)
+		}
 	}
 	if failed != nil && s.again(failed) {
 		return failed

@@ -24,6 +24,7 @@ type Store struct {
 
 	writing, reading statements
 	queue            queue // of Updates
+	written          written
 
 	feed     feed
 	recent   recent

@@ -14,6 +14,7 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/agent/catalogue"
 	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/agent/meter"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
@@ -42,6 +43,7 @@ type Options struct {
 	Admit   func(breaker.Start) (*breaker.Ticket, error)
 	Started func(*breaker.Ticket) (healed bool)
 	Failed  func(t *breaker.Ticket, blame breaker.Blame, text string) []breaker.Key
+	Meter   *meter.Meter // nil: nobody counts
 	// Confines reports whether a batch system confines its jobs here, and HasJob whether one of them is here.
 	Confines func() bool
 	HasJob   func(key string) bool

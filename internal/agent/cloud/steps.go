@@ -11,6 +11,7 @@ import (
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/agent/meter"
 	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/disk"
@@ -196,15 +197,19 @@ func (v *VM) start() (err error) {
 	m := h.Machines.NewCloud(v.ID, v.Name)
 	m.KeepConsole()
 	v.guest.follow(m)
+	began := time.Now()
 	image, err := v.launch(ctx, m)
 	err = disk.NoSpace(err)
+	h.Meter.Start(meter.Cloud, err)
 	if err == nil {
+		h.Meter.Phase(meter.Cloud, time.Since(began))
 		v.started = time.Now()
 		v.update(func() { v.machine = m })
 		h.Jobs.Go(func() { v.attend(m, image.Kind) })
 		return nil
 	}
 	m.Unwatch()
+	h.Meter.Failed(err)
 	v.guest.settleTicket(machine.BlameFor(err), machine.FirstLine(err))
 	return errors.Join(err, v.ending.kill(m))
 }

@@ -40,6 +40,8 @@ type control struct {
 	ip6     bool   // it sets up IPv6
 	pinged  uint64 // number of the newest ping
 	ponged  bool   // it is answered
+
+	loads loads // that the guest reports with its answers
 }
 
 func newControl(path string) *control {
@@ -131,6 +133,9 @@ func (c *control) talk(ctx context.Context, conn net.Conn) {
 func (c *control) take(s guest.State) {
 	switch {
 	case s.Pong != 0:
+		if s.Load != nil {
+			c.loads.take(time.Now(), *s.Load)
+		}
 		c.ponged = c.ponged || s.Pong == c.pinged
 		return
 	case s.Job == "" && s.Phase == guest.Leaving:

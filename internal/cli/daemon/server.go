@@ -23,6 +23,7 @@ import (
 	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/metrics"
 	"github.com/grange-project/grange/internal/pages"
 	"github.com/grange-project/grange/internal/pki"
 	"github.com/grange-project/grange/internal/sdnotify"
@@ -148,6 +149,7 @@ func (a serverCommands) runServer(ctx context.Context, c config.Server) error {
 		Pages: pages.New(pages.Options{Server: s, Log: log, Version: version.String()})})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	go metrics.Listener{Address: c.MetricsListen, TokenFile: c.MetricsTokenFile}.Serve(ctx, api.MetricsHandler(), log)
 	worked := make(chan error, 1)
 	go func() { worked <- s.Run(ctx) }()
 	notify(log, sdnotify.Ready)
@@ -187,7 +189,7 @@ func newServer(c config.Server, db *store.Store, log *slog.Logger) (*server.Serv
 		Silence: c.SilentAfter, CAKeyFile: c.KeyFile(),
 		Broker: func(cell farm.Cell) (batch.System, error) { return brokerOf(c, cell) }, Brokers: brokerNames(c),
 		ImageDir: c.Images(), ImageSpace: c.ImageSpace,
-		ImagePace: transfer.NewRate(int64(c.SourceRate)).Wait, FileSystems: c.FileSystems}
+		ImagePace: transfer.NewRate(int64(c.SourceRate)).Wait, FileSystems: c.FileSystems, History: c.History()}
 	var s *server.Server
 	var err error
 	open := func(sum string) (*os.File, error) { return s.Images.OpenBlob(sum) }

@@ -33,7 +33,7 @@ type auditFlags struct {
 
 var (
 	failOns = []string{"fault", "warning", "advice", "never"}
-	formats = []string{"table", "json", "sarif", "html", "journal"}
+	formats = []string{"table", "json", "sarif", "html", "journal", "prometheus", "nagios"}
 )
 
 func (a tuneCommands) tuneAudit() *cobra.Command {
@@ -46,12 +46,16 @@ changed. Each finding gives the current state, the wanted state, the cost and th
 that figure. Costs are not additive, and no sum is printed.
 
 Exit status 0: there are no findings at or above --fail-on. Otherwise, by the worst finding:
-3 (advice), 4 (warning) or 5 (fault). 1 and 2: the audit was not made.`,
+3 (advice), 4 (warning) or 5 (fault). 1 and 2: the audit was not made. With --format nagios
+it is that of a plug-in: 0, 1 (there are warnings), 2 (faults) or 3 (the audit was not made).`,
 		Example: "  grange tune audit\n  grange tune audit --from node17.tar --profile generic-service\n" +
 			"  grange tune audit -o node17.html --fail-on never",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.settle(a.JSON, cmd.Flags().Changed("format")); err != nil {
 				return err
+			}
+			if f.format == "nagios" {
+				return a.plugIn(cmd.Context(), f, cmd.Flags().Changed("fail-on"))
 			}
 			return a.audit(cmd.Context(), f)
 		},
@@ -62,7 +66,8 @@ Exit status 0: there are no findings at or above --fail-on. Otherwise, by the wo
 	flags.StringVar(&f.failOn, "fail-on", "warning",
 		"lowest severity that changes the exit status: fault, warning, advice or never")
 	flags.StringVar(&f.format, "format", "",
-		"table, json, sarif, html, or journal, which prints a line per finding with its priority for systemd "+
+		"table, json, sarif, html; journal, which prints a line per finding with its priority for systemd; "+
+			"prometheus, for the textfile collector of node_exporter; or nagios, as a plug-in prints "+
 			"(default: from the extension of the -o file, else table)")
 	flags.StringVarP(&f.output, "output", "o", "", "write the report to `FILE`, and only a summary to standard output")
 	app.Complete(cmd, "fail-on", func() []string { return failOns })
@@ -83,6 +88,29 @@ func (a tuneCommands) audit(ctx context.Context, f auditFlags) error {
 		return err
 	}
 	return auditStatus(r, f.failOn)
+}
+
+// plugIn is audit as monitors call it: they show standard output, and go by the exit status.
+func (a tuneCommands) plugIn(ctx context.Context, f auditFlags, failOn bool) error {
+	if failOn {
+		return app.Usage("leave --fail-on out: a plug-in tells warnings and faults by its exit status",
+			"--format nagios and --fail-on")
+	}
+	err := f.check()
+	var r tuning.Report
+	if err == nil {
+		r, _, _, err = auditOf(ctx, f)
+	}
+	if err == nil {
+		err = a.writeAudit(f, r, report.About{})
+	}
+	if err != nil {
+		return errors.Join(report.NagiosFailed(a.Out, err), app.ExitError{Status: report.NagiosUnknown})
+	}
+	if status := report.NagiosStatus(r); status != 0 {
+		return app.ExitError{Status: status}
+	}
+	return nil
 }
 
 // settle chooses the format where --format does not.
@@ -108,6 +136,8 @@ func formatOf(file string) string {
 		return "sarif"
 	case strings.HasSuffix(name, ".json"):
 		return "json"
+	case strings.HasSuffix(name, ".prom"):
+		return "prometheus"
 	}
 	return "table"
 }
@@ -193,6 +223,10 @@ func auditTo(w io.Writer, format string, r tuning.Report, about report.About, st
 		return report.HTML(w, r, about)
 	case "journal":
 		return report.Lines(w, r)
+	case "prometheus":
+		return report.Prometheus(w, r, about)
+	case "nagios":
+		return report.Nagios(w, r)
 	}
 	return report.Table(w, r, about, style)
 }

@@ -150,3 +150,43 @@ func TestCompletionOfLists(t *testing.T) {
 		}
 	}
 }
+
+// TestAuditAsAPlugIn: monitors show standard output, and go by the exit status.
+func TestAuditAsAPlugIn(t *testing.T) {
+	for name, c := range map[string]struct {
+		from, begins string
+		status       int
+	}{
+		"faults":  {host2015, "TUNING CRITICAL - ", 2},
+		"nothing": {"/nowhere/at/all.tar", "TUNING UNKNOWN - ", 3},
+	} {
+		out, err := runCommand(t, "tune", "audit", "--from", c.from, "--format", "nagios")
+		exit, _ := errors.AsType[app.ExitError](err)
+		if exit.Status != c.status || !strings.HasPrefix(out, c.begins) {
+			t.Errorf("%s: status %d, %v\n%s", name, exit.Status, err, out)
+		}
+		first, rest, _ := strings.Cut(out, "\n")
+		if figures := strings.Contains(first, " | faults="); figures == (c.status == 3) || strings.Contains(rest, "|") {
+			t.Errorf("%s: %s", name, out)
+		}
+	}
+	_, err := runCommand(t, "tune", "audit", "--from", wellMade, "--format", "nagios", "--fail-on", "fault")
+	if app.StatusOf(err) != app.ExitUsage {
+		t.Error(err)
+	}
+}
+
+func TestAuditForPrometheus(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tune.prom")
+	runCommand(t, "tune", "audit", "--from", host2015, "-o", file)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{`grange_tune_rule_findings{rule="ept-off",severity="fault"} 1`,
+		"# TYPE grange_tune_findings gauge", "grange_tune_audit_timestamp_seconds 1"} {
+		if !strings.Contains(string(text), "\n"+line) && !strings.HasPrefix(string(text), line) {
+			t.Errorf("no line %s in\n%s", line, text)
+		}
+	}
+}

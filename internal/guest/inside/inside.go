@@ -76,7 +76,7 @@ func (g *Guest) handle(m guest.ControlMessage) {
 		g.tellAll()
 	}
 	if m.Ping != 0 {
-		g.tell(guest.State{Pong: m.Ping})
+		g.tell(guest.State{Pong: m.Ping, Load: readLoad(os.DirFS("/"))})
 	}
 	if m.PowerOff {
 		go g.powerOff(unix.LINUX_REBOOT_CMD_POWER_OFF)

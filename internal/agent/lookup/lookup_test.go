@@ -1,4 +1,4 @@
-package agent
+package lookup
 
 import (
 	"context"
@@ -18,7 +18,7 @@ func TestLookupsDoNotMultiply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		asked, now, most := map[string]int{}, 0, 0
-		l := lookups{ask: func(ctx context.Context, a farm.Allotment, _ int) (farm.Allotment, error) {
+		l := Lookups{Ask: func(ctx context.Context, a farm.Allotment, _ int) (farm.Allotment, error) {
 			mu.Lock()
 			asked[a.Job]++
 			now++
@@ -36,12 +36,12 @@ func TestLookupsDoNotMultiply(t *testing.T) {
 			a.Queue = "of " + a.Job
 			return a, nil
 		}}
-		c := func(job string) Caller { return Caller{Batch: farm.Allotment{System: farm.Slurm, Job: job}} }
+		c := func(job string) farm.Allotment { return farm.Allotment{System: farm.Slurm, Job: job} }
 		ask := func(jobs ...string) (failed int) {
 			var all sync.WaitGroup
 			for _, job := range jobs {
 				all.Go(func() {
-					told, err := l.of(t.Context(), c(job))
+					told, err := l.Of(t.Context(), c(job), 0)
 					mu.Lock()
 					defer mu.Unlock()
 					if err != nil {
@@ -61,16 +61,16 @@ func TestLookupsDoNotMultiply(t *testing.T) {
 		if failed := ask(tasks...); failed != 0 || asked["1"] != 1 {
 			t.Errorf("20 tasks of one job: asked %d times, %d failed", asked["1"], failed)
 		}
-		if failed := ask(jobs...); failed != 0 || most != lookupsAtOnce {
+		if failed := ask(jobs...); failed != 0 || most != atOnce {
 			t.Errorf("20 jobs: %d failed, %d asked at the same time", failed, most)
 		}
 		if failed := ask("sick", "sick", "sick"); failed != 3 || asked["sick"] != 1 {
 			t.Errorf("asked %d times, %d failed", asked["sick"], failed)
 		}
-		if _, ok := l.recall(c("sick").Batch); ok {
+		if _, ok := l.Recall(c("sick")); ok {
 			t.Error("a failure is taken for an answer")
 		}
-		time.Sleep(lookupAgain - time.Second)
+		time.Sleep(again - time.Second)
 		if ask("sick"); asked["sick"] != 1 {
 			t.Error("asked again at once")
 		}
@@ -79,10 +79,10 @@ func TestLookupsDoNotMultiply(t *testing.T) {
 			t.Errorf("asked %d times, want once more after a while", asked["sick"])
 		}
 		began := time.Now()
-		if failed := ask("stuck", "stuck", "stuck"); failed != 3 || time.Since(began) != lookupTimeout {
+		if failed := ask("stuck", "stuck", "stuck"); failed != 3 || time.Since(began) != timeout {
 			t.Errorf("%d failed after %v", failed, time.Since(began))
 		}
-		time.Sleep(lookupFresh + time.Second)
+		time.Sleep(fresh + time.Second)
 		if ask("1"); asked["1"] != 2 {
 			t.Error("an old answer is not asked for again")
 		}
