@@ -365,12 +365,14 @@ func TestExplainClaims(t *testing.T) {
 		rules   int
 		refusal farm.Code
 	}{
-		"a user":      {map[string]any{"sub": "17", "groups": []any{"atlas"}}, "ann", false, 1, ""},
-		"a new one":   {map[string]any{"sub": "18", "name": "zoe"}, "zoe", true, 0, ""},
-		"another one": {map[string]any{"sub": "18", "name": "ANN", "groups": "ATLAS"}, "", false, 0, "user-name-taken"},
+		"a user":    {map[string]any{"sub": "17", "groups": []any{"atlas"}}, "ann", false, 1, ""},
+		"a new one": {map[string]any{"sub": "18", "name": "zoe"}, "zoe", true, 0, ""},
+		"another one": {map[string]any{"sub": "18", "name": "ANN", "groups": "ATLAS"}, "", false, 0,
+			accounts.CodeUserTaken},
 	} {
 		got, err := l.server.Accounts.ExplainClaims(t.Context(), who,
-			farm.Claims{Issuer: "org", Subject: c.claims["sub"].(string), All: c.claims, NameClaim: "name", Create: true})
+			farm.Claims{Issuer: "org", Subject: c.claims["sub"].(string), All: c.claims, NameClaim: "name",
+				Create: true})
 		if err != nil || got.User != c.user || got.New != c.isNew || len(got.Mapped.Rules) != c.rules ||
 			(c.refusal != "") != farm.IsCode(got.Refused, c.refusal) || len(got.Mapped.Ignored) == 0 {
 			t.Errorf("%s: %+v, %v", name, got, err)
