@@ -54,6 +54,8 @@ type User struct {
 	Name string `json:"name"`
 	// of client certificates, in RFC 2253's order, with an authority's name and ":" before it or without
 	Subjects []string `json:"subjects,omitempty"`
+	// who issuers know the user as: an issuer's name, ":" and its subject
+	Logins   []string `json:"logins,omitempty"`
 	Disabled bool     `json:"disabled,omitempty"`
 	Revision int64    `json:"revision,omitempty"`
 }
@@ -64,6 +66,57 @@ type Grant struct {
 	Role    string `json:"role"` // reader, member, operator, admin
 	Project string `json:"project,omitempty"`
 	Cell    string `json:"cell,omitempty"`
+}
+
+// Mapping gives a role to whoever an issuer says something of, for the session or the token that says it.
+type Mapping struct {
+	Issuer  string `json:"issuer"`
+	Claim   string `json:"claim"` // "wlcg.groups"
+	Value   string `json:"value"` // one of the claim's
+	Role    string `json:"role"`
+	Project string `json:"project,omitempty"`
+	Cell    string `json:"cell,omitempty"`
+}
+
+// Issuer is one by which people sign in.
+type Issuer struct {
+	Name  string `json:"name"`
+	Title string `json:"title,omitempty"` // for people
+	URL   string `json:"url"`
+	// ClientID is the client of command lines; empty: they cannot sign in by this issuer.
+	ClientID string   `json:"client_id,omitempty"`
+	Scopes   []string `json:"scopes"`
+}
+
+// LoginRequest exchanges an identity token of an issuer for a session.
+type LoginRequest struct {
+	Issuer string `json:"issuer"`
+	Token  string `json:"token"`
+}
+
+// LoginAnswer is a new session.
+type LoginAnswer struct {
+	Session Session `json:"session"`
+	// Secret is shown as a token is. It is in this answer, and nowhere else ever after.
+	Secret string `json:"secret"`
+}
+
+// ClaimsRequest asks what the claims of an issuer would give.
+type ClaimsRequest struct {
+	Issuer string         `json:"issuer,omitempty"` // empty: the one whose URL is claim iss
+	Claims map[string]any `json:"claims"`
+}
+
+// ClaimsExplanation is what claims would give, and why.
+type ClaimsExplanation struct {
+	Issuer  string    `json:"issuer"`
+	User    string    `json:"user,omitempty"`    // empty: none
+	New     bool      `json:"new,omitempty"`     // the user would be made
+	Refused string    `json:"refused,omitempty"` // why nobody would be signed in
+	Hint    string    `json:"hint,omitempty"`    // what to do about that
+	Own     []Grant   `json:"own"`               // the user's own roles
+	Rules   []Mapping `json:"rules"`             // mappings that hold, and what they give
+	Ignored []string  `json:"ignored"`           // mappings that do not hold and values that none has, with the reason
 }
 
 // Token is a secret that stands for a user.

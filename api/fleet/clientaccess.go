@@ -96,6 +96,28 @@ func (c SessionClient) End(ctx context.Context, id string) error {
 	return err
 }
 
+// Issuers returns the issuers by which people sign in.
+func (c *Client) Issuers(ctx context.Context) ([]Issuer, error) {
+	page, err := call[Page[Issuer]](ctx, c, request{method: "GET", path: "/v1/auth/issuers"})
+	return page.Items, err
+}
+
+// Login exchanges an identity token of an issuer for a session.
+func (c *Client) Login(ctx context.Context, r LoginRequest) (LoginAnswer, error) {
+	return call[LoginAnswer](ctx, c, request{method: "POST", path: "/v1/auth/login", body: r})
+}
+
+// Logout ends the session that the client shows.
+func (c *Client) Logout(ctx context.Context) error {
+	_, err := call[LoginAnswer](ctx, c, request{method: "POST", path: "/v1/auth/logout"})
+	return err
+}
+
+// ExplainClaims returns what the claims of an issuer would give, and why.
+func (c *Client) ExplainClaims(ctx context.Context, r ClaimsRequest) (ClaimsExplanation, error) {
+	return call[ClaimsExplanation](ctx, c, request{method: "POST", path: "/v1/auth/explain-claims", body: r})
+}
+
 // Whoami returns who the server takes the caller for.
 func (c *Client) Whoami(ctx context.Context) (Identity, error) {
 	return call[Identity](ctx, c, request{method: "GET", path: "/v1/auth/whoami"})

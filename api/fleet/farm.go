@@ -10,6 +10,7 @@ type Farm struct {
 	Groups   []Group       `json:"groups,omitzero"`
 	Users    []User        `json:"users,omitzero"`
 	Grants   []Grant       `json:"grants,omitzero"`
+	Mappings []Mapping     `json:"mappings,omitzero"`
 	Settings *Settings     `json:"settings,omitempty"` // of all hosts
 	Maxima   *Maxima       `json:"maxima,omitempty"`
 }

@@ -85,6 +85,7 @@ func (a *API) userRoutes() {
 		Body struct {
 			Name     string   `json:"name,omitempty" doc:"as in the path, or nothing"`
 			Subjects []string `json:"subjects,omitempty" maxItems:"100" doc:"of client certificates: CN=Ann,O=Grid or /O=Grid/CN=Ann, or cern:CN=Ann,O=Grid of one authority"`
+			Logins   []string `json:"logins,omitempty" maxItems:"100" doc:"who issuers know the user as: an issuer's name and its subject, cern:0f3c"`
 			Disabled bool     `json:"disabled,omitempty"`
 			Revision int64    `json:"revision,omitempty" doc:"passed over: use If-Match"`
 		}
@@ -94,7 +95,8 @@ func (a *API) userRoutes() {
 				Message: "body.name: it is not the name in the path", Hint: "users are not renamed; leave it out"}
 		}
 		u, err := a.server.Accounts.PutUser(ctx, who,
-			farm.User{Name: in.User, Subjects: in.Body.Subjects, Disabled: in.Body.Disabled}, in.seen)
+			farm.User{Name: in.User, Subjects: in.Body.Subjects, Logins: in.Body.Logins,
+				Disabled: in.Body.Disabled}, in.seen)
 		if err != nil {
 			return nil, err
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/authn"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/oidc"
 	"github.com/grange-project/grange/internal/server"
 	"github.com/grange-project/grange/internal/throttle"
 )
@@ -29,7 +30,8 @@ type Options struct {
 	Version string
 	// KeepAlive is how often a watch without news says that it lives; 0: every 15 seconds.
 	KeepAlive time.Duration
-	Pages     []Page // of people with a browser
+	Pages     []Page        // of people with a browser
+	Issuers   *oidc.Issuers // by which people sign in; nil: none
 }
 
 // API answers HTTP.
@@ -39,6 +41,7 @@ type API struct {
 	log       *slog.Logger
 	version   string
 	keepAlive time.Duration
+	issuers   *oidc.Issuers
 	mux       *http.ServeMux
 	huma      huma.API
 	problem   *huma.Response    // of every operation
@@ -60,8 +63,9 @@ func New(o Options) *API {
 	}
 	ending, end := context.WithCancel(context.Background())
 	a := &API{server: o.Server, authn: o.Authn, log: o.Log, version: o.Version, keepAlive: o.KeepAlive,
-		mux: http.NewServeMux(), whose: map[string]string{}, origin: http.NewCrossOriginProtection(), ending: ending,
-		end: end, refusals: throttle.Buckets{Size: 1, Leak: time.Minute, Now: time.Now}}
+		issuers: o.Issuers, mux: http.NewServeMux(), whose: map[string]string{},
+		origin: http.NewCrossOriginProtection(), ending: ending, end: end,
+		refusals: throttle.Buckets{Size: 1, Leak: time.Minute, Now: time.Now}}
 	a.lot, a.shares, a.hosts = newLot(a), newShares(), hostLinks{a}
 	a.huma = humago.New(a.mux, a.config())
 	a.problem = &huma.Response{Description: "A problem, as RFC 9457 has it", Content: map[string]*huma.MediaType{
@@ -77,7 +81,7 @@ func New(o Options) *API {
 	a.hosts.routes()
 	a.cellRoutes()
 	a.accountRoutes()
-	a.sessionRoutes()
+	signInRoutes{a}.register()
 	a.serviceRoutes()
 	a.metricsRoutes()
 	o.Server.Meter.Polls(a.lot.waiting)

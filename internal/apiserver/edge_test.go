@@ -86,7 +86,8 @@ func TestHeadAndOptions(t *testing.T) {
 func TestEveryRouteAsksWhoCalls(t *testing.T) {
 	l := newLab(t)
 	secure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	open := map[string]bool{"GET /v1/version": true, "GET /v1/openapi.json": true, "POST " + fleet.RouteEnrol: true}
+	open := map[string]bool{"GET /v1/version": true, "GET /v1/openapi.json": true, "GET /v1/auth/issuers": true,
+		"POST /v1/auth/login": true, "POST " + fleet.RouteEnrol: true}
 	for pattern, whose := range l.api.whose {
 		if open[pattern] != (whose == forAll) {
 			t.Errorf("%s is for %q", pattern, whose)

@@ -99,7 +99,7 @@ func grantView(g farm.Grant) fleet.Grant {
 }
 
 func userView(u farm.User) fleet.User {
-	return fleet.User{Name: u.Name, Subjects: u.Subjects, Disabled: u.Disabled, Revision: u.Revision}
+	return fleet.User{Name: u.Name, Subjects: u.Subjects, Logins: u.Logins, Disabled: u.Disabled, Revision: u.Revision}
 }
 
 func tokenView(t farm.Token) fleet.Token {

@@ -138,7 +138,7 @@ func TestDocumentsPointAtWhatExists(t *testing.T) {
 }
 
 // notAgents are files of internal/config that read what is no agent's.
-var notAgents = []string{"client", "server"}
+var notAgents = []string{"client", "server", "issuer"}
 
 // keys are those of the agent's configuration, from the tags of internal/config.
 func keys(t *testing.T) []string {
@@ -203,7 +203,7 @@ func TestEveryKeyOfTheServerIsExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got.Brokers, got.People, got.FileSystems = nil, nil, nil // examples of what has no default
+	got.Brokers, got.People, got.FileSystems, got.Issuers = nil, nil, nil, nil // examples of what has no default
 	if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
 		t.Errorf("what the example says of defaults is not so:\n%s", d)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/names"
+	"github.com/grange-project/grange/internal/oidc"
 	"github.com/grange-project/grange/internal/throttle"
 )
 
@@ -38,6 +39,8 @@ type Directory interface {
 	// IdentifyToken knows tokens, and sessions of command lines, which are shown as tokens are.
 	IdentifyToken(ctx context.Context, text string) (farm.Identity, error)
 	IdentifySession(ctx context.Context, text string) (farm.Identity, error)
+	// IdentifyClaims knows programs by what an issuer says in their token.
+	IdentifyClaims(ctx context.Context, claims farm.Claims) (farm.Identity, error)
 	// IdentifySubject knows who has a certificate of an authority with a subject. One that users have without an
 	// authority counts if there is only one.
 	IdentifySubject(ctx context.Context, authority, subject string, only bool) (farm.Identity, error)
@@ -55,8 +58,9 @@ type Options struct {
 	Directory Directory
 	Now       func() time.Time // nil: time.Now
 	// People are the authorities that vouch for people's certificates; nil: none are taken.
-	People *People
-	Names  *names.Service // of users of this machine; nil: the host's
+	People  *People
+	Issuers *oidc.Issuers  // of people's and programs' organizations; nil: none
+	Names   *names.Service // of users of this machine; nil: the host's
 }
 
 // Authenticator knows callers.
@@ -72,8 +76,8 @@ func New(o Options) *Authenticator {
 		o.Now = time.Now
 	}
 	return &Authenticator{directory: o.Directory,
-		people: []Means{byToken(o.Directory), bySession(o.Directory), byCertificate(o.Directory, o.People, o.Now),
-			bySocket(o.Directory, cmp.Or(o.Names, names.Host()))},
+		people: []Means{byIssuer(o.Directory, o.Issuers), byToken(o.Directory), bySession(o.Directory),
+			byCertificate(o.Directory, o.People, o.Now), bySocket(o.Directory, cmp.Or(o.Names, names.Host()))},
 		tries: throttle.Buckets{Size: maxTries, Leak: tryBack, Now: o.Now}}
 }
 

@@ -36,6 +36,9 @@ func (p people) IdentifyToken(_ context.Context, text string) (farm.Identity, er
 func (p people) IdentifySession(_ context.Context, text string) (farm.Identity, error) {
 	return p.find("session", text)
 }
+func (p people) IdentifyClaims(_ context.Context, claims farm.Claims) (farm.Identity, error) {
+	return p.find("oidc", claims.Issuer+":"+claims.Subject)
+}
 func (p people) IdentifySubject(_ context.Context, authority, subject string, only bool) (farm.Identity, error) {
 	if only {
 		return p.find("certificate", subject)

@@ -9,9 +9,25 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/names"
+	"github.com/grange-project/grange/internal/oidc"
 )
 
-// byToken takes tokens.
+// byIssuer takes tokens of issuers, which programs bring: they look like no token of grange.
+func byIssuer(d Directory, issuers *oidc.Issuers) Means {
+	return func(ctx context.Context, s Shown) (farm.Identity, bool, error) {
+		if !oidc.IsBearer(s.Token) {
+			return farm.Identity{}, false, nil
+		}
+		claims, err := issuers.Bearer(ctx, s.Token)
+		if err != nil {
+			return farm.Identity{}, true, err
+		}
+		who, err := d.IdentifyClaims(ctx, claims)
+		return who, true, err
+	}
+}
+
+// byToken takes tokens of grange.
 func byToken(d Directory) Means {
 	return func(ctx context.Context, s Shown) (farm.Identity, bool, error) {
 		if s.Token == "" {

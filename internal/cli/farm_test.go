@@ -108,7 +108,7 @@ func TestFarmFromFileToFile(t *testing.T) {
 		!strings.Contains(out, "  project staff: new VMs would go to [geneva-1 geneva-2]\n") {
 		t.Error(out)
 	}
-	if out := l.must("apply", "-f", example); !strings.HasSuffix(out, "\n17 made, 1 changed, 0 deleted\n") {
+	if out := l.must("apply", "-f", example); !strings.HasSuffix(out, "\n18 made, 1 changed, 0 deleted\n") {
 		t.Error(out)
 	}
 	exported := l.must("export")

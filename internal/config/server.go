@@ -46,6 +46,9 @@ type Server struct {
 	// MetricsListen is where scrapers need no account of the fleet, but perhaps the token in MetricsTokenFile; "":
 	// nowhere.
 	MetricsListen, MetricsTokenFile string
+	Issuers                         map[string]Issuer // by which people sign in, by the name that logins and mappings have them under
+	// SessionIdle and SessionLimit are how long a sign-in lasts, without a request and in all.
+	SessionIdle, SessionLimit time.Duration
 }
 
 // Authority vouches for people's certificates.
@@ -150,7 +153,10 @@ type serverFile struct {
 	MetricsListen    string `toml:"metrics_listen"`
 	MetricsTokenFile string `toml:"metrics_token_file"`
 
-	FileSystems map[string]fileSystem `toml:"file_systems"`
+	FileSystems  map[string]fileSystem `toml:"file_systems"`
+	Issuers      map[string]Issuer     `toml:"issuers"`
+	SessionIdle  string                `toml:"session_idle"`
+	SessionLimit string                `toml:"session_limit"`
 }
 
 // ReadServer reads the file at path; a missing one means all defaults.
@@ -166,7 +172,8 @@ func ReadServer(path string) (Server, error) {
 func ParseServer(text []byte, name string) (Server, error) {
 	f := serverFile{Store: "/var/lib/grange-server/server.db", Socket: "/run/grange-server/server.sock",
 		SocketMode: 0o666, Listen: ":7480", HostField: "dns", SilentAfter: "90s",
-		ImageSpace: "200G", ImageRate: "0", SourceRate: "0"}
+		ImageSpace: "200G", ImageRate: "0", SourceRate: "0",
+		SessionIdle: "8h", SessionLimit: "24h"}
 	if err := stricttoml.Unmarshal(text, &f); err != nil {
 		return Server{}, badServer(name, err.Error())
 	}
@@ -181,7 +188,8 @@ func (f serverFile) server() (Server, error) {
 	s := Server{Store: f.Store, Socket: f.Socket, SocketMode: fs.FileMode(f.SocketMode) & fs.ModePerm, Listen: f.Listen,
 		URL: f.URL, Servers: f.Servers, Certificate: f.Certificate, Key: f.Key, CA: f.CA, CAKeyFile: f.CAKeyFile,
 		People: f.People, HostCA: f.HostCA, HostField: f.HostField, Brokers: f.Brokers,
-		ImageDir: f.ImageDir, MetricsListen: f.MetricsListen, MetricsTokenFile: f.MetricsTokenFile}
+		ImageDir: f.ImageDir, MetricsListen: f.MetricsListen, MetricsTokenFile: f.MetricsTokenFile,
+		Issuers: f.Issuers}
 	if f.PeopleCA == "" && len(f.PeopleCRL) > 0 {
 		return s, errors.New("people_crl: people_ca is not set")
 	}
@@ -209,6 +217,9 @@ func (f serverFile) server() (Server, error) {
 		s.SilentAfter > time.Hour {
 		return s, fmt.Errorf("silent_after: invalid time %q: from 5s to 1h", f.SilentAfter)
 	}
+	if err := s.sessions(f); err != nil {
+		return s, err
+	}
 	if s.ImageSpace, err = farm.ParseBytes(f.ImageSpace); err != nil || s.ImageSpace < farm.MiB {
 		return s, fmt.Errorf("image_space: invalid size %q: at least 1M", f.ImageSpace)
 	}
@@ -216,6 +227,19 @@ func (f serverFile) server() (Server, error) {
 		return s, err
 	}
 	return s, s.check()
+}
+
+// sessions reads how long a sign-in lasts. A month without a look at what the issuer says is too long.
+func (s *Server) sessions(f serverFile) (err error) {
+	if s.SessionLimit, err = time.ParseDuration(f.SessionLimit); err != nil || s.SessionLimit < time.Minute ||
+		s.SessionLimit > 30*24*time.Hour {
+		return fmt.Errorf("session_limit: invalid time %q: from 1m to 720h", f.SessionLimit)
+	}
+	if s.SessionIdle, err = time.ParseDuration(f.SessionIdle); err != nil || s.SessionIdle < time.Minute ||
+		s.SessionIdle > s.SessionLimit {
+		return fmt.Errorf("session_idle: invalid time %q: from 1m to session_limit", f.SessionIdle)
+	}
+	return nil
 }
 
 // Chunks is where the indexes of images are kept: beside a SQLite file, or in the server's directory.
@@ -305,6 +329,14 @@ func (s Server) check() error {
 		if err := a.check(name); err != nil {
 			return err
 		}
+	}
+	for name, i := range s.Issuers {
+		if err := i.check(name); err != nil {
+			return err
+		}
+	}
+	if len(s.Issuers) > 0 && s.Listen == "" {
+		return errors.New("issuers: listen is not set, and browsers come by it")
 	}
 	for name, b := range s.Brokers {
 		if err := b.check(name); err != nil {

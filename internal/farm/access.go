@@ -10,6 +10,7 @@ type User struct {
 	Name string
 	// subjects of client certificates that are this user's, in RFC 2253's order, as "CN=Ann,O=Grid,C=CH"
 	Subjects []string
+	Logins   []string // who issuers know the user as: the issuer's name, and its subject, as "cern:0f3c"
 	Disabled bool
 	Revision int64
 }
@@ -75,11 +76,12 @@ type JoinToken struct {
 type Identity struct {
 	User     string
 	Host     string   // ID of a host that speaks for itself; User is empty then
-	Means    string   // "socket", "certificate", "token", "session"
+	Means    string   // "socket", "certificate", "token", "session", "oidc"
 	Source   string   // subject, ID of the token or session, or uid: for the audit log
 	Role     Role     // at most, by the token; "": no bound
 	Projects []string // only these, by the token; none: no bound
 	Grants   []Grant  // beside the user's own: what the claims of an issuer give
+	Claimed  bool     // Grants are all: the user's own do not count
 	Root     bool     // root on the server's own socket: may do all
 }
 
@@ -117,6 +119,14 @@ func (u User) Validate() error {
 	}
 	if s := twice(u.Subjects); s != "" {
 		return badFarm("user", u.Name, "subject %s twice", s)
+	}
+	for _, l := range u.Logins {
+		if err := checkLogin(u.Name, l); err != nil {
+			return err
+		}
+	}
+	if l := twice(u.Logins); l != "" {
+		return badFarm("user", u.Name, "login %s twice", l)
 	}
 	return nil
 }

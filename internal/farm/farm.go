@@ -20,6 +20,7 @@ type Farm struct {
 	Groups   []ServerGroup
 	Users    []User
 	Grants   []Grant
+	Mappings []Mapping
 	Settings *Settings // nil: says nothing of them; so is the next
 	Maxima   *Maxima
 }

@@ -32,6 +32,7 @@ const (
 	KindGroup    = "group"
 	KindUser     = "user"
 	KindGrant    = "grant"
+	KindMapping  = "mapping"
 )
 
 func (c Change) String() string { return c.Kind + " " + c.Name }
@@ -46,6 +47,7 @@ type Index struct {
 	GroupOf   map[string]farm.ServerGroup
 	UserOf    map[string]farm.User
 	GrantOf   map[string]farm.Grant
+	MappingOf map[string]farm.Mapping
 }
 
 // NewIndex returns the index of a farm.
@@ -53,7 +55,7 @@ func NewIndex(f farm.Farm) Index {
 	return Index{Farm: f, CellOf: byName(f.Cells, cellName), ProjectOf: byName(f.Projects, projectName),
 		ShapeOf: byName(f.Shapes, shapeName), NetworkOf: byName(f.Networks, networkName),
 		GroupOf: byName(f.Groups, groupName), UserOf: byName(f.Users, userName),
-		GrantOf: byName(f.Grants, farm.Grant.String)}
+		GrantOf: byName(f.Grants, farm.Grant.String), MappingOf: byName(f.Mappings, farm.Mapping.String)}
 }
 
 func cellName(c farm.FarmCell) string        { return c.Name }

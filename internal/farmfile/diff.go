@@ -23,6 +23,7 @@ func Diff(have, want farm.Farm, prune bool) (after farm.Farm, changes []Change, 
 		Groups:   wantedOf(have.Groups, want.Groups, groupName, prune),
 		Users:    wantedOf(have.Users, want.Users, userName, prune),
 		Grants:   wantedOf(have.Grants, want.Grants, farm.Grant.String, prune),
+		Mappings: wantedOf(have.Mappings, want.Mappings, farm.Mapping.String, prune),
 		Settings: cmp.Or(want.Settings, have.Settings), Maxima: cmp.Or(want.Maxima, have.Maxima),
 	}
 	goWith(&after, have, want)
@@ -47,6 +48,8 @@ func changesOf(have, after farm.Farm) []Change {
 	add(changed(KindGroup, have.Groups, after.Groups, groupName, groupFields))
 	add(changed(KindUser, have.Users, after.Users, userName, userFields))
 	add(changed(KindGrant, have.Grants, after.Grants, farm.Grant.String, func(farm.Grant) []field { return nil }))
+	add(changed(KindMapping, have.Mappings, after.Mappings, farm.Mapping.String,
+		func(farm.Mapping) []field { return nil }))
 	return slices.Concat(gone, made)
 }
 
@@ -90,8 +93,8 @@ func cellsAsTheyAre(have, want []farm.FarmCell) []farm.FarmCell {
 	return out
 }
 
-// goWith takes away what has no meaning without something that goes away: grants in it or of it, and a project's
-// groups. What the file itself mentions stays, to be refused.
+// goWith takes away what has no meaning without something that goes away: grants in it or of it, mappings to it, and a
+// project's groups. What the file itself mentions stays, to be refused.
 func goWith(after *farm.Farm, have, want farm.Farm) {
 	project := lost(have.Projects, after.Projects, projectName)
 	cell, user := lost(have.Cells, after.Cells, cellName), lost(have.Users, after.Users, userName)
@@ -99,6 +102,11 @@ func goWith(after *farm.Farm, have, want farm.Farm) {
 	after.Grants = slices.DeleteFunc(slices.Clone(after.Grants), func(g farm.Grant) bool {
 		_, wanted := grants[g.String()]
 		return !wanted && (project[g.Project] || cell[g.Cell] || user[g.User])
+	})
+	mappings := byName(want.Mappings, farm.Mapping.String)
+	after.Mappings = slices.DeleteFunc(slices.Clone(after.Mappings), func(m farm.Mapping) bool {
+		_, wanted := mappings[m.String()]
+		return !wanted && (project[m.Project] || cell[m.Cell])
 	})
 	after.Groups = slices.DeleteFunc(slices.Clone(after.Groups), func(g farm.ServerGroup) bool {
 		_, wanted := groups[groupName(g)]

@@ -128,6 +128,7 @@ func groupFields(g farm.ServerGroup) []field { return fields{{"affinity", string
 func userFields(u farm.User) []field {
 	var f fields
 	f.add("subjects", strings.Join(u.Subjects, " | "))
+	f.add("logins", strings.Join(u.Logins, " | "))
 	f.add("disabled", u.Disabled)
 	return f
 }

@@ -37,11 +37,15 @@ func tablesOf(f farm.Farm) file {
 	out.Shapes = tables(f.Shapes, shapeName, shapeTableOf)
 	out.Networks = tables(f.Networks, networkName, networkTableOf)
 	out.Users = tables(f.Users, userName, func(u farm.User) userTable {
-		return userTable{Subjects: u.Subjects, Disabled: u.Disabled}
+		return userTable{Subjects: u.Subjects, Logins: u.Logins, Disabled: u.Disabled}
 	})
 	for _, g := range f.Grants {
 		out.Grants = append(out.Grants,
 			grantTable{User: g.User, Role: string(g.Role), Project: g.Project, Cell: g.Cell})
+	}
+	for _, m := range f.Mappings {
+		out.Mappings = append(out.Mappings, mappingTable{Issuer: m.Issuer, Claim: m.Claim, Value: m.Value,
+			Role: string(m.Role), Project: m.Project, Cell: m.Cell})
 	}
 	return out
 }

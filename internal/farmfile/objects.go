@@ -106,6 +106,6 @@ func (f userTable) user(name string) (farm.User, error) {
 	if err != nil {
 		return farm.User{}, fmt.Errorf("user %s: %w", name, err)
 	}
-	u := farm.User{Name: name, Subjects: subjects, Disabled: f.Disabled}
+	u := farm.User{Name: name, Subjects: subjects, Logins: f.Logins, Disabled: f.Disabled}
 	return u, u.Validate()
 }

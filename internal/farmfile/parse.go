@@ -83,6 +83,9 @@ func (f *file) mentioned(text []byte) error {
 	if _, ok := top["grants"]; ok && f.Grants == nil {
 		f.Grants = []grantTable{}
 	}
+	if _, ok := top["mappings"]; ok && f.Mappings == nil {
+		f.Mappings = []mappingTable{}
+	}
 	if _, ok := top["settings"]; ok && f.Settings == nil {
 		f.Settings = &settingsTable{}
 	}
@@ -98,7 +101,7 @@ func empty[T any](top map[string]any, key string, table *map[string]T) {
 	}
 }
 
-// place is a table of the file: its kind, its name, and, of grants, which one it is.
+// place is a table of the file: its kind, its name, and, of grants and mappings, which one it is.
 type place struct {
 	kind, name string
 	nth        int
@@ -109,8 +112,8 @@ func lineOf(text []byte, at place) int {
 	plain := strings.NewReplacer(" ", "", "\t", "", "\r", "", `"`, "", "'", "")
 	want, array := plain.Replace("["+at.kind+"."+at.name+"]"), false
 	switch {
-	case at.kind == "grants":
-		want, array = "[[grants]]", true
+	case at.kind == "grants", at.kind == "mappings":
+		want, array = "[["+at.kind+"]]", true
 	case at.name == "":
 		want = "[" + at.kind + "]"
 	}
@@ -130,7 +133,7 @@ func lineOf(text []byte, at place) int {
 
 // farm returns the farm that the file describes. The error is a *tableError.
 func (f file) farm() (out farm.Farm, err error) {
-	var errs [9]error
+	var errs [10]error
 	out.Settings, errs[0] = single("settings", f.Settings, settingsTable.settings)
 	out.Maxima, errs[1] = single("maxima", f.Maxima, maximaTable.maxima)
 	out.Cells, errs[2] = eachNamed("cells", f.Cells, cellTable.cell)
@@ -140,6 +143,7 @@ func (f file) farm() (out farm.Farm, err error) {
 	out.Users, errs[6] = eachNamed("users", f.Users, userTable.user)
 	out.Groups, errs[7] = groups(f.Groups)
 	out.Grants, errs[8] = grants(f.Grants)
+	out.Mappings, errs[9] = mappings(f.Mappings)
 	return out, cmp.Or(errs[:]...)
 }
 
@@ -205,6 +209,27 @@ func grants(tables []grantTable) ([]farm.Grant, error) {
 		}
 		seen[g] = true
 		list = append(list, g)
+	}
+	return list, nil
+}
+
+func mappings(tables []mappingTable) ([]farm.Mapping, error) {
+	if tables == nil {
+		return nil, nil
+	}
+	list, seen := []farm.Mapping{}, map[farm.Mapping]bool{}
+	for i, t := range tables {
+		m := farm.Mapping{Issuer: t.Issuer, Claim: t.Claim, Value: t.Value, Role: farm.Role(t.Role), Project: t.Project,
+			Cell: t.Cell}
+		err := m.Validate()
+		if err == nil && seen[m] {
+			err = fmt.Errorf("mapping %v twice", m)
+		}
+		if err != nil {
+			return nil, &tableError{place{kind: "mappings", nth: i}, err}
+		}
+		seen[m] = true
+		list = append(list, m)
 	}
 	return list, nil
 }

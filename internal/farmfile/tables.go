@@ -11,6 +11,7 @@ type file struct {
 	Groups   map[string]map[string]groupTable `toml:"groups,omitempty"` // by project and name
 	Users    map[string]userTable             `toml:"users,omitempty"`
 	Grants   []grantTable                     `toml:"grants,omitempty"`
+	Mappings []mappingTable                   `toml:"mappings,omitempty"`
 }
 
 type settingsTable struct {
@@ -111,11 +112,22 @@ type groupTable struct {
 
 type userTable struct {
 	Subjects []string `toml:"subjects,omitempty"`
+	Logins   []string `toml:"logins,omitempty"`
 	Disabled bool     `toml:"disabled,omitempty"`
 }
 
 type grantTable struct {
 	User    string `toml:"user"`
+	Role    string `toml:"role"`
+	Project string `toml:"project,omitempty"`
+	Cell    string `toml:"cell,omitempty"`
+}
+
+// mappingTable gives a role to whoever an issuer says something of.
+type mappingTable struct {
+	Issuer  string `toml:"issuer"`
+	Claim   string `toml:"claim"`
+	Value   string `toml:"value"`
 	Role    string `toml:"role"`
 	Project string `toml:"project,omitempty"`
 	Cell    string `toml:"cell,omitempty"`

@@ -63,12 +63,17 @@ func validate(f farm.Farm) error {
 		errs = append(errs, g.Validate(), r.need(what, KindUser, r.users, g.User),
 			r.need(what, KindProject, r.projects, g.Project), r.need(what, KindCell, r.cells, g.Cell))
 	}
+	for _, m := range f.Mappings {
+		what := "mapping " + m.String()
+		errs = append(errs, m.Validate(), r.need(what, KindProject, r.projects, m.Project),
+			r.need(what, KindCell, r.cells, m.Cell))
+	}
 	return farm.JoinErrors(errs)
 }
 
-// users returns what is wrong with users: a certificate stands for one of them.
+// users returns what is wrong with users: a certificate stands for one of them, and so does a login.
 func users(list []farm.User) (errs []error) {
-	subjects := map[string]string{}
+	subjects, logins := map[string]string{}, map[string]string{}
 	for _, u := range list {
 		errs = append(errs, u.Validate())
 		for _, s := range u.Subjects {
@@ -77,6 +82,13 @@ func users(list []farm.User) (errs []error) {
 					s, other, u.Name))
 			}
 			subjects[s] = u.Name
+		}
+		for _, l := range u.Logins {
+			if other, ok := logins[l]; ok {
+				errs = append(errs, badFarm("login %q is user %s's and user %s's: it stands for one user", l, other,
+					u.Name))
+			}
+			logins[l] = u.Name
 		}
 	}
 	return errs

@@ -221,9 +221,9 @@ func Allow(who farm.Identity, grants []farm.Grant, action Action, target Target)
 	return d.end(true, "role %s %s is enough for %s, which needs %s", role, from, action, least)
 }
 
-// bounded reports whether a token has less than its user's rights.
+// bounded reports whether a token, of ours or of an issuer, has less than its user's rights.
 func bounded(who farm.Identity) bool {
-	return len(who.Projects) > 0 || who.Role != "" && who.Role != farm.RoleAdmin
+	return who.Claimed || len(who.Projects) > 0 || who.Role != "" && who.Role != farm.RoleAdmin
 }
 
 // bounds holds the action against what a token leaves of its user's rights.

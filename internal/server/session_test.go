@@ -50,7 +50,8 @@ func TestSession(t *testing.T) {
 	l := newFarm(t)
 	s, text := l.signIn(accounts.TokenOrder{Role: farm.RoleMember, Projects: []string{"alice"}},
 		accounts.Browser{Client: "Firefox\x1b[2J" + strings.Repeat("x", 500), Address: "192.0.2.7"})
-	want := farm.Identity{User: "ann", Means: "session", Source: s.ID, Role: farm.RoleMember, Projects: []string{"alice"}}
+	want := farm.Identity{User: "ann", Means: "session", Source: s.ID, Role: farm.RoleMember,
+		Projects: []string{"alice"}}
 	if d := cmp.Diff(want, l.lives("signed in", text)); d != "" {
 		t.Error(d)
 	}

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -28,11 +29,31 @@ func (t accountRows) UserOfSubject(subject string) (farm.User, error) {
 	return t.User(name)
 }
 
+// loginKey begins a login among the subjects. No subject of a certificate begins so.
+const loginKey = "login "
+
+func loginKeys(logins []string) (keys []string) {
+	for _, l := range logins {
+		keys = append(keys, loginKey+l)
+	}
+	return keys
+}
+
+// UserOfLogin is the one whom an issuer knows so.
+func (t accountRows) UserOfLogin(login string) (farm.User, error) {
+	var name string
+	if err := t.row("SELECT person FROM subjects WHERE subject = $1", loginKey+login).Scan(&name); err != nil {
+		return farm.User{}, found(err, "user with the login", login)
+	}
+	return t.User(name)
+}
+
 // Users are all.
 func (t accountRows) Users() ([]farm.User, error) { return users().list(t.sqlTx, "") }
 
 // PutUser writes a user, new or not; one that is disabled loses its sessions, which must not be there again when it is
-// enabled. CodeTaken: a subject is another user's.
+// enabled. CodeTaken: a subject or a login is
+// another user's.
 func (t accountRows) PutUser(u farm.User) error {
 	if u.Disabled {
 		if err := t.forgetSessions(u.Name); err != nil {
@@ -42,7 +63,7 @@ func (t accountRows) PutUser(u farm.User) error {
 	if err := t.forgetSubjects(u.Name); err != nil {
 		return err
 	}
-	for _, subject := range u.Subjects {
+	for _, subject := range slices.Concat(u.Subjects, loginKeys(u.Logins)) {
 		if _, err := t.keep("INSERT INTO subjects (subject, person) VALUES ($1, $2) ON CONFLICT DO NOTHING", subject,
 			u.Name); err != nil {
 			return err
@@ -52,8 +73,12 @@ func (t accountRows) PutUser(u farm.User) error {
 			return err
 		}
 		if person != u.Name {
-			return taken(fmt.Sprintf("the certificate %q is user %s's", subject, person),
-				"a certificate stands for one user: take it from that one first")
+			what, name := "certificate", subject
+			if login, ok := strings.CutPrefix(subject, loginKey); ok {
+				what, name = "login", login
+			}
+			return taken(fmt.Sprintf("the %s %q is user %s's", what, name, person),
+				"a "+what+" stands for one user: take it from that one first")
 		}
 	}
 	return users().put(t.sqlTx, u)
@@ -116,6 +141,19 @@ func (t accountRows) PutGrant(g farm.Grant) error { return grants().put(t.sqlTx,
 
 // DeleteGrant takes a role back.
 func (t accountRows) DeleteGrant(g farm.Grant) error { return grants().drop(t.sqlTx, grantName(g)) }
+
+func mappings() noun[farm.Mapping] {
+	return noun[farm.Mapping]{kind: KindMapping, what: "mapping", name: farm.Mapping.String}
+}
+
+// Mappings are all.
+func (t accountRows) Mappings() ([]farm.Mapping, error) { return mappings().list(t.sqlTx, "") }
+
+// PutMapping writes a mapping; to write it twice is to write it once.
+func (t accountRows) PutMapping(m farm.Mapping) error { return mappings().put(t.sqlTx, m) }
+
+// DeleteMapping takes a mapping away. What it gave to sessions stays until these end.
+func (t accountRows) DeleteMapping(m farm.Mapping) error { return mappings().drop(t.sqlTx, m.String()) }
 
 func tokens() noun[farm.Token] {
 	return noun[farm.Token]{kind: KindToken, what: "token", name: func(k farm.Token) string { return k.ID },

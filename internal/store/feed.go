@@ -39,6 +39,7 @@ const (
 	KindSecurityGroup Kind = "security-group"
 	KindUser          Kind = "user"
 	KindGrant         Kind = "grant"
+	KindMapping       Kind = "mapping"
 	KindToken         Kind = "token"
 	KindJoinToken     Kind = "join-token"
 	KindStream        Kind = "stream"

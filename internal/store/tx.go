@@ -30,7 +30,8 @@ type Tx struct {
 }
 
 func newTx(t *sqlTx) *Tx {
-	return &Tx{t, farmRows{t}, accountRows{t}, sessionRows{t}, hostRows{t}, vmRows{t}, orderRows{t}, auditRows{t}, feedRows{t}}
+	return &Tx{t, farmRows{t}, accountRows{t}, sessionRows{t}, hostRows{t}, vmRows{t}, orderRows{t}, auditRows{t},
+		feedRows{t}}
 }
 
 // sqlTx runs statements in a transaction of the database, and knows what they have changed.

@@ -13,7 +13,7 @@ import (
 func Farm(f farm.Farm) fleet.Farm {
 	out := fleet.Farm{Cells: each(f.Cells, FarmCell), Projects: each(f.Projects, FarmProject),
 		Shapes: each(f.Shapes, Shape), Networks: each(f.Networks, Network), Groups: each(f.Groups, Group),
-		Users: each(f.Users, User), Grants: each(f.Grants, Grant)}
+		Users: each(f.Users, User), Grants: each(f.Grants, Grant), Mappings: each(f.Mappings, Mapping)}
 	if f.Settings != nil {
 		s := Settings(*f.Settings)
 		out.Settings = &s
@@ -28,7 +28,8 @@ func Farm(f farm.Farm) fleet.Farm {
 // ParseFarm reads a farm. The error is a *farm.Error of kind Invalid. What names what is not looked at.
 func ParseFarm(v fleet.Farm) (farm.Farm, error) {
 	f := farm.Farm{Cells: each(v.Cells, parseFarmCell), Groups: each(v.Groups, ParseGroup),
-		Users: each(v.Users, ParseUser), Grants: each(v.Grants, ParseGrant)}
+		Users: each(v.Users, ParseUser), Grants: each(v.Grants, ParseGrant),
+		Mappings: each(v.Mappings, ParseMapping)}
 	var err error
 	if f.Projects, err = tryEach(v.Projects, parseFarmProject); err != nil {
 		return f, err
@@ -151,12 +152,12 @@ func ParseGroup(v fleet.Group) farm.ServerGroup {
 
 // User is a user on the wire.
 func User(u farm.User) fleet.User {
-	return fleet.User{Name: u.Name, Subjects: u.Subjects, Disabled: u.Disabled, Revision: u.Revision}
+	return fleet.User{Name: u.Name, Subjects: u.Subjects, Logins: u.Logins, Disabled: u.Disabled, Revision: u.Revision}
 }
 
 // ParseUser reads one.
 func ParseUser(v fleet.User) farm.User {
-	return farm.User{Name: v.Name, Subjects: v.Subjects, Disabled: v.Disabled, Revision: v.Revision}
+	return farm.User{Name: v.Name, Subjects: v.Subjects, Logins: v.Logins, Disabled: v.Disabled, Revision: v.Revision}
 }
 
 // Grant is a grant on the wire.
@@ -167,6 +168,18 @@ func Grant(g farm.Grant) fleet.Grant {
 // ParseGrant reads one.
 func ParseGrant(v fleet.Grant) farm.Grant {
 	return farm.Grant{User: v.User, Role: farm.Role(v.Role), Project: v.Project, Cell: v.Cell}
+}
+
+// Mapping is a mapping on the wire.
+func Mapping(m farm.Mapping) fleet.Mapping {
+	return fleet.Mapping{Issuer: m.Issuer, Claim: m.Claim, Value: m.Value, Role: string(m.Role), Project: m.Project,
+		Cell: m.Cell}
+}
+
+// ParseMapping reads one.
+func ParseMapping(v fleet.Mapping) farm.Mapping {
+	return farm.Mapping{Issuer: v.Issuer, Claim: v.Claim, Value: v.Value, Role: farm.Role(v.Role), Project: v.Project,
+		Cell: v.Cell}
 }
 
 // Settings are the settings of all hosts on the wire.

@@ -52,13 +52,19 @@ func (a authCommands) authWhoami() *cobra.Command {
 }
 
 func (a authCommands) authExplain() *cobra.Command {
-	var user string
-	cmd := &cobra.Command{Use: "explain ACTION [TARGET]", Short: "Explain why an action is allowed or denied",
-		Args: cobra.RangeArgs(1, 2),
+	var user, file, issuer string
+	cmd := &cobra.Command{Use: "explain {ACTION [TARGET] | --claims FILE}",
+		Short: "Explain why an action is allowed or denied, or what claims give",
+		Args:  cobra.MaximumNArgs(2),
 		Long: `Print each rule that the server evaluates for an action, and the result. ACTION is the name
 used in the audit log: vm.create, host.drain, farm.apply. TARGET is project:NAME, cell:NAME,
-host:NAME, vm:PROJECT/NAME or user:NAME; without TARGET it is the whole farm.`,
-		Example: "  grange auth explain vm.create project:atlas\n" +
+host:NAME, vm:PROJECT/NAME or user:NAME; without TARGET it is the whole farm.
+
+With --claims, print what a sign-in with the claims in FILE would give: which user, which roles
+by which mapping, and what is ignored and why. FILE has the claims as JSON, as the payload of
+an issuer's token. Nothing is changed, and the issuer is not asked.`,
+		Example: "  grange auth explain --claims claims.json\n" +
+			"  grange auth explain vm.create project:atlas\n" +
 			"  grange auth explain vm.delete vm:atlas/web-1 --user bob",
 		ValidArgsFunction: app.CompleteFirst(func() []string {
 			var words []string
@@ -68,6 +74,12 @@ host:NAME, vm:PROJECT/NAME or user:NAME; without TARGET it is the whole farm.`,
 			return words
 		}),
 		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+			if (len(args) == 0) == (file == "") {
+				return app.Usage("ACTION [TARGET], or --claims FILE", "name an action, or a file of claims")
+			}
+			if file != "" {
+				return a.explainClaims(ctx, c, file, issuer)
+			}
 			target := ""
 			if len(args) > 1 {
 				target = args[1]
@@ -89,6 +101,8 @@ host:NAME, vm:PROJECT/NAME or user:NAME; without TARGET it is the whole farm.`,
 			}
 			return nil
 		})}
+	cmd.Flags().StringVar(&file, "claims", "", "`FILE` with the claims of an issuer's token, as JSON")
+	cmd.Flags().StringVar(&issuer, "issuer", "", "`NAME` of the claims' issuer (default: that of claim iss)")
 	cmd.Flags().StringVar(&user, "user", "", "`USER` to explain the action for (default: yourself)")
 	return cmd
 }

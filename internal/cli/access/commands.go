@@ -12,5 +12,6 @@ func Commands(a *app.App) []*cobra.Command {
 	return []*cobra.Command{
 		userCommands{a}.userCommand(), tokenCommands{a}.tokenCommand(), authCommands{a}.authCommand(),
 		auditCommands{a}.auditCommand(),
+		loginCommands{a}.loginCommand(), loginCommands{a}.logoutCommand(),
 	}
 }

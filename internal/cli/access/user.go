@@ -33,12 +33,13 @@ type userLine struct {
 }
 
 func (a userCommands) userList() *cobra.Command {
-	t := app.Table[userLine]{None: "", Head: "USER\tROLES\tCERTIFICATES", Line: func(l userLine) []any {
+	t := app.Table[userLine]{None: "", Head: "USER\tROLES\tCERTIFICATES\tLOGINS", Line: func(l userLine) []any {
 		name := l.Name
 		if l.Disabled {
 			name += " (disabled)"
 		}
-		return []any{name, grantsText(l.Grants), farm.Printable(strings.Join(l.Subjects, " | "))}
+		return []any{name, grantsText(l.Grants), farm.Printable(strings.Join(l.Subjects, " | ")),
+			farm.Printable(strings.Join(l.Logins, " | "))}
 	}}
 	return t.Command(a.App, "List users with their roles", userLines)
 }

@@ -17,6 +17,7 @@ import (
 // userFlags say what becomes of a user.
 type userFlags struct {
 	add, remove     []string // subjects
+	login, noLogin  []string
 	disable, enable bool
 }
 
@@ -43,8 +44,11 @@ func (a userCommands) userSet() *cobra.Command {
 				return a.PrintJSON(u)
 			}
 			state := ""
+			if len(u.Logins) > 0 {
+				state = ", " + farm.Count(len(u.Logins), "login")
+			}
 			if u.Disabled {
-				state = ", disabled"
+				state += ", disabled"
 			}
 			_, err = fmt.Fprintf(a.Out, "user %s: %s%s\n", u.Name, farm.Count(len(u.Subjects), "certificate"), state)
 			return err
@@ -53,6 +57,9 @@ func (a userCommands) userSet() *cobra.Command {
 		"`SUBJECT` of a client certificate of this user, or NAME:SUBJECT for the authority NAME (repeatable)")
 	cmd.Flags().StringArrayVar(&f.remove, "without-subject", nil,
 		"`SUBJECT` to remove from the user, as printed by grange user list (repeatable)")
+	cmd.Flags().StringArrayVar(&f.login, "login", nil,
+		"`LOGIN` of this user: an issuer's name, \":\" and the claim sub, as cern:0f3c (repeatable)")
+	cmd.Flags().StringArrayVar(&f.noLogin, "without-login", nil, "`LOGIN` to remove from the user (repeatable)")
 	cmd.Flags().BoolVar(&f.disable, "disable", false, "disable the user; its VMs and roles stay")
 	cmd.Flags().BoolVar(&f.enable, "enable", false, "enable the user")
 	cmd.MarkFlagsMutuallyExclusive("disable", "enable")
@@ -62,6 +69,8 @@ func (a userCommands) userSet() *cobra.Command {
 func (f userFlags) apply(u fleet.User) fleet.User {
 	u.Subjects = slices.DeleteFunc(slices.Concat(u.Subjects, f.add),
 		func(s string) bool { return slices.Contains(f.remove, s) })
+	u.Logins = slices.DeleteFunc(slices.Concat(u.Logins, f.login),
+		func(l string) bool { return slices.Contains(f.noLogin, l) })
 	if f.disable || f.enable {
 		u.Disabled = f.disable
 	}

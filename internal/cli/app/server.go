@@ -31,9 +31,18 @@ const (
 // The zero value: there is none. A token is never taken from the command line, where everybody on the machine can read
 // it.
 func (a *App) findServer() (fleet.Config, error) {
+	found, tokenFile, err := a.ServerWithoutToken()
+	if err == nil && tokenFile != "" {
+		found.Token, err = readToken(tokenFile)
+	}
+	return found, err
+}
+
+// ServerWithoutToken is the server as commands find it, and the file whose token they show there; "": none.
+func (a *App) ServerWithoutToken() (found fleet.Config, tokenFile string, err error) {
 	c, err := config.ReadClient(userClient(), siteClient)
 	if err != nil {
-		return fleet.Config{}, err
+		return fleet.Config{}, "", err
 	}
 	server := c.Server
 	if a.Server != "" {
@@ -41,22 +50,19 @@ func (a *App) findServer() (fleet.Config, error) {
 	}
 	if server == "" {
 		if _, err := os.Stat(DefaultServerSocket); err != nil {
-			return fleet.Config{}, nil
+			return fleet.Config{}, "", nil
 		}
 		server = "unix://" + DefaultServerSocket
 	}
 	if strings.HasPrefix(server, "/") {
 		server = "unix://" + server
 	}
-	found := fleet.Config{Server: server, Certificate: c.Certificate, Key: c.Key, CA: c.CA}
-	tokenFile := os.Getenv("GRANGE_TOKEN_FILE")
+	found = fleet.Config{Server: server, Certificate: c.Certificate, Key: c.Key, CA: c.CA}
+	tokenFile = os.Getenv("GRANGE_TOKEN_FILE")
 	if tokenFile == "" && server == c.Server { // what was given for one server is not shown to another
 		tokenFile = c.TokenFile
 	}
-	if tokenFile != "" {
-		found.Token, err = readToken(tokenFile)
-	}
-	return found, err
+	return found, tokenFile, nil
 }
 
 // userClient is the user's own client.toml.
@@ -117,6 +123,11 @@ func (a *App) Fleet() (*fleet.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	return a.NewFleet(c)
+}
+
+// NewFleet is a client for a server that was found.
+func (a *App) NewFleet(c fleet.Config) (*fleet.Client, error) {
 	if c.Server == "" {
 		return nil, &farm.Error{Kind: farm.Invalid, Code: CodeNoServer, Message: "no server is named",
 			Hint: "--server URL, GRANGE_SERVER, or `server = \"https://…\"` in " + userClient()}

@@ -28,6 +28,8 @@ import (
 	"github.com/grange-project/grange/internal/pki"
 	"github.com/grange-project/grange/internal/sdnotify"
 	"github.com/grange-project/grange/internal/server"
+	"github.com/grange-project/grange/internal/server/accounts"
+	"github.com/grange-project/grange/internal/signin"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/transfer"
 	"github.com/grange-project/grange/internal/version"
@@ -130,7 +132,7 @@ func (a serverCommands) runServer(ctx context.Context, c config.Server) error {
 	if _, err := s.Links.Authorities(ctx); err != nil {
 		return err
 	}
-	people, err := newPeople(c, log)
+	api, people, err := newAPI(c, s, log)
 	if err != nil {
 		return err
 	}
@@ -143,10 +145,6 @@ func (a serverCommands) runServer(ctx context.Context, c config.Server) error {
 	if err != nil {
 		return err
 	}
-	api := apiserver.New(apiserver.Options{Server: s, Authn: authn.New(authn.Options{Directory: s.Directory(),
-		People: people}),
-		Log: log, Version: version.String(),
-		Pages: pages.New(pages.Options{Server: s, Log: log, Version: version.String()})})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go metrics.Listener{Address: c.MetricsListen, TokenFile: c.MetricsTokenFile}.Serve(ctx, api.MetricsHandler(), log)
@@ -189,7 +187,8 @@ func newServer(c config.Server, db *store.Store, log *slog.Logger) (*server.Serv
 		Silence: c.SilentAfter, CAKeyFile: c.KeyFile(),
 		Broker: func(cell farm.Cell) (batch.System, error) { return brokerOf(c, cell) }, Brokers: brokerNames(c),
 		ImageDir: c.Images(), ImageSpace: c.ImageSpace,
-		ImagePace: transfer.NewRate(int64(c.SourceRate)).Wait, FileSystems: c.FileSystems, History: c.History()}
+		ImagePace: transfer.NewRate(int64(c.SourceRate)).Wait, FileSystems: c.FileSystems, History: c.History(),
+		Sessions: accounts.SessionLimits{Idle: c.SessionIdle, Total: c.SessionLimit}}
 	var s *server.Server
 	var err error
 	open := func(sum string) (*os.File, error) { return s.Images.OpenBlob(sum) }
@@ -210,6 +209,26 @@ func newServer(c config.Server, db *store.Store, log *slog.Logger) (*server.Serv
 	}
 	s = server.New(o)
 	return s, nil
+}
+
+// newAPI makes what answers people, and who vouches for them.
+func newAPI(c config.Server, s *server.Server, log *slog.Logger) (*apiserver.API, *authn.People, error) {
+	people, err := newPeople(c, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	issuers, err := newIssuers(c, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	known := authn.New(authn.Options{Directory: s.Directory(), People: people, Issuers: issuers})
+	o := apiserver.Options{Server: s, Authn: known, Issuers: issuers, Log: log, Version: version.String()}
+	if c.Listen != "" {
+		o.Pages = slices.Concat(signin.Pages(signin.Options{Accounts: s.Accounts, Authn: known, Issuers: issuers,
+			URL: c.URL, Log: log}), pages.New(pages.Options{Server: s, Log: log, Version: version.String(),
+			SignIn: signin.LoginPath, SignOut: signin.LogoutPath}))
+	}
+	return apiserver.New(o), people, nil
 }
 
 // brokerNames are those that need no configuration, and those that the configuration has.

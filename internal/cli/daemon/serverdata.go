@@ -42,6 +42,9 @@ tables.`,
 }
 
 func (a serverCommands) checkServer(ctx context.Context, c config.Server, path string) error {
+	if _, err := newIssuers(c, slog.New(slog.DiscardHandler)); err != nil {
+		return err
+	}
 	if _, err := newPeople(c, slog.New(slog.DiscardHandler)); err != nil {
 		return err
 	}

@@ -1,5 +1,5 @@
-// Package accounts is who may come to the server, and what for: users, their roles, tokens and sessions, and how a caller is
-// known by them.
+// Package accounts is who may come to the server, and what for: users, their roles, tokens and sessions, and how a
+// caller is known by them.
 package accounts
 
 import (

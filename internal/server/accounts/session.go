@@ -65,7 +65,7 @@ type Browser struct {
 	Session string // text of the session that it has; "": none. That one ends: a new sign-in never goes on with it.
 }
 
-// SignIn makes a session of somebody who has shown a token. Its text, as "grs_ID_SECRET", is told here and kept nowhere.
+// SignIn makes a session of somebody who has shown a token. Its text, "grs_ID_SECRET", is told here and kept nowhere.
 func (s *Accounts) SignIn(ctx context.Context, token string, b Browser) (farm.Session, string, error) {
 	who, err := s.IdentifyToken(ctx, token)
 	if err == nil && who.Means != meansToken {
@@ -75,32 +75,31 @@ func (s *Accounts) SignIn(ctx context.Context, token string, b Browser) (farm.Se
 	if err != nil {
 		return farm.Session{}, "", err
 	}
-	return s.start(ctx, who, b, func(t *store.Tx) (time.Time, error) {
+	return s.start(ctx, b, func(t *store.Tx, _ time.Time) (farm.Identity, time.Time, error) {
 		k, err := t.Token(who.Source)
 		if action.Missing(err) {
-			return time.Time{}, notKnown("token %s was taken back", who.Source)
+			err = notKnown("token %s was taken back", who.Source)
 		}
-		return k.Expires, err
+		return who, k.Expires, err
 	})
 }
 
-// start makes a session for who, by what who has shown. until, where it is not nil, is asked in the transaction when
-// that expires; zero: never.
-func (s *Accounts) start(ctx context.Context, who farm.Identity, b Browser,
-	until func(*store.Tx) (time.Time, error)) (session farm.Session, text string, err error) {
-	now, secret := s.actions.Now().UTC(), random(tokenSecret)
-	session = farm.Session{ID: random(tokenID), User: who.User, Hash: hashOf(secret), Client: clientName(b.Client),
-		Address: b.Address, Means: who.Means, Source: who.Source, Role: who.Role, Projects: who.Projects,
-		Grants: who.Grants, Created: now, Used: now, Limit: now.Add(s.limits.Total)}
+// prover says, in the transaction that makes a session, whose it is, and when what was shown expires; zero: never.
+type prover func(t *store.Tx, now time.Time) (who farm.Identity, until time.Time, err error)
+
+// start makes a session.
+func (s *Accounts) start(ctx context.Context, b Browser, prove prover) (session farm.Session, text string, err error) {
+	now, id, secret := s.actions.Now().UTC(), random(tokenID), random(tokenSecret)
 	_, err = s.actions.Store.Update(ctx, func(t *store.Tx) error {
-		if until != nil {
-			end, err := until(t)
-			if err != nil {
-				return err
-			}
-			if !end.IsZero() && end.Before(session.Limit) {
-				session.Limit = end
-			}
+		who, until, err := prove(t, now)
+		if err != nil {
+			return err
+		}
+		session = farm.Session{ID: id, User: who.User, Hash: hashOf(secret), Client: clientName(b.Client),
+			Address: b.Address, Means: who.Means, Source: who.Source, Role: who.Role, Projects: who.Projects,
+			Grants: who.Grants, Created: now, Used: now, Limit: now.Add(s.limits.Total)}
+		if !until.IsZero() && until.Before(session.Limit) {
+			session.Limit = until
 		}
 		session.Ends = s.limits.ends(now, session.Limit)
 		if err := mayStart(t, session.User); err != nil {
@@ -114,7 +113,7 @@ func (s *Accounts) start(ctx context.Context, who farm.Identity, b Browser,
 		}
 		return t.Audit(action.Entry(who, now, action.StartSession, sessionTarget(session), action.Done, b.Address))
 	})
-	return session, sessionPrefix + session.ID + "_" + secret, err
+	return session, sessionPrefix + id + "_" + secret, err
 }
 
 // mayStart refuses users that are gone or disabled, and makes room for one more session.

@@ -220,8 +220,8 @@ func noToken(id string) error {
 		Hint: "`grange token list` shows yours; name one by its ID"}
 }
 
-// IdentifyToken is who calls with the text of a token, or with that of a command line's session. farm.CodeNotKnown: it is none, has expired, was taken back, or
-// its user is disabled. Only who has the whole secret hears which of them.
+// IdentifyToken is who calls with the text of a token, or with that of a command line's session. farm.CodeNotKnown: it
+// is none, has expired, was taken back, or its user is disabled. Only who has the whole secret hears which of them.
 func (s *Accounts) IdentifyToken(ctx context.Context, text string) (farm.Identity, error) {
 	if strings.HasPrefix(text, sessionPrefix) {
 		return s.IdentifySession(ctx, text)

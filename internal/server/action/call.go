@@ -87,7 +87,9 @@ func (s Actions) begin(t *store.Tx, who farm.Identity, action policy.Action) (*C
 		return c, nil
 	}
 	var err error
-	c.Grants, err = t.Grants(who.User)
+	if !who.Claimed {
+		c.Grants, err = t.Grants(who.User)
+	}
 	c.Grants = append(c.Grants, who.Grants...)
 	return c, err
 }

@@ -175,6 +175,7 @@ func readFarm(c *action.Call) (f farm.Farm, err error) {
 		func() error { f.Groups, err = action.OrNone(c.Tx.Groups()); return err },
 		func() error { f.Users, err = action.OrNone(c.Tx.Users()); return err },
 		func() error { f.Grants, err = action.OrNone(c.Tx.Grants("")); return err },
+		func() error { f.Mappings, err = action.OrNone(c.Tx.Mappings()); return err },
 	} {
 		if err := read(); err != nil {
 			return f, err
@@ -224,6 +225,8 @@ func put(c *action.Call, after farmfile.Index, change farmfile.Change) error {
 		return c.PutUser(after.UserOf[change.Name])
 	case farmfile.KindGrant:
 		return c.PutGrant(after.GrantOf[change.Name])
+	case farmfile.KindMapping:
+		return c.PutMapping(after.MappingOf[change.Name])
 	case farmfile.KindSettings:
 		return putSettings(c, *after.Settings)
 	case farmfile.KindMaxima:
@@ -249,6 +252,8 @@ func drop(c *action.Call, have farmfile.Index, change farmfile.Change) error {
 		return accounts.Drop(c, change.Name)
 	case farmfile.KindGrant:
 		return c.DeleteGrant(have.GrantOf[change.Name])
+	case farmfile.KindMapping:
+		return c.DeleteMapping(have.MappingOf[change.Name])
 	}
 	return fmt.Errorf("nothing is called %v", change)
 }

@@ -126,6 +126,7 @@ func smallThings(s *suite) {
 	join := aJoinToken()
 	stream := store.Stream{ID: "s1", Host: "h1", VM: "id", Kind: "tcp", Port: 22, Server: "https://a", Created: noon}
 	grant := farm.Grant{User: "ann", Role: farm.RoleOperator, Project: "p"}
+	mapping := farm.Mapping{Issuer: "wlcg", Claim: "groups", Value: "/p", Role: farm.RoleMember, Project: "p"}
 	shape := aShape("small")
 	for _, o := range []object{
 		{store.KindCell, "b1", func(t *store.Tx) error { return t.PutCell(cell) },
@@ -181,6 +182,10 @@ func smallThings(s *suite) {
 			func(t *store.Tx) (any, error) { return t.Stream("s1") },
 			func(t *store.Tx) (any, error) { return t.Streams("h1") }, func(int64) any { return stream },
 			func(int64) any { return []store.Stream{stream} }},
+		{store.KindMapping, mapping.String(), func(t *store.Tx) error { return t.PutMapping(mapping) },
+			func(t *store.Tx) error { return t.DeleteMapping(mapping) },
+			nil, func(t *store.Tx) (any, error) { return t.Mappings() }, nil,
+			func(int64) any { return []farm.Mapping{mapping} }},
 		{store.KindGrant, `"ann" operator "p" ""`, func(t *store.Tx) error { return t.PutGrant(grant) },
 			func(t *store.Tx) error { return t.DeleteGrant(grant) },
 			nil, func(t *store.Tx) (any, error) { return t.Grants("ann") }, nil,
