@@ -36,7 +36,8 @@ func (t *test) speed() error {
 	defer end()
 	var took []float64
 	for range paints {
-		if err := chromedp.Do(ctx, looks[0].step(), t.browser.visit("/farm"), until("the first paint", painted)); err != nil {
+		if err := chromedp.Do(ctx, looks[0].step(), t.browser.visit("/farm"),
+			until("the first paint", painted)); err != nil {
 			return err
 		}
 		at, err := value[float64](ctx, `performance.getEntriesByName("first-contentful-paint")[0].startTime`)
