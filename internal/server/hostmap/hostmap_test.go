@@ -21,7 +21,7 @@ func TestFollows(t *testing.T) {
 	m := New(st, func() time.Time { return now })
 	facts := farm.Facts{
 		Topology: farm.Topology{Online: farm.CPURange(0, 8), Nodes: []farm.Node{{Memory: 8 * farm.GiB}}},
-		Reserve: farm.HostReserve{CPUs: farm.NewCPUSet(0), Memory: farm.GiB}}
+		Reserve:  farm.HostReserve{CPUs: farm.NewCPUSet(0), Memory: farm.GiB}}
 	vm := farm.VM{ID: "v1", Name: "a", Project: "p", Host: "1", Shape: farm.Shape{CPUs: 2, Memory: farm.GiB}}
 	for i, step := range []struct {
 		do   func(*store.Tx) error
