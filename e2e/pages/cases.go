@@ -110,7 +110,7 @@ func (t *test) refusals() error {
 	defer end()
 	make := func(name, image, cpus string) step {
 		return chromedp.Steps(t.browser.visit("/vms/new"), set("#project", "people"), set("#shape", "tiny"),
-			set("[name=cpus]", cpus), set("#vmname", name), set("#image", image), press("#create .go"))
+			write("[name=cpus]", cpus), set("#vmname", name), set("#image", image), press("#create .go"))
 	}
 	return chromedp.Do(ctx, looks[0].step(),
 		make("taken", "micro", ""), text("h1", "taken"),
