@@ -21,8 +21,11 @@ import (
 // chromium is Debian's.
 const chromium = "/usr/bin/chromium"
 
-// stepTime bounds what is waited for in a page.
-const stepTime = 60 * time.Second
+// stepTime bounds what is waited for in a page, caseTime a whole case.
+const (
+	stepTime = 60 * time.Second
+	caseTime = 6 * time.Minute
+)
 
 // browser is one Chromium, and what it complains about.
 type browser struct {
@@ -90,7 +93,9 @@ func (b *browser) close() {
 // tab is another tab, of its own.
 func (b *browser) tab() (context.Context, func(), error) {
 	ctx, cancel := chromedp.NewContext(b.ctx)
-	return ctx, cancel, b.begin(ctx)
+	err := b.begin(ctx) // which the timeout must not bound: the tab would end with it
+	ctx, timeout := context.WithTimeout(ctx, caseTime)
+	return ctx, func() { timeout(); cancel() }, err
 }
 
 // listen counts what the browser says of pages.
@@ -121,7 +126,7 @@ func (b *browser) logged(e *log.Entry) {
 	switch {
 	case strings.Contains(e.Text, "Content Security Policy"):
 		b.seen.add(&b.seen.csp, "%s: %s", e.URL, e.Text)
-	case e.Level != log.EntryLevelError:
+	case e.Level != log.EntryLevelError, strings.Contains(e.Text, "ERR_BLOCKED_BY_CLIENT"): // by scripts(false)
 	case e.Source == log.EntrySourceNetwork && strings.Contains(e.Text, "status of 4"):
 		// a refusal that a test asks for; a page that should be there is looked at by its title
 	default:

@@ -7,6 +7,7 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 )
 
@@ -108,7 +109,11 @@ func press(selector string) step {
 	})
 }
 
-// scripts switches JavaScript on or off.
+// scripts lets pages have their scripts, or keeps those from them. The browser itself still runs what looks at a page.
 func scripts(on bool) step {
-	return call(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: !on})
+	var blocked []*network.BlockPattern
+	if !on {
+		blocked = append(blocked, &network.BlockPattern{URLPattern: "*://*:*/*.js", Block: true})
+	}
+	return call(network.SetBlockedURLs, network.SetBlockedURLsParams{URLPatterns: blocked})
 }
