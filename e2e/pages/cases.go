@@ -138,12 +138,12 @@ func (t *test) plain() error {
 		press("#create .go"), visible("#now"),
 		t.browser.visit("/vms?of=mine"), visible("#delete-people-plain"),
 		press("#delete-people-plain"), press(".sure"), visible("#rows"),
-		t.browser.visit("/farm"), write("#q", "wn-00007"), press("#farmfilter button"),
-		visible(`#hostrows a[href="/hosts/wn-00007"]`), press("#hostrows a"),
+		t.browser.visit("/farm"), write("#q", "wn-00001"), press("#farmfilter button"),
+		visible(`#hostrows a[href="/hosts/wn-00001"]`), press("#hostrows a"),
 		visible(".host-chart"),
 		write("#reason", "new disks"), press(`form[action$="/drain"] button`),
-		visible("#now .notice"), press(`[formaction$="/open"]`),
-		gone("#now .notice"), scripts(true))
+		text("#now .state", "draining"), press(`[formaction$="/open"]`),
+		text("#now .state", "open"), scripts(true))
 }
 
 func (t *test) keyboard() error {
