@@ -126,7 +126,7 @@ func (b *browser) logged(e *log.Entry) {
 	switch {
 	case strings.Contains(e.Text, "Content Security Policy"):
 		b.seen.add(&b.seen.csp, "%s: %s", e.URL, e.Text)
-	case e.Level != log.EntryLevelError, strings.Contains(e.Text, "ERR_BLOCKED_BY_CLIENT"): // by scripts(false)
+	case e.Level != log.EntryLevelError:
 	case e.Source == log.EntrySourceNetwork && strings.Contains(e.Text, "status of 4"):
 		// a refusal that a test asks for; a page that should be there is looked at by its title
 	default:

@@ -31,7 +31,6 @@ var cases = []aCase{
 	{"axe finds nothing, on a desk and a phone, dark and light", (*test).accessible},
 	{"a VM is made, runs without a reload, and is deleted", (*test).life},
 	{"refusals say what happened and what to try", (*test).refusals},
-	{"everything but live updates works without JavaScript", (*test).plain},
 	{"a page keeps its place when nothing is typed: the keyboard alone", (*test).keyboard},
 	{"the map of all hosts: first paint and keystrokes", (*test).speed},
 	{"what pages cost the server", (*test).cost},
@@ -122,28 +121,6 @@ func (t *test) refusals() error {
 		t.browser.visit("/vms/people/taken/move"), press(".go"), text("main .trouble", "move"),
 		t.browser.visit("/vms/people/nobody"), text("main .trouble", "no VM"),
 		t.browser.visit("/vms/people/taken/delete"), press(".sure"), text("h1", "VMs"))
-}
-
-func (t *test) plain() error {
-	ctx, end, err := t.browser.tab()
-	if err != nil {
-		return err
-	}
-	defer end()
-	// a page without JavaScript is asked by the browser's own means, as these do
-	return chromedp.Do(ctx, looks[0].step(), scripts(false),
-		t.browser.visit("/vms/new"),
-		write("#vmname", "plain"), write("#image", "micro"),
-		press(`[formaction="/vms/new/check"]`), visible("#outlook .big"),
-		press("#create .go"), visible("#now"),
-		t.browser.visit("/vms?of=mine"), visible("#delete-people-plain"),
-		press("#delete-people-plain"), press(".sure"), visible("#rows"),
-		t.browser.visit("/farm"), write("#q", "wn-00001"), press("#farmfilter button"),
-		visible(`#hostrows a[href="/hosts/wn-00001"]`), press("#hostrows a"),
-		visible(".host-chart"),
-		write("#reason", "new disks"), press(`form[action$="/drain"] button`),
-		text("#now .state", "draining"), press(`[formaction$="/open"]`),
-		text("#now .state", "open"), scripts(true))
 }
 
 func (t *test) keyboard() error {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 )
 
@@ -106,13 +105,4 @@ func press(selector string) step {
 		}
 		return nil
 	})
-}
-
-// scripts lets pages have their scripts, or keeps those from them. The browser itself still runs what looks at a page.
-func scripts(on bool) step {
-	var blocked []*network.BlockPattern
-	if !on {
-		blocked = append(blocked, &network.BlockPattern{URLPattern: "*://*:*/*.js", Block: true})
-	}
-	return call(network.SetBlockedURLs, network.SetBlockedURLsParams{URLPatterns: blocked})
 }
