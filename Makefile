@@ -131,7 +131,7 @@ test-api: ## ask a server, with simulated hosts, whatever its OpenAPI allows and
 	$(GOBUILD) -o bin/grange ./cmd/grange
 	$(GO) run ./e2e/api -grange bin/grange $(ARGS)
 
-test-pages: ## look at the web pages of a server with 10,000 hosts in Chromium: axe, policy, speed, no JavaScript; ARGS="-hosts 1000 -only VM"; JSON on the last line
+test-pages: ## look at the web pages of a server with 10,000 hosts in Chromium: axe, policy, speed; ARGS="-hosts 1000 -only VM"; JSON on the last line
 	@scripts/install-packages pages
 	@command -v npm >/dev/null || scripts/install-packages npm
 	$(GOBUILD) -o bin/grange ./cmd/grange

@@ -32,7 +32,8 @@ func axeSource(ctx context.Context, dir, file string) (string, error) {
 func (b *browser) violations(ctx context.Context) (found []string, err error) {
 	out, err := chromedp.Run(ctx, chromedp.Evaluate[string](b.axe+`;
 axe.run().then(r => JSON.stringify(r.violations.map(v => v.id + " (" + v.impact + "): " + v.nodes.length + " × " +
-	v.nodes[0].html.slice(0, 160) + " " + v.nodes[0].failureSummary.replace(/\s+/g, " "))))`, chromedp.EvalAwaitPromise))
+	v.nodes[0].html.slice(0, 160) + " " + v.nodes[0].failureSummary.replace(/\s+/g, " "))))`,
+		chromedp.EvalAwaitPromise))
 	if err != nil {
 		return nil, fmt.Errorf("axe: %w", err)
 	}

@@ -21,8 +21,11 @@ import (
 // chromium is Debian's.
 const chromium = "/usr/bin/chromium"
 
-// stepTime bounds what is waited for in a page.
-const stepTime = 60 * time.Second
+// stepTime bounds what is waited for in a page, caseTime a whole case.
+const (
+	stepTime = 60 * time.Second
+	caseTime = 6 * time.Minute
+)
 
 // browser is one Chromium, and what it complains about.
 type browser struct {
@@ -90,7 +93,9 @@ func (b *browser) close() {
 // tab is another tab, of its own.
 func (b *browser) tab() (context.Context, func(), error) {
 	ctx, cancel := chromedp.NewContext(b.ctx)
-	return ctx, cancel, b.begin(ctx)
+	err := b.begin(ctx) // which the timeout must not bound: the tab would end with it
+	ctx, timeout := context.WithTimeout(ctx, caseTime)
+	return ctx, func() { timeout(); cancel() }, err
 }
 
 // listen counts what the browser says of pages.

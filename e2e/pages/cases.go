@@ -31,7 +31,6 @@ var cases = []aCase{
 	{"axe finds nothing, on a desk and a phone, dark and light", (*test).accessible},
 	{"a VM is made, runs without a reload, and is deleted", (*test).life},
 	{"refusals say what happened and what to try", (*test).refusals},
-	{"everything but live updates works without JavaScript", (*test).plain},
 	{"a page keeps its place when nothing is typed: the keyboard alone", (*test).keyboard},
 	{"the map of all hosts: first paint and keystrokes", (*test).speed},
 	{"what pages cost the server", (*test).cost},
@@ -110,7 +109,7 @@ func (t *test) refusals() error {
 	defer end()
 	make := func(name, image, cpus string) step {
 		return chromedp.Steps(t.browser.visit("/vms/new"), set("#project", "people"), set("#shape", "tiny"),
-			set("[name=cpus]", cpus), set("#vmname", name), set("#image", image), press("#create .go"))
+			write("[name=cpus]", cpus), set("#vmname", name), set("#image", image), press("#create .go"))
 	}
 	return chromedp.Do(ctx, looks[0].step(),
 		make("taken", "micro", ""), text("h1", "taken"),
@@ -122,28 +121,6 @@ func (t *test) refusals() error {
 		t.browser.visit("/vms/people/taken/move"), press(".go"), text("main .trouble", "move"),
 		t.browser.visit("/vms/people/nobody"), text("main .trouble", "no VM"),
 		t.browser.visit("/vms/people/taken/delete"), press(".sure"), text("h1", "VMs"))
-}
-
-func (t *test) plain() error {
-	ctx, end, err := t.browser.tab()
-	if err != nil {
-		return err
-	}
-	defer end()
-	// a page without JavaScript is asked by the browser's own means, as these do
-	return chromedp.Do(ctx, looks[0].step(), scripts(false),
-		t.browser.visit("/vms/new"),
-		write("#vmname", "plain"), write("#image", "micro"),
-		press(`[formaction="/vms/new/check"]`), visible("#outlook .big"),
-		press("#create .go"), visible("#now"),
-		t.browser.visit("/vms?of=mine"), visible("#delete-people-plain"),
-		press("#delete-people-plain"), press(".sure"), visible("#rows"),
-		t.browser.visit("/farm"), write("#q", "wn-00007"), press("#farmfilter button"),
-		visible(`#hostrows a[href="/hosts/wn-00007"]`), press("#hostrows a"),
-		visible(".host-chart"),
-		write("#reason", "new disks"), press(`form[action$="/drain"] button`),
-		visible("#now .notice"), press(`[formaction$="/open"]`),
-		gone("#now .notice"), scripts(true))
 }
 
 func (t *test) keyboard() error {

@@ -18,8 +18,8 @@ var kinds = []struct {
 	name, cpu string
 	hardware  sim.Hardware
 }{
-	{"amd-epyc-7302-2s", "AMD EPYC 7302 16-Core Processor", sim.Hardware{Sockets: 2, Cores: 16, Memory: 256 * farm.GiB}},
-	{"amd-epyc-9654-2s", "AMD EPYC 9654 96-Core Processor", sim.Hardware{Sockets: 2, Cores: 96, Memory: 1536 * farm.GiB}},
+	{"amd-epyc-7302-2s", "AMD EPYC 7302 16-Core", sim.Hardware{Sockets: 2, Cores: 16, Memory: 256 * farm.GiB}},
+	{"amd-epyc-9654-2s", "AMD EPYC 9654 96-Core", sim.Hardware{Sockets: 2, Cores: 96, Memory: 1536 * farm.GiB}},
 	{"intel-xeon-6326-2s", "Intel Xeon Silver 6326", sim.Hardware{Sockets: 2, Cores: 16, Memory: 384 * farm.GiB}},
 	{"intel-xeon-4216-1s", "Intel Xeon Silver 4216", sim.Hardware{Sockets: 1, Cores: 16, Memory: 192 * farm.GiB}},
 }
@@ -109,7 +109,8 @@ func hostRow(n, of int, dice *rand.Rand) farm.Host {
 		node.Free = node.Memory / 8
 	}
 	h.Facts = farm.Facts{Version: "0.9.0", Capability: 1, Accelerator: "kvm", Kind: kind.name, Topology: topology,
-		Reserve: farm.HostReserve{Memory: 2 * farm.GiB}, Images: []string{"micro"}, Networks: []string{"br0"}}
+		Reserve: farm.HostReserve{Memory: 2 * farm.GiB}, Images: []string{"micro"}, Networks: []string{"br0"},
+		ScratchFree: farm.TiB}
 	if n >= 40 {
 		h.Facts.Taken = taken(topology, dice)
 	}
@@ -119,7 +120,8 @@ func hostRow(n, of int, dice *rand.Rand) farm.Host {
 	case roll < 20:
 		h.Closed, h.Reason = true, "memory errors, ticket 4711"
 	case roll < 50:
-		h.Drain = farm.Drain{Since: now.Add(-time.Hour), Deadline: now.Add(20 * time.Hour), Reason: "new kernel", By: "otto"}
+		h.Drain = farm.Drain{Since: now.Add(-time.Hour), Deadline: now.Add(20 * time.Hour), Reason: "new kernel",
+			By: "otto"}
 	case roll < 70:
 		h.Facts.Short = []string{"disk: 3G of 20G are free"}
 	}
@@ -163,7 +165,8 @@ func placeVMs(t *store.Tx, h farm.Host, n int, dice *rand.Rand) error {
 		}
 		plan := planOn(h.Facts.Topology, used-cores, cores, 4)
 		created := h.Seen.Add(-time.Duration(1+dice.IntN(2000)) * time.Hour)
-		vm := farm.VM{ID: api.NewID(), Name: fmt.Sprintf("%s-%d-%d", []string{"web", "squid", "ce", "build"}[i%4], n, i),
+		name := fmt.Sprintf("%s-%d-%d", []string{"web", "squid", "ce", "build"}[i%4], n, i)
+		vm := farm.VM{ID: api.NewID(), Name: name,
 			Project: "atlas", Owner: []string{"ann", "bob", "cleo"}[i%3], Image: "debian-13", Host: h.ID, Cell: h.Cell,
 			Shape: farm.Shape{Name: "large", CPUs: 2 * cores, Memory: plan.Memory(), Network: farm.NetworkNone},
 			Plan:  plan, Created: created, Wanted: farm.Wanted{Power: farm.PowerOn},

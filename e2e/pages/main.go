@@ -1,7 +1,7 @@
 // Command pages looks at a server's web pages as people do: with Debian's Chromium, at a server process with many
-// hosts, dark and light, on a desk and on a phone, with JavaScript and without. Every page is checked by axe, and for
-// what the browser complains about; a VM is made, seen to run without a reload, and deleted; refusals are read; and the
-// map of all hosts is measured by the browser's own clock. The last line is JSON; whatever failed fails the run.
+// hosts, dark and light, on a desk and on a phone. Every page is checked by axe, and for what the browser complains
+// about; a VM is made, seen to run without a reload, and deleted; refusals are read; and the map of all hosts is
+// measured by the browser's own clock. The last line is JSON; whatever failed fails the run.
 //
 // With -screens it draws every page for docs/guide/pages.md instead.
 package main

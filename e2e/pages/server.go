@@ -100,7 +100,8 @@ func startServer(ctx context.Context, dir, binary string, hosts int) (s *server,
 	if s.pid, err = s.background("server.log", "server", "--config", s.path("server.toml")); err != nil {
 		return s, err
 	}
-	if err := await(ctx, startTime, func() error { _, err := s.grange(ctx, "server", "status"); return err }); err != nil {
+	answers := func() error { _, err := s.grange(ctx, "server", "status"); return err }
+	if err := await(ctx, startTime, answers); err != nil {
 		return s, fmt.Errorf("the server does not answer: %w\n%s", err, s.log("server.log"))
 	}
 	if _, err := s.grange(ctx, "apply", "-f", s.path("farm.toml")); err != nil {

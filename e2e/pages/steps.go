@@ -50,7 +50,6 @@ func (b *browser) visit(path string) step {
 }
 
 func visible(selector string) step { return chromedp.WaitVisible(chromedp.CSS(selector)) }
-func gone(selector string) step    { return chromedp.WaitNotPresent(chromedp.CSS(selector)) }
 func focus(selector string) step   { return chromedp.Focus(chromedp.CSS(selector)) }
 func key(keys string) step         { return chromedp.KeyEvent(keys) }
 
@@ -106,9 +105,4 @@ func press(selector string) step {
 		}
 		return nil
 	})
-}
-
-// scripts switches JavaScript on or off.
-func scripts(on bool) step {
-	return call(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: !on})
 }

@@ -174,7 +174,7 @@ func (v *visit) form(status int, f vmForm, failed error) (err error) {
 	if err := page.setImages(v); err != nil {
 		return err
 	}
-	if page.Keys, err = v.keys(f); err != nil {
+	if page.Keys, err = keysOf(v, f); err != nil {
 		return err
 	}
 	for _, p := range page.Projects {
@@ -215,7 +215,7 @@ func (c *createPage) setImages(v *visit) error {
 	return err
 }
 
-func (v *visit) imageNames() (names []string, err error) {
+func imageNames(v *visit) (names []string, err error) {
 	all, err := v.Server.Images.List(v.ctx(), v.who)
 	for _, i := range all {
 		if i.State != farm.ImageWithdrawn {
@@ -229,7 +229,7 @@ func (v *visit) imageNames() (names []string, err error) {
 const keysAtMost = 8
 
 // keys are those of the caller's VMs, the newest first.
-func (v *visit) keys(f vmForm) ([]keyChoice, error) {
+func keysOf(v *visit, f vmForm) ([]keyChoice, error) {
 	list, err := v.Server.VMs.List(v.ctx(), v.who, server.VMFilter{Owner: v.mine(), Limit: vmsAtOnce})
 	if err != nil {
 		return nil, err

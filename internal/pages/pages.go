@@ -65,7 +65,7 @@ func (p *pages) handler(do func(*visit) error) http.Handler {
 
 // routes are all pages, and what their forms do.
 var routes = map[string]func(*visit) error{
-	"GET /{$}":                          (*visit).home,
+	"GET /{$}":                          func(v *visit) error { return v.to("/vms") },
 	"GET /vms":                          (*visit).vms,
 	"GET /vms/rows":                     (*visit).vmRows,
 	"GET /vms/new":                      (*visit).newVM,
@@ -163,5 +163,3 @@ func (v *visit) to(path string) error {
 	http.Redirect(v.w, v.r, path, http.StatusSeeOther)
 	return nil
 }
-
-func (v *visit) home() error { return v.to("/vms") }

@@ -66,7 +66,8 @@ func newLab(t *testing.T) *lab {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 	root := farm.Identity{Root: true, Means: "socket"}
 	for _, user := range []string{"ann", "eve", "otto"} {
-		if _, l.tokens[user], err = s.Accounts.CreateToken(t.Context(), root, accounts.TokenOrder{User: user}); err != nil {
+		_, l.tokens[user], err = s.Accounts.CreateToken(t.Context(), root, accounts.TokenOrder{User: user})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -215,8 +216,8 @@ func TestNothingIsInline(t *testing.T) {
 }
 
 func TestWords(t *testing.T) {
-	for d, want := range map[time.Duration]string{0: "0 s", -time.Hour: "0 s", 90 * time.Second: "1 min", time.Hour: "1 h",
-		25*time.Hour + 59*time.Minute: "1 d 1 h", 90 * time.Minute: "1 h 30 min", 400 * 24 * time.Hour: "400 d"} {
+	for d, want := range map[time.Duration]string{0: "0 s", -time.Hour: "0 s", 90 * time.Second: "1 min",
+		time.Hour: "1 h", 25*time.Hour + 59*time.Minute: "1 d 1 h", 90 * time.Minute: "1 h 30 min", 400 * 24 * time.Hour: "400 d"} {
 		if got := span(d); got != want {
 			t.Errorf("%v is %q, want %q", d, got, want)
 		}

@@ -26,7 +26,6 @@ type vmPage struct {
 	SinceAgo                         string
 	Ready                            bool
 	Pending                          string // what was asked for and is not done
-	CPUTime                          string
 	Keys                             int
 	Plan                             []planLine
 	Memory                           []string // where it is, a line for each cell of the guest
@@ -34,7 +33,6 @@ type vmPage struct {
 	Job                              string
 	Poll, Seen                       string
 	Revision                         int64
-	Changed                          int64
 	Move                             *moveLine
 }
 
@@ -90,8 +88,8 @@ func (v *visit) vmPage() (page vmPage, err error) {
 	now := v.Now()
 	page = vmPage{vmRow: rowOf(vm, now), Cell: vm.Cell, Network: vm.Network, MAC: vm.Lease.MAC, Group: vm.Group,
 		Shape: vm.Shape.Name, Needs: vm.Needs, SecurityGroups: vm.SecurityGroups, Since: vm.Observed.Since,
-		Ready: vm.Observed.Ready && vm.State == farm.VMRunning, Keys: len(vm.Keys), Job: vm.Job(), Revision: vm.Revision,
-		Changed: vm.Changed, CPUTime: span(vm.Observed.CPUTime), Pending: pendingOf(vm)}
+		Ready: vm.Observed.Ready && vm.State == farm.VMRunning, Keys: len(vm.Keys), Job: vm.Job(),
+		Revision: vm.Revision, Pending: pendingOf(vm)}
 	if !page.Since.IsZero() {
 		page.SinceAgo = span(now.Sub(page.Since))
 	}
@@ -103,7 +101,7 @@ func (v *visit) vmPage() (page vmPage, err error) {
 		page.Tail = tail
 	}
 	page.setPlan(vm)
-	if page.Move, err = v.moveOf(vm); err != nil {
+	if page.Move, err = moveOf(v, vm); err != nil {
 		return page, err
 	}
 	page.Seen = sumOf(page)
@@ -139,7 +137,7 @@ func pendingOf(vm server.VMView) string {
 	return ""
 }
 
-func (v *visit) moveOf(vm server.VMView) (*moveLine, error) {
+func moveOf(v *visit, vm server.VMView) (*moveLine, error) {
 	m, err := v.Server.VMs.LastMove(v.ctx(), v.who, vm.ID)
 	if farm.IsKind(err, farm.NotFound) {
 		return nil, nil
@@ -196,7 +194,7 @@ func (v *visit) ask(status int, failed error) error {
 	case "resize":
 		q.Shapes, err = v.Server.Shapes(v.ctx(), v.who)
 	case "rebuild":
-		q.Images, err = v.imageNames()
+		q.Images, err = imageNames(v)
 	}
 	if err != nil {
 		return err
@@ -226,7 +224,7 @@ var verbs = map[string]func(v *visit, revision int64) error{
 		_, err := v.Server.VMs.Rebuild(v.ctx(), v.who, v.ref(), revision, strings.TrimSpace(v.r.FormValue("image")))
 		return err
 	},
-	"resize": (*visit).resizeVM,
+	"resize": resizeVM,
 	"move": func(v *visit, revision int64) error {
 		_, err := v.Server.VMs.Move(v.ctx(), v.who, v.ref(), revision, strings.TrimSpace(v.r.FormValue("to")))
 		return err
@@ -245,7 +243,7 @@ var verbs = map[string]func(v *visit, revision int64) error{
 	},
 }
 
-func (v *visit) resizeVM(revision int64) error {
+func resizeVM(v *visit, revision int64) error {
 	cpus, err := number("CPUs", v.r.FormValue("cpus"))
 	if err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 )
 
 // vmsAtOnce is how many VMs one page shows.
-const vmsAtOnce = 200
+const vmsAtOnce = 100
 
 // vmList is the page of VMs.
 type vmList struct {

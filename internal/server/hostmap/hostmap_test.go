@@ -19,8 +19,9 @@ func TestFollows(t *testing.T) {
 	defer st.Close()
 	now := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
 	m := New(st, func() time.Time { return now })
-	facts := farm.Facts{Topology: farm.Topology{Online: farm.CPURange(0, 8), Nodes: []farm.Node{{Memory: 8 * farm.GiB}}},
-		Reserve: farm.HostReserve{CPUs: farm.NewCPUSet(0), Memory: farm.GiB}}
+	facts := farm.Facts{
+		Topology: farm.Topology{Online: farm.CPURange(0, 8), Nodes: []farm.Node{{Memory: 8 * farm.GiB}}},
+		Reserve:  farm.HostReserve{CPUs: farm.NewCPUSet(0), Memory: farm.GiB}}
 	vm := farm.VM{ID: "v1", Name: "a", Project: "p", Host: "1", Shape: farm.Shape{CPUs: 2, Memory: farm.GiB}}
 	for i, step := range []struct {
 		do   func(*store.Tx) error
