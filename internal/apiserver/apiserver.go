@@ -77,7 +77,7 @@ func New(o Options) *API {
 	a.cellRoutes()
 	a.accountRoutes()
 	a.serviceRoutes()
-	a.metricsRoutes()
+	meterRoutes{a}.register()
 	o.Server.Meter.Polls(a.lot.waiting)
 	a.caRoutes()
 	transferRoutes{a}.add()
