@@ -9,7 +9,7 @@ import (
 )
 
 func TestJobTellsOnceWhatItWaitsFor(t *testing.T) {
-	j := newJob(nil, "some", Caller{})
+	j := newJob(&Agent{}, "some", Caller{})
 	for range 3 {
 		j.phase("image", time.Now())
 		j.publishWaiting("no hypervisor")

@@ -12,9 +12,12 @@ import (
 	"github.com/grange-project/grange/internal/numa"
 )
 
-// meterOf is what is exported of this host: each figure is read of what the agent has anyway.
-func (a *Agent) meterOf() *meter.Meter {
-	return meter.New(meter.Host{Version: a.version, Accelerator: a.accelerator, Kernel: os.DirFS("/"), VMs: a.metered,
+// metering is what is exported of this host: each figure is read of what the agent has anyway.
+type metering struct{ *Agent }
+
+// newMeter returns a meter that reads them.
+func (a metering) newMeter() *meter.Meter {
+	return meter.New(meter.Host{Version: a.version, Accelerator: a.accelerator, Kernel: os.DirFS("/"), VMs: a.allVMs,
 		Known: a.isKnown, BackOffs: a.healing.backOffs, Topology: a.topology, Images: a.images.List,
 		Daemon: func() hyper.Daemon { return a.hyper.Daemon() }, Link: a.link,
 		TakesVMs: func() bool { return len(a.machines.TakesNothing()) == 0 },
@@ -26,8 +29,8 @@ func (a *Agent) meterOf() *meter.Meter {
 		PerVM: func() bool { return a.config().Metrics.VMs }})
 }
 
-// metered are all VMs, with their machines.
-func (a *Agent) metered() (all []meter.VM) {
+// allVMs are all VMs, with their machines.
+func (a metering) allVMs() (all []meter.VM) {
 	for _, v := range a.all() {
 		all = append(all, meter.Of(v.view(nil), v.current()))
 	}
@@ -48,7 +51,14 @@ func (a routes) getMetrics(w http.ResponseWriter, r *http.Request, c Caller) err
 }
 
 // serveMetrics does so on a port, where the configuration says so, until the agent ends.
-func (a *Agent) serveMetrics() {
+func (a metering) serve() {
 	c := a.config().Metrics
 	metrics.Listener{Address: c.Listen, TokenFile: c.TokenFile}.Serve(a.ctx, a.meter.Handler(), a.log)
+}
+
+// link reports whether the link to the server works, and whether this host is to have one.
+func (a metering) link() (up, wanted bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.linked && a.noLink == nil, a.linked || len(a.cfg.Server.URLs) > 0
 }

@@ -77,13 +77,6 @@ func (a *Agent) LinkIs(wrong error) {
 	a.noLink, a.linked = wrong, true
 }
 
-// link reports whether the link to the server works, and whether this host is to have one.
-func (a *Agent) link() (up, wanted bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.linked && a.noLink == nil, a.linked || len(a.cfg.Server.URLs) > 0
-}
-
 // linkWarning returns what is wrong with the link, and what to try; "": nothing is.
 func (a *Agent) linkWarning() string {
 	a.mu.Lock()

@@ -84,7 +84,7 @@ func New(o Options) (*Agent, error) {
 	a.ledger.SetLimits(o.Config.Limits, o.Config.Minimum.Disk)
 	a.machines = machine.NewHost(machine.Options{Hyper: a.hyper, Images: images, Ledger: a.ledger, Names: a.names,
 		Log: a.log, Config: a.config, Topology: a.topology, Areas: areas})
-	a.meter = a.meterOf()
+	a.meter = metering{a}.newMeter()
 	a.leases.Holders, a.leases.Log = a.leaseHolders, a.log
 	a.leases.Networks = func() map[string]config.SiteNetwork { return a.config().Networks }
 	a.recovery.loadDrain()
@@ -140,7 +140,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	})
 	a.jobs.Go(a.watch.watchDaemon)
-	a.jobs.Go(a.serveMetrics)
+	a.jobs.Go(metering{a}.serve)
 	a.jobs.Go(func() { a.machines.CheckUsers(a.ctx) })
 	err = a.listen()
 	stopJobs(errShutdown)

@@ -83,7 +83,7 @@ func New(o Options) *API {
 	a.accountRoutes()
 	signInRoutes{a}.register()
 	a.serviceRoutes()
-	a.metricsRoutes()
+	meterRoutes{a}.register()
 	o.Server.Meter.Polls(a.lot.waiting)
 	a.caRoutes()
 	transferRoutes{a}.add()

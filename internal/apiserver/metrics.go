@@ -17,21 +17,24 @@ import (
 	"github.com/grange-project/grange/internal/server/history"
 )
 
-func (a *API) metricsRoutes() {
+// meterRoutes are for those who may read the whole fleet.
+type meterRoutes struct{ *API }
+
+func (a meterRoutes) register() {
 	r := route{method: "GET", path: "/metrics", id: "metrics", tag: "service",
 		summary: "Figures of the fleet and of this server, as Prometheus reads them",
 		about:   "For those who may read the whole fleet. docs/reference/metrics.md explains each name."}
 	op := a.operation(r)
 	op.Responses["200"] = &huma.Response{Description: "Prometheus' text form",
 		Content: map[string]*huma.MediaType{"text/plain": {Schema: a.schema(reflect.TypeFor[string]())}}}
-	register(a, r, op, a.metrics)
-	handle(a, route{method: "GET", path: "/v1/history", id: "history", tag: "service",
+	register(a.API, r, op, a.metrics)
+	handle(a.API, route{method: "GET", path: "/v1/history", id: "history", tag: "service",
 		summary: "What the fleet was like, for charts",
 		about: "For those who may read the whole fleet. Without series their names are told. Each server keeps its own " +
 			"history, in the time that it runs."}, a.history)
 }
 
-func (a *API) metrics(ctx context.Context, who farm.Identity, _ *struct{}) (*huma.StreamResponse, error) {
+func (a meterRoutes) metrics(ctx context.Context, who farm.Identity, _ *struct{}) (*huma.StreamResponse, error) {
 	m, err := a.server.Metrics(ctx, who)
 	if err != nil {
 		return nil, err
@@ -50,7 +53,7 @@ type historyInput struct {
 // mostHistory is how far back anything is kept.
 const mostHistory = 120 * 24 * time.Hour
 
-func (a *API) history(ctx context.Context, who farm.Identity, in *historyInput) (*one[fleet.History], error) {
+func (a meterRoutes) history(ctx context.Context, who farm.Identity, in *historyInput) (*one[fleet.History], error) {
 	since, err := time.ParseDuration(in.Since)
 	if err != nil || since <= 0 || since > mostHistory {
 		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest,

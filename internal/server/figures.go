@@ -21,7 +21,7 @@ func (s *Server) figures(ctx context.Context) (f meter.Figures, err error) {
 	defer cancel()
 	err = s.look(ctx, action.Itself, policy.ReadHost, func(c *call) error {
 		f = meter.Figures{Revision: c.Revision(), Hosts: map[meter.Of]int{}, VMs: map[meter.Of]int{}}
-		if err := c.countHosts(f.Hosts); err != nil {
+		if err := countHosts(c, f.Hosts); err != nil {
 			return err
 		}
 		vms, err := c.VMsByState()
@@ -50,7 +50,7 @@ func (s *Server) figures(ctx context.Context) (f meter.Figures, err error) {
 }
 
 // countHosts counts them by cell and state. Each cell has all states, so that a chart has no gaps.
-func (c *call) countHosts(n map[meter.Of]int) error {
+func countHosts(c *call, n map[meter.Of]int) error {
 	hosts, err := c.HostsBrief("")
 	if err != nil {
 		return err

@@ -22,8 +22,9 @@ import (
 func kernel() fstest.MapFS {
 	files := fstest.MapFS{}
 	for path, text := range map[string]string{
-		"proc/stat":                       "cpu  1000 10 200 5000 300 0 0 7 400 0\n",
-		"proc/meminfo":                    "MemTotal: 8192 kB\nMemFree: 1024 kB\nMemAvailable: 2048 kB\nSwapTotal: 4096 kB\nSwapFree: 1024 kB\n",
+		"proc/stat": "cpu  1000 10 200 5000 300 0 0 7 400 0\n",
+		"proc/meminfo": "MemTotal: 8192 kB\nMemFree: 1024 kB\nMemAvailable: 2048 kB\n" +
+			"SwapTotal: 4096 kB\nSwapFree: 1024 kB\n",
 		"proc/vmstat":                     "pswpin 5\npswpout 6\n",
 		"proc/swaps":                      "Filename Type Size Used Priority\n",
 		"proc/pressure/io":                "some avg10=0.00 avg60=0.00 avg300=0.00 total=1500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=500000\n",
@@ -52,13 +53,15 @@ func fullHost(n int) Host {
 		VMs: func() []VM { return vms }, Known: func() bool { return true }, TakesVMs: func() bool { return true },
 		BackOffs: func() []api.BackOff { return []api.BackOff{{Kind: "image"}} },
 		Room: func() (numa.Room, int) {
-			return numa.Room{Topology: topology, Free: farm.NewCPUSet(1), Reserve: numa.Reserve{CPUs: farm.NewCPUSet(0)},
-				Nodes: map[int]numa.NodeRoom{0: {Memory: farm.GiB, Pages: map[farm.Bytes]int{2 * farm.MiB: 7}}}}, 2
+			return numa.Room{Topology: topology, Free: farm.NewCPUSet(1),
+				Reserve: numa.Reserve{CPUs: farm.NewCPUSet(0)},
+				Nodes:   map[int]numa.NodeRoom{0: {Memory: farm.GiB, Pages: map[farm.Bytes]int{2 * farm.MiB: 7}}}}, 2
 		},
 		Topology: func() farm.Topology { return topology },
 		Disks:    func() (farm.DiskSpace, error) { return farm.DiskSpace{Pool: 100, Free: 40}, nil },
 		Images: func() ([]vmimage.Image, error) {
-			return []vmimage.Image{{Kind: vmimage.Disk, Digest: "a", Size: 5}, {Kind: vmimage.Disk, Digest: "a", Size: 5}}, nil
+			i := vmimage.Image{Kind: vmimage.Disk, Digest: "a", Size: 5}
+			return []vmimage.Image{i, i}, nil // one image with two names
 		},
 		Daemon: func() hyper.Daemon { return hyper.Daemon{Answer: 20 * time.Millisecond} },
 		Link:   func() (bool, bool) { return false, true }, PerVM: func() bool { return true }}

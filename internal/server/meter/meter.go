@@ -89,7 +89,7 @@ type Sources struct {
 	Store   func() Store
 }
 
-// Meter counts what a server does. Its methods may be called from several goroutines.
+// Meter counts what a server does. Its methods may be called from several goroutines, and on a nil Meter.
 type Meter struct {
 	*metrics.Set
 	placed   prometheus.Counter
@@ -123,6 +123,9 @@ func New(from Sources) *Meter {
 
 // Polls has the number of hosts that wait exported. It is called before anybody scrapes.
 func (m *Meter) Polls(waiting func() int) {
+	if m == nil {
+		return
+	}
 	m.Source("polls", func() (metrics.Reading, error) {
 		n := waiting()
 		return func(put metrics.Put) { put(polls, float64(n)) }, nil
@@ -131,6 +134,9 @@ func (m *Meter) Polls(waiting func() int) {
 
 // Placed notes that VMs got a host; took: the time of the placer's pass, 0 where it was none.
 func (m *Meter) Placed(n int, took time.Duration) {
+	if m == nil {
+		return
+	}
 	m.placed.Add(float64(n))
 	if took > 0 {
 		m.passes.Observe(took.Seconds())
@@ -139,6 +145,9 @@ func (m *Meter) Placed(n int, took time.Duration) {
 
 // Answered notes an answer to a caller of a class, and how long it took to begin.
 func (m *Meter) Answered(caller string, status int, took time.Duration) {
+	if m == nil {
+		return
+	}
 	m.requests.WithLabelValues(caller, fmt.Sprintf("%dxx", status/100)).Inc()
 	m.answers.WithLabelValues(caller).Observe(took.Seconds())
 }
