@@ -12,7 +12,7 @@ import (
 // admit returns the job with this ID, or enters the one that is asked for: into the VM of its batch job, if there is
 // one, or into one of its own.
 func (a *Agent) admit(r *api.JobRequest, c Caller) (j *job, fresh bool, err error) {
-	asked, judged := r.Image, digestOf(r) // the site's policy may change the image
+	asked, judged := r.Image, jobrequest.Digest(r) // the site's policy may change the image
 	for {
 		if j := a.byID(r.ID); j != nil {
 			return j, false, nil
