@@ -6,6 +6,7 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/filesystems"
 	"github.com/grange-project/grange/internal/agent/jobrequest"
+	"github.com/grange-project/grange/internal/agent/pools"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -104,6 +105,10 @@ func (a *Agent) enter(v *vm, j *job) (bool, error) {
 				return false, &farm.Error{Kind: farm.Conflict, Code: farm.CodeBadRequest,
 					Message: "another job's ID starts like " + v.id, Hint: "choose a random ID"}
 			}
+		}
+		pool := j.record.Pool
+		if err := pools.Room(a.cfg.Pools, pool, v.uid, a.inPoolsLocked()[pool]); err != nil {
+			return false, err
 		}
 		if !v.enter(j) {
 			return false, nil
