@@ -18,7 +18,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-move e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-oci-start bench-streams chaos clean install install-grange install-grange-server packages test-packages test-images test-metal metal metal-down test-net test-gateways test-security test-metrics completion test-hwloc test-api test-nova-cases bench-numa bench-place bench-images bench-files test-pages screenshots
+.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-move e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-oci-start bench-streams chaos clean install install-grange install-grange-server packages test-packages test-images test-metal metal metal-down test-net test-gateways test-security test-metrics completion test-hwloc test-api test-nova-cases bench-numa bench-place bench-images bench-files test-pages screenshots test-pools
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -98,6 +98,10 @@ test-net: ## real frames between guests in network namespaces: all that may be f
 test-gateways: ## what a bound directory keeps and what no VM may do with it, in real VMs by each gateway, hostile ones too; ARGS="-gateways virtiofs -only locks"; JSON on the last line
 	@scripts/install-packages test
 	$(ROOT) $(GO) run ./e2e/gateways $(ARGS)
+
+test-pools: ## sessions in VMs of pools: left and gone on with, limits, published ports, users apart; ARGS="-only shell,detach"; JSON on the last line
+	@scripts/install-packages test
+	$(ROOT) $(GO) run ./e2e/pools $(ARGS)
 
 test-security: ## attack agents and servers as their other users would; ARGS="-only C1,H2" or "-from COMMIT"; JSON on the last line
 	@scripts/install-packages test

@@ -51,6 +51,8 @@ type JobRequest struct {
 	// Batch is the batch system whose job the caller says it runs in the place of. The agent refuses when it finds
 	// another one, or none.
 	Batch string `json:"batch,omitempty"`
+	// Pool is the pool of the host that the VM is to be of; "": of none. It is ended by the pool's limits.
+	Pool string `json:"pool,omitempty"`
 	// Script is written into the VM before the job starts, where the batch system keeps it on the host: a spool file is
 	// not bound.
 	Script *Script `json:"script,omitempty"`
@@ -137,7 +139,7 @@ type Size struct {
 type JobEvent struct {
 	Event   string   `json:"event"`
 	Message string   `json:"message,omitempty"` // waiting, warning, retry
-	Code    string   `json:"code,omitempty"`    // of a warning: CodeGuestDiffers
+	Code    string   `json:"code,omitempty"`    // of a warning, as CodeGuestDiffers
 	Phase   *Phase   `json:"phase,omitempty"`
 	VM      *VM      `json:"vm,omitempty"`
 	Exit    *Exit    `json:"exit,omitempty"`
@@ -148,6 +150,13 @@ type JobEvent struct {
 // CodeGuestDiffers is the code of the warning that the guest sees other CPUs or memory than were planned: VM.Guest has
 // what it sees.
 const CodeGuestDiffers = "guest-differs"
+
+// Codes of the warnings that a limit of its pool ends the VM soon, or now: then the command may end in its own way
+// first, as by the HUP of a terminal that closes.
+const (
+	CodePoolWarning = "pool-warning"
+	CodePoolEnds    = "pool-ends"
+)
 
 // Steps says how the caller of a batch job may start steps of it, for the job's script in the VM.
 type Steps struct {
@@ -190,7 +199,8 @@ type Grant struct {
 	Shape    string `json:"shape,omitempty"`
 	// directories that the site wants in every batch job's VM, as `--bind` takes them
 	Binds    []string `json:"binds,omitempty"`
-	Requeues int      `json:"requeues"` // how often a job whose VM was not started may be queued again
+	Home     bool     `json:"home,omitempty"` // and the user's home directory
+	Requeues int      `json:"requeues"`       // how often a job whose VM was not started may be queued again
 	// how long a batch job's wrapper should wait for an agent that has gone
 	WaitTimeout uint64   `json:"patience_ms"`
 	Reasons     []string `json:"reasons,omitempty"` // which rule of the site's policy set what
@@ -243,6 +253,7 @@ type VM struct {
 	Image   string    `json:"image"`
 	Digest  string    `json:"digest"`
 	Shape   string    `json:"shape,omitempty"`
+	Pool    string    `json:"pool,omitempty"` // that it is of
 	User    string    `json:"user"`
 	UID     uint32    `json:"uid"`
 	Command string    `json:"command"`

@@ -2,12 +2,8 @@ package agent
 
 import (
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
-	"slices"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -62,7 +58,7 @@ func callerOf(conn *connection) (Caller, error) {
 	}
 	gone := &farm.Error{Kind: farm.Denied, Code: CodeHiddenCaller,
 		Message: "the process that made this connection has gone", Hint: "call from the process that is the job"}
-	if conn.start == 0 || !runsAs(os.DirFS("/"), c.PID, c.UID) {
+	if conn.start == 0 || !procstat.RunsAs(os.DirFS("/"), c.PID, c.UID) {
 		return Caller{}, gone
 	}
 	limited, err := c.withLimits()
@@ -72,21 +68,6 @@ func callerOf(conn *connection) (Caller, error) {
 	}
 	limited.Start = c.Start
 	return limited, err
-}
-
-// runsAs reports whether a process has a user. A connection outlives the process that made it, where another one holds
-// it too; the number may then be a stranger's by now, with a larger job.
-func runsAs(files fs.FS, pid int, uid uint32) bool {
-	text, err := fs.ReadFile(files, fmt.Sprintf("proc/%d/status", pid))
-	if err != nil {
-		return false
-	}
-	for line := range strings.Lines(string(text)) {
-		if ids, ok := strings.CutPrefix(line, "Uid:"); ok { // real, effective, saved, of files
-			return slices.Contains(strings.Fields(ids), strconv.FormatUint(uint64(uid), 10))
-		}
-	}
-	return false
 }
 
 // withLimits adds what the caller's process may use. A process that has gone meanwhile is an error.

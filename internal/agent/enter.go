@@ -6,13 +6,14 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/filesystems"
 	"github.com/grange-project/grange/internal/agent/jobrequest"
+	"github.com/grange-project/grange/internal/agent/pools"
 	"github.com/grange-project/grange/internal/farm"
 )
 
 // admit returns the job with this ID, or enters the one that is asked for: into the VM of its batch job, if there is
 // one, or into one of its own.
 func (a *Agent) admit(r *api.JobRequest, c Caller) (j *job, fresh bool, err error) {
-	asked, judged := r.Image, digestOf(r) // the site's policy may change the image
+	asked, judged := r.Image, jobrequest.Digest(r) // the site's policy may change the image
 	for {
 		if j := a.byID(r.ID); j != nil {
 			return j, false, nil
@@ -104,6 +105,10 @@ func (a *Agent) enter(v *vm, j *job) (bool, error) {
 				return false, &farm.Error{Kind: farm.Conflict, Code: farm.CodeBadRequest,
 					Message: "another job's ID starts like " + v.id, Hint: "choose a random ID"}
 			}
+		}
+		pool := j.record.Pool
+		if err := pools.Room(a.cfg.Pools, pool, v.uid, a.inPoolsLocked()[pool]); err != nil {
+			return false, err
 		}
 		if !v.enter(j) {
 			return false, nil

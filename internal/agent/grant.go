@@ -7,12 +7,13 @@ import (
 	"strings"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/pools"
 	"github.com/grange-project/grange/internal/farm"
 )
 
 // getGrant returns to a batch system's wrapper what its job would get, and what the site wants of it.
-func (a routes) getGrant(w http.ResponseWriter, _ *http.Request, c Caller) error {
-	wish := api.JobRequest{Batch: string(c.Batch.System)}
+func (a routes) getGrant(w http.ResponseWriter, r *http.Request, c Caller) error {
+	wish := api.JobRequest{Batch: string(c.Batch.System), Pool: r.URL.Query().Get("pool")}
 	requests := a.requests()
 	c, err := requests.counted(c)
 	if err != nil {
@@ -22,19 +23,20 @@ func (a routes) getGrant(w http.ResponseWriter, _ *http.Request, c Caller) error
 	if err != nil {
 		return err
 	}
+	person := wish.Pool != "" && c.Batch.System == "" // whose request says what size it is to be
 	s, err := requests.shape(&wish, c, d)
-	if err != nil {
+	if err != nil && !person {
 		return err
 	}
 	config := requests.config()
 	binds := d.Binds
-	if binds == nil {
+	if binds == nil && !person {
 		binds = config.Batch.Binds
 	}
 	return answer(w, api.Grant{Batch: string(c.Batch.System), BatchJob: c.Batch.Job, CPUs: c.allowed().String(),
 		Slots: s.CPUs, Memory: uint64(s.Memory), Image: cmp.Or(d.Image, config.DefaultImage), Shape: d.Shape,
 		Binds: binds, Requeues: config.Batch.Requeues, WaitTimeout: uint64(config.Batch.WaitTimeout.Milliseconds()),
-		Reasons: d.Reasons})
+		Reasons: d.Reasons, Home: pools.HasHome(config.Pools, wish.Pool)})
 }
 
 // counted asks the batch system how many CPUs and how much memory the caller's job was given, where nothing on the host

@@ -134,6 +134,7 @@ func (j *job) serve(m *machine.Machine) error {
 	}
 	began = j.phase("guest", began)
 	j.publish(api.JobEvent{Event: api.EventRunning})
+	defer j.limited(m)()
 	state, err = wait(func(s guest.State) bool { return s.Phase != guest.Running })
 	if err != nil {
 		return j.lost(m, err)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/jobrequest"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -47,7 +48,7 @@ func TestRejoin(t *testing.T) {
 			j := newJob(a, base.ID, c0)
 			j.record = record{Shape: farm.Shape{Memory: farm.GiB}}
 			if !c.older {
-				j.record.Judged = digestOf(&base)
+				j.record.Judged = jobrequest.Digest(&base)
 			}
 			again := base
 			again.Binds = []api.Bind{base.Binds[0]}
@@ -75,8 +76,8 @@ func TestDigestIsKept(t *testing.T) {
 		t.Fatal(found, err)
 	}
 	kept, err := decodeRecord(found[0].Metadata)
-	if err != nil || kept.Judged != digestOf(&r) {
-		t.Errorf("the machine's record has digest %q, %v; want %q", kept.Judged, err, digestOf(&r))
+	if err != nil || kept.Judged != jobrequest.Digest(&r) {
+		t.Errorf("the machine's record has digest %q, %v; want %q", kept.Judged, err, jobrequest.Digest(&r))
 	}
 	tasks, err := tasksOf(first.job.vm.current())
 	if err != nil || len(tasks) != 2 || tasks[0].Judged == "" || tasks[0].Judged == tasks[1].Judged {

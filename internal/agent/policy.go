@@ -6,6 +6,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/jobrequest"
+	"github.com/grange-project/grange/internal/agent/pools"
 	"github.com/grange-project/grange/internal/agent/services"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
@@ -15,10 +16,17 @@ import (
 func (a requests) decide(c Caller, r *api.JobRequest) (policy.Decision, error) {
 	rules, wish := a.config().Policy, jobrequest.Wish(r)
 	_, wish.SiteNetwork = a.config().Networks[r.Network]
-	if len(rules) == 0 && !wish.SiteNetwork {
+	if len(rules) == 0 && !wish.SiteNetwork && r.Pool == "" {
 		return policy.Decision{Image: r.Image, Shape: r.Shape, Network: r.Network}, nil
 	}
+	rules, err := pools.Rules(a.config().Pools, r.Pool, rules)
+	if err != nil {
+		return policy.Decision{}, err
+	}
 	who, err := a.who(rules, c)
+	if err == nil {
+		err = pools.May(a.config().Pools, r.Pool, who)
+	}
 	if err != nil {
 		return policy.Decision{}, err
 	}

@@ -39,6 +39,7 @@ type record struct {
 	Site     string           `json:",omitempty"` // the network of [networks] that the VM is on; "": none of them
 	Lease    *leases.Lease    `json:",omitempty"` // nil: it has none, or none yet
 	Services []string         `json:",omitempty"` // of the host that it may use, by name
+	Pool     string           `json:",omitempty"` // whose limits end it; "": it is of none
 	Worker   *workerRecord    // nil: the VM is a job's, or
 	Cloud    *cloud.About     // the server's: it has no job
 }

@@ -168,7 +168,7 @@ func (a requests) begin(r *api.JobRequest, c Caller) (*job, error) {
 	}
 	j.record = record{Version: recordVersion, Job: r.ID, Created: time.Now(), Shape: s,
 		User: known.guestUser(c, r.Home).Name, Name: vmName(r.ID), Command: jobrequest.Brief(r.Argv), Caller: c,
-		Keep: r.Keep, OneFS: d.OneFilesystem, Gateways: d.Gateways, Site: site.Name, Services: may,
+		Keep: r.Keep, OneFS: d.OneFilesystem, Gateways: d.Gateways, Site: site.Name, Services: may, Pool: r.Pool,
 		Uses: filesystems.Of(r.Binds, c.PID, d.OneFilesystem)}
 	return j, nil
 }

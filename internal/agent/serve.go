@@ -43,6 +43,8 @@ func (a routes) actions() map[string]action {
 		"POST /v1/jobs":                  a.postJob,
 		"POST /v1/jobs/{id}/done":        a.postDone,
 		"POST /v1/jobs/{id}/beats":       a.postHeartbeats,
+		"POST /v1/jobs/{id}/active":      a.postActive,
+		"GET /v1/pools":                  a.getPools,
 		"GET /v1/grant":                  a.getGrant,
 		"GET /v1/vms":                    a.known(a.getVMs),
 		"GET /v1/vms/{vm}":               a.known(a.getVM),

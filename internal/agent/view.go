@@ -3,10 +3,8 @@ package agent
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/machine"
@@ -14,7 +12,7 @@ import (
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/ledger"
-	"github.com/grange-project/grange/internal/numa"
+	"github.com/grange-project/grange/internal/procstat"
 	"github.com/grange-project/grange/internal/wire"
 )
 
@@ -111,11 +109,11 @@ func (a routes) getServices(w http.ResponseWriter, r *http.Request, _ Caller) er
 func (a routes) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) error {
 	room, holders, waiting := a.ledger.View()
 	c := a.config()
-	v := wire.Topology(grantable(room))
+	v := wire.Topology(room.Grantable())
 	h := api.Host{Version: a.version, Accelerator: a.accelerator(), Reserved: c.ReservedCPUs.String(),
 		Free: room.Free.String(), CPU: v.CPU, Sockets: v.Sockets, Cores: v.Cores, Nodes: v.Nodes, L3: v.L3,
 		Distance: v.Distance, Holders: map[string]string{}, VMs: len(a.all()) - waiting + a.Cloud.Running(),
-		Waiting: waiting, AgentMemory: residentMemory(), BackOffs: a.healing.backOffs(),
+		Waiting: waiting, AgentMemory: procstat.Resident(), BackOffs: a.healing.backOffs(),
 		DHCP: machine.DHCPServers(c.Network)}
 	if space, err := a.ledger.DiskSpace(ledger.JobFiles); err == nil {
 		h.DiskTotal, h.DiskFree = uint64(space.Pool), uint64(space.Free)
@@ -131,7 +129,7 @@ func (a routes) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) e
 	for _, v := range a.Cloud.All() {
 		machine.CountGuest(&h, v.Current())
 	}
-	h.Hypervisor = daemonView(a.hyper.Daemon())
+	h.Hypervisor = machine.DaemonView(a.hyper.Daemon())
 	if !a.isKnown() {
 		h.Recovering, h.Free = a.unknown(), ""
 	}
@@ -151,32 +149,4 @@ func (a routes) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) e
 		h.BackOffs = slices.DeleteFunc(h.BackOffs, func(b api.BackOff) bool { return b.Kind == string(breaker.User) })
 	}
 	return answer(w, h)
-}
-
-// grantable is a room's topology with what its nodes can still grant as what is free there.
-func grantable(room numa.Room) farm.Topology {
-	t := room.Topology
-	t.Nodes = slices.Clone(t.Nodes)
-	for i, n := range t.Nodes {
-		pages := slices.Clone(n.Pages)
-		for j, p := range pages {
-			pages[j].Free = room.Nodes[n.ID].Pages[p.Size]
-		}
-		t.Nodes[i].Free, t.Nodes[i].Pages = room.Nodes[n.ID].Memory, pages
-	}
-	return t
-}
-
-// residentMemory is ours, in bytes.
-func residentMemory() uint64 {
-	text, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return 0
-	}
-	fields := strings.Fields(string(text))
-	if len(fields) < 2 {
-		return 0
-	}
-	pages, _ := strconv.ParseUint(fields[1], 10, 64)
-	return pages * uint64(os.Getpagesize())
 }

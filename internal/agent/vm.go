@@ -252,7 +252,7 @@ func (v *vm) viewLocked(j *job) *api.VM {
 		out.Lease = r.Lease.View()
 	}
 	out.Binds = binds.View(r.Binds)
-	out.Services = r.Services
+	out.Services, out.Pool = r.Services, r.Pool
 	out.OneFilesystem = j != nil && j.record.OneFS
 	if m := v.machine; m != nil {
 		out.JobPort = m.Path(guest.JobPort(0))

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/hyper"
 )
 
@@ -56,19 +55,6 @@ func (a *watch) logDaemon(last, now hyper.Daemon) {
 				fmt.Sprintf("%.0f s", time.Since(s.Since).Seconds()))
 		}
 	}
-}
-
-// daemonView is how the hypervisor's daemon does, for people.
-func daemonView(d hyper.Daemon) api.Hypervisor {
-	v := api.Hypervisor{Away: d.Away, AnswerMilliseconds: milliseconds(d.Answer), Slow: d.Slow}
-	if d.Away != "" {
-		v.Since = &d.Since
-	}
-	for _, s := range d.Stuck {
-		v.Stuck = append(v.Stuck, api.StuckVM{ID: s.ID, Name: s.Name, Reason: s.Reason, Since: s.Since,
-			Attempts: s.Attempts})
-	}
-	return v
 }
 
 // followEvents takes what the hypervisor says of machines by itself to those who have them.

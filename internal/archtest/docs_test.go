@@ -226,7 +226,7 @@ func TestExampleConfiguration(t *testing.T) {
 	// examples of what has no default
 	got.Shapes, got.Hook, got.Facts, got.Policy, got.Worker, got.Server =
 		nil, "", nil, nil, config.Worker{}, config.Uplink{}
-	got.Limits.Except, got.Network, got.Networks, got.Services = nil, farm.HostNetworks{}, nil, nil
+	got.Limits.Except, got.Network, got.Networks, got.Services, got.Pools = nil, farm.HostNetworks{}, nil, nil, nil
 	want := defaultConfig(t)
 	want.Shapes, want.Networks = nil, nil
 	if d := cmp.Diff(want, got, sets); d != "" {

@@ -220,6 +220,7 @@ var runners = []string{"internal/disk", "internal/sandbox", "internal/hosttree",
 	"internal/selftest", "internal/deathsig",
 	"internal/imagerecipe",     // as the user who builds: mmdebstrap, and QEMU in a sandbox
 	"internal/gateway/confine", // as the caller, in namespaces of its own: what starts virtiofsd, sftp-server
+	"internal/shell",           // as the user: the command of a session, in a terminal of its own
 	"e2e"}
 
 func TestProgramsAreStartedInFewPlaces(t *testing.T) {

@@ -56,7 +56,7 @@ func writeCommand(t *testing.T, b *strings.Builder, c *cobra.Command) {
 	if c.Short == "" {
 		t.Errorf("%s has no short description", c.CommandPath())
 	}
-	if !c.HasSubCommands() {
+	if !c.HasSubCommands() || c.HasParent() && c.LocalNonPersistentFlags().HasAvailableFlags() {
 		fmt.Fprintf(b, "\n## %s\n\n", c.CommandPath())
 		text := c.Long
 		if text == "" {

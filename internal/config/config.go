@@ -66,6 +66,7 @@ type Agent struct {
 	Network     farm.HostNetworks
 	Networks    map[string]SiteNetwork
 	Services    []Service // of the host, for its VMs
+	Pools       []Pool
 	Metadata    Metadata
 	Metrics     Metrics
 	Move        Move
@@ -114,6 +115,7 @@ type file struct {
 	Network          networkFile                `toml:"network"`
 	Networks         map[string]siteNetworkFile `toml:"networks"`
 	Services         map[string]serviceFile     `toml:"services"`
+	Pools            map[string]poolFile        `toml:"pools"`
 	Metadata         metadataFile               `toml:"metadata"`
 	Metrics          Metrics                    `toml:"metrics"`
 	Move             moveFile                   `toml:"move"`
@@ -207,7 +209,7 @@ func (f file) agent() (Agent, error) {
 		Facts:      f.Facts, PrivateVMs: f.PrivateVMs, CoreFiles: f.CoreFiles, Disks: f.Disks,
 		Shapes: map[string]farm.Shape{}, Metadata: Metadata(f.Metadata), Metrics: f.Metrics,
 	}
-	var errs [24]error
+	var errs [25]error
 	a.ProbeTimeout, errs[0] = time.ParseDuration(f.ProbeTimeout)
 	a.BootTimeout, errs[1] = time.ParseDuration(f.BootTimeout)
 	a.ReservedCPUs, errs[2] = farm.ParseCPUSet(f.ReservedCPUs)
@@ -241,6 +243,7 @@ func (f file) agent() (Agent, error) {
 	a.UnusedImages, errs[20] = unusedImages(f.UnusedImages)
 	a.Network, errs[21] = f.Network.networks()
 	a.Services, errs[23] = services(f.Services)
+	a.Pools, errs[24] = pools(f.Pools, a.Shapes, a.Networks)
 	if a.VMUIDs, errs[16] = farm.ParseUIDs(f.VMUIDs); errs[16] != nil {
 		errs[16] = fmt.Errorf("vm_uids: %w", errs[16])
 	}

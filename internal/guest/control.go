@@ -194,6 +194,8 @@ type HostMessage struct {
 	Signal int   `json:"signal,omitempty"`
 	Resize *Size `json:"resize,omitempty"`
 	Broken byte  `json:"broken,omitempty"` // StreamStdout or StreamStderr: nobody reads it any more
+	// Publish has StreamPublish carry connections to these ports of the VM's loopback; an older guest carries none.
+	Publish []uint16 `json:"publish,omitempty"`
 }
 
 // GuestMessage is one line to `grange exec` on StreamMessages.

@@ -39,8 +39,12 @@ const (
 	StreamStdin    = 1
 	StreamStdout   = 2
 	StreamStderr   = 3
+	StreamPublish  = 4  // connections to ports of the VM: see relay
 	StreamBind     = 16 // the first bound directory; the next has 17, and so on
 )
 
 // MaxBinds bounds the bound directories of one job.
 const MaxBinds = 32
+
+// MaxPublished bounds the ports of a VM that its job's caller may connect to.
+const MaxPublished = 16

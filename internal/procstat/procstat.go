@@ -1,18 +1,23 @@
-// Package procstat reads /proc/PID/stat, see proc(5).
+// Package procstat reads what the kernel says of processes, as /proc/PID/stat: see proc(5).
 package procstat
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // The numbers of fields, as the manual has them.
 const (
 	state   = 3
+	user    = 14
+	system  = 15
 	started = 22
 )
 
@@ -53,4 +58,51 @@ func Started(pid int) (uint64, error) {
 		return 0, os.ErrNotExist
 	}
 	return s.Started()
+}
+
+// tick is that of the kernel's clock for CPU time, which is the same on every architecture that we know.
+const tick = 10 * time.Millisecond
+
+// CPUTime is what a process of this host has used, with all its threads.
+func CPUTime(pid int) (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	s := Parse(text)
+	inUser, err := strconv.ParseUint(s.Field(user), 10, 64)
+	if err != nil {
+		return 0, err
+	}
+	inSystem, err := strconv.ParseUint(s.Field(system), 10, 64)
+	return time.Duration(inUser+inSystem) * tick, err
+}
+
+// Resident is the memory that this process has, in bytes; 0: the kernel does not tell.
+func Resident() uint64 {
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(text))
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, _ := strconv.ParseUint(fields[1], 10, 64)
+	return pages * uint64(os.Getpagesize())
+}
+
+// RunsAs reports whether a process has a user. A connection outlives the process that made it, where another one holds
+// it too; the number may then be a stranger's by now, with a larger job.
+func RunsAs(files fs.FS, pid int, uid uint32) bool {
+	text, err := fs.ReadFile(files, fmt.Sprintf("proc/%d/status", pid))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(text)) {
+		if ids, ok := strings.CutPrefix(line, "Uid:"); ok { // real, effective, saved, of files
+			return slices.Contains(strings.Fields(ids), strconv.FormatUint(uint64(uid), 10))
+		}
+	}
+	return false
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/guest"
 )
 
 // heartbeat sends the agent heartbeats, as our request promised. A stop that cannot be caught stops this too,
@@ -68,7 +70,7 @@ func (j *Job) keepAsking(ctx context.Context) {
 func (j *Job) grant(ctx context.Context) (api.Grant, error) {
 	began, wait := time.Now(), 10*time.Millisecond
 	for {
-		grant, err := j.client.Grant(ctx)
+		grant, err := j.client.Pools().Grant(ctx, j.request.Pool)
 		if err == nil || ctx.Err() != nil || errors.As(err, new(*api.Problem)) || j.tooLong(err, time.Since(began)) {
 			return grant, err
 		}
@@ -157,6 +159,10 @@ func (j *Job) event(e api.JobEvent) error {
 		j.finish(outcome{status: batch.ExitVMLost, err: e.Problem})
 	case api.EventRunning:
 		j.startClock()
+	case api.EventWarning:
+		if e.Code == api.CodePoolEnds { // as a terminal does that closes; what does not end then loses its VM
+			j.send(guest.HostMessage{Signal: int(syscall.SIGHUP)})
+		}
 	}
 	return nil
 }

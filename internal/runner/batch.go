@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -31,6 +32,7 @@ func (j *Job) replace(b Batch) error {
 	j.request.Batch, j.request.Heartbeats = string(b.Kind.Name), true
 	j.request.Argv = command(b.Kind.Wrapper, j.request.Argv)
 	j.request.Env = batchEnvironment(j.request.Env, os.Getenv)
+	j.request.Pool = os.Getenv(PoolVariable)
 	line := ""
 	if b.Kind.Wrapper.ScriptOnStdin && len(j.request.Argv) == 1 {
 		var err error
@@ -74,6 +76,9 @@ func (j *Job) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if j.batch == nil {
+		return j.takeBinds(grant)
+	}
 	j.batch.Requeues = grant.Requeues
 	if j.batch.WaitTimeout == 0 && grant.WaitTimeout > 0 {
 		j.waitTimeout = time.Duration(grant.WaitTimeout) * time.Millisecond
@@ -81,11 +86,29 @@ func (j *Job) prepare(ctx context.Context) error {
 	if j.request.Dir == "" {
 		j.request.Dir = ownDir()
 	}
-	if j.binds, err = j.view(grant.Binds); err != nil {
+	if err := j.takeBinds(grant); err != nil {
+		return err
+	}
+	return j.takeScript()
+}
+
+// takeBinds has the VM see what the site binds.
+func (j *Job) takeBinds(grant api.Grant) (err error) {
+	site := grant.Binds
+	if home := os.Getenv("HOME"); grant.Home && filepath.IsAbs(home) && filepath.Clean(home) != "/" {
+		site = append([]string{filepath.Clean(home)}, site...)
+	}
+	if j.binds, err = j.view(site); err != nil {
 		return err
 	}
 	j.request.Binds = targets(j.binds)
-	return j.takeScript()
+	if j.batch == nil && j.request.DefaultDir {
+		j.request.Dir, j.request.DefaultDir = workdir(j.binds)
+		if home := os.Getenv("HOME"); j.request.DefaultDir && covered(j.binds, home) {
+			j.request.Dir, j.request.DefaultDir = home, false
+		}
+	}
+	return nil
 }
 
 // ownDir is our working directory, or /tmp where that has gone.
@@ -99,8 +122,11 @@ func ownDir() string {
 
 // view returns what the VM sees of this host, where the site binds these.
 func (j *Job) view(site []string) ([]bind, error) {
-	here := bind{Bind: farm.Bind{Source: j.request.Dir, Target: j.request.Dir}}
-	v := view{own: j.asked, places: append(jobPlaces(j.batch.Kind.Wrapper, os.Getenv), here)}
+	v := view{own: j.asked}
+	if j.batch != nil {
+		here := bind{Bind: farm.Bind{Source: j.request.Dir, Target: j.request.Dir}}
+		v.places = append(jobPlaces(j.batch.Kind.Wrapper, os.Getenv), here)
+	}
 	for _, text := range site {
 		b, err := ParseBind(text)
 		if err != nil {

@@ -9,7 +9,8 @@ import (
 func environment(set []string) []string {
 	var env []string
 	for _, kv := range append(os.Environ(), set...) {
-		if strings.HasPrefix(kv, "TMPDIR=") || strings.HasPrefix(kv, "GRANGE_SOCKET=") {
+		if strings.HasPrefix(kv, "TMPDIR=") || strings.HasPrefix(kv, "GRANGE_SOCKET=") ||
+			strings.HasPrefix(kv, PoolVariable+"=") { // or what a session submits would be of its pool
 			continue
 		}
 		env = append(env, kv)

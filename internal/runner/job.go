@@ -24,6 +24,7 @@ import (
 type Options struct {
 	Socket   string        // of the agent
 	Binds    []farm.Bind   // directories that the job sees, as ParseBind returns them
+	Publish  []Published   // ports of the VM that the user of this process may connect to
 	Terminal bool          // the job has the terminal that is Stdin
 	Limit    time.Duration // the job gets TERM after this time, and is ended 30 s later; 0: there is no limit
 	Batch    *Batch        // how to be the job of a batch system; nil: it is none
@@ -76,6 +77,8 @@ type Job struct {
 	asked    []bind      // by flags
 	step     *steps.Task // that we are; nil: we are none
 	stepping sync.Once   // steps of the batch job are served
+	doors    doors       // of Options.Publish
+	use      use         // by the user
 	served   sync.WaitGroup
 
 	tellOnce sync.Once
@@ -105,7 +108,8 @@ func New(request api.JobRequest, o Options) (*Job, error) {
 	request.Binds = targets(binds)
 	j := &Job{opts: o, request: request, binds: binds, asked: binds, stdin: o.Stdin,
 		client: api.NewClient(o.Socket), session: guest.NewSession(request.ID), waitTimeout: agentTimeout,
-		notes: newNotes(o.Notes), result: make(chan outcome, 8), told: make(chan struct{})}
+		notes: newNotes(o.Notes), result: make(chan outcome, 8), told: make(chan struct{}),
+		use: make(use, 1)}
 	j.out = &printer{opts: &j.opts, notes: j.notes}
 	j.stopping = newStopping(j.client, j.vmName, j.out)
 	j.notes.event, j.notes.quiet = o.Events, o.Quiet
@@ -130,6 +134,11 @@ func (j *Job) Run(ctx context.Context) Result {
 	defer cancel(nil)
 	began := time.Now()
 	signal.Ignore(syscall.SIGPIPE) // a reader that goes away is told to the job
+	var err error
+	if j.doors, err = listen(j.opts.Publish); err != nil {
+		return Result{Status: exitUsage, Err: err}
+	}
+	defer j.doors.close()
 	stopSignals := j.passSignals(ctx)
 	defer stopSignals()
 	restore := func() {}
@@ -178,8 +187,8 @@ func (j *Job) resultOf(o outcome, phases []api.Phase) Result {
 
 // ask completes the request and asks for the job.
 func (j *Job) ask(ctx context.Context) {
-	if j.batch != nil {
-		j.notes.wait("the agent on " + j.opts.Socket + " says what the job was given")
+	if j.batch != nil || j.request.Pool != "" {
+		j.notes.wait("the agent on " + j.opts.Socket + " says what the job is to have")
 		if err := j.prepare(ctx); err != nil {
 			j.finish(outcome{status: unpreparedStatus(err), err: err})
 			return
@@ -196,6 +205,9 @@ func (j *Job) ask(ctx context.Context) {
 	}
 	if j.request.Heartbeats {
 		go j.heartbeat(ctx)
+	}
+	if j.request.Pool != "" {
+		go j.use.report(ctx, j.client.Pools(), j.request.ID)
 	}
 	j.keepAsking(ctx)
 }

@@ -28,6 +28,8 @@ func (w *printer) show(e api.JobEvent) {
 	switch {
 	case e.Event == api.EventWaiting, e.Event == api.EventRetry:
 		w.notes.say("%s: %s", e.Event, e.Message)
+	case e.Code == api.CodePoolWarning, e.Code == api.CodePoolEnds, e.Code == codePublished:
+		w.printf("%s", e.Message)
 	case e.Event == api.EventWarning && e.Code == api.CodeGuestDiffers:
 		w.notes.say("note: %s", e.Message)
 	case !w.opts.Verbose:

@@ -66,6 +66,9 @@ func (j *Job) start() {
 	outputs.Go(func() { j.collect(guest.StreamStdout, j.opts.Stdout) })
 	outputs.Go(func() { j.collect(guest.StreamStderr, j.opts.Stderr) })
 	j.serveBinds(j.oneFS)
+	if ports := j.doors.open(j.session, j.use, j.out.show); ports != nil {
+		j.send(guest.HostMessage{Publish: ports})
+	}
 	go guest.Lines(j.session.Stream(guest.StreamMessages), guest.MaxGuestLine, func(m guest.GuestMessage) {
 		if m.Exit == nil {
 			return // a job that was not started: the agent says so
@@ -139,7 +142,7 @@ func (j *Job) exited(e *guest.Exit) outcome {
 
 // feed carries our input to the job, no faster than it reads.
 func (j *Job) feed() {
-	io.Copy(j.session.Stream(guest.StreamStdin), j.stdin)
+	io.Copy(j.session.Stream(guest.StreamStdin), typing{j.stdin, j.use})
 	j.session.Stream(guest.StreamStdin).CloseWrite()
 }
 

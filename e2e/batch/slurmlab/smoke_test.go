@@ -17,7 +17,7 @@ import (
 func TestSlurmSmoke(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 12*time.Minute)
 	defer cancel()
-	l, err := Start(ctx, Options{})
+	l, err := Start(ctx, Options{Agent: poolConfig})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,6 +67,7 @@ func TestSlurmSmoke(t *testing.T) {
 		}
 	})
 	l.options(ctx, t, string(host))
+	l.terminals(ctx, t, string(host))
 	t.Run("prolog", func(t *testing.T) { l.prologNotes(ctx, t) })
 	for _, fault := range []conform.Fault{conform.NoWrapper, conform.NoPlugin, conform.NoAgent} {
 		t.Run(string(fault), func(t *testing.T) {

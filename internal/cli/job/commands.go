@@ -9,5 +9,6 @@ import (
 
 // Commands are the commands of jobs, and of the images that they run in.
 func Commands(a *app.App) []*cobra.Command {
-	return []*cobra.Command{execCommands{a}.execCommand(), imageCommands{a}.imageCommand()}
+	return []*cobra.Command{execCommands{a}.execCommand(), shellCommands{a}.shellCommand(),
+		(&poolCommands{a}).poolCommand(), imageCommands{a}.imageCommand()}
 }

@@ -26,8 +26,13 @@ type execFlags struct {
 	limit, waitTimeout                                     time.Duration
 	wait, noWait, tty, keep, verbose, quiet, pull          bool
 	batch                                                  string
-	prologs                                                []string
+	prologs, publish                                       []string
+	pool                                                   string
 }
+
+// publishUsage is of a flag that two commands have.
+const publishUsage = "let yourself, and nobody else, connect to a TCP `PORT[:HERE]` of the VM at HERE on 127.0.0.1 of " +
+	"this host; without HERE at the same one, or another if that is taken (repeatable)"
 
 // execCommands are the commands that run jobs.
 type execCommands struct{ *app.App }
@@ -84,6 +89,7 @@ signal. Exit status 197: no VM was started, and a retry would not help.`,
 	cmd.SetUsageFunc(func(c *cobra.Command) error { return printGroups(c, groups) })
 	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
 	cmd.RegisterFlagCompletionFunc("image", a.CompleteImages)
+	app.Complete(cmd, "pool", (&poolCommands{a.App}).names)
 	for flag, words := range map[string][]string{
 		"network": farm.JobNetworks(), "purpose": {"compute", "service"},
 		"cpu-model":     {"host-passthrough", "host-model", "maximum"},
@@ -177,6 +183,7 @@ func (f *execFlags) groups() []flagGroup {
 	flags.StringVar(&f.shape, "shape", "", "`SHAPE` from the agent's configuration")
 	flags.IntVar(&f.cpus, "cpus", 0, "number of CPUs")
 	flags.StringVar(&f.memory, "memory", "", "`SIZE` of the VM's memory, for example 2G")
+	flags.StringVar(&f.pool, "pool", "", "`POOL` of this host that the VM is of, as grange pool list shows them")
 	f.disks.Register(flags)
 	flags.StringVar(&f.network, "network", "",
 		"none, user for outgoing connections only, or the `NAME` of a network of this host, as grange network list "+
@@ -204,6 +211,7 @@ func (f *execFlags) groups() []flagGroup {
 		"bind mount a host directory in the VM: `"+farm.BindSyntax+"` (repeatable)")
 	flags.StringArrayVar(&f.env, "env", nil, "set an environment variable: `K=V` (repeatable)")
 	flags.StringVar(&f.workdir, "workdir", "", "working `DIR` in the VM")
+	flags.StringArrayVar(&f.publish, "publish", nil, publishUsage)
 	flags.BoolVar(&f.tty, "tty", false, "allocate a terminal for the command")
 	flags = run.flags
 	flags.DurationVar(&f.limit, "time", 0,

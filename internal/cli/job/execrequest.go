@@ -16,7 +16,8 @@ import (
 func (f *execFlags) request(args []string) (api.JobRequest, error) {
 	r := api.JobRequest{Image: f.image, Shape: f.shape, CPUs: f.cpus, Network: f.network, Purpose: f.purpose,
 		CPUModel: f.cpuModel, ThreadPolicy: f.threadPolicy, Emulator: f.emulator, NUMA: f.numa, Cache: f.cache,
-		Argv: args, Env: f.env, Dir: f.workdir, NoWait: f.noWait || !f.wait, Keep: f.keep, Pull: f.pull}
+		Argv: args, Env: f.env, Dir: f.workdir, NoWait: f.noWait || !f.wait, Keep: f.keep, Pull: f.pull,
+		Pool: f.pool}
 	if strings.Contains(f.image, "/") && strings.HasSuffix(f.image, ".sif") && !strings.Contains(f.image, ":") {
 		var err error
 		if r.Image, err = filepath.Abs(f.image); err != nil {
@@ -57,10 +58,16 @@ func (f *execFlags) request(args []string) (api.JobRequest, error) {
 func (f *execFlags) options(a *app.App) (runner.Options, error) {
 	o := runner.Options{Socket: a.Socket, Terminal: f.tty, Limit: f.limit, Stdin: os.Stdin, Stdout: os.Stdout,
 		Stderr: os.Stderr, Notes: a.Err, Quiet: f.quiet, Verbose: f.verbose}
+	if f.tty {
+		o.Notes = output.OnRaw(a.Err)
+	}
 	if a.JSON {
 		o.Events = func(e api.JobEvent) { output.NewJSON(a.Err).Encode(e) }
 	}
 	var err error
+	if o.Publish, err = runner.ParsePublished(f.publish); err != nil {
+		return o, err
+	}
 	if o.Binds, err = parseBinds(f.binds); err != nil {
 		return o, err
 	}

@@ -81,6 +81,19 @@ func (w Text) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// OnRaw is where text for people goes while a program has their terminal: there a new line begins below the end of the
+// last one.
+func OnRaw(w io.Writer) io.Writer { return Text{rawTerminal{RawOf(w)}} }
+
+type rawTerminal struct{ to io.Writer }
+
+func (t rawTerminal) Write(p []byte) (int, error) {
+	if _, err := t.to.Write(bytes.ReplaceAll(p, []byte("\n"), []byte("\r\n"))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
 // RawOf is the writer below text for people; what is no text for people is written there.
 func RawOf(w io.Writer) io.Writer {
 	if t, ok := w.(Text); ok {

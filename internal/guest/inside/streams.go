@@ -1,15 +1,13 @@
 package inside
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/grange-project/grange/internal/guest"
+	"github.com/grange-project/grange/internal/pty"
 )
 
 // streams joins the job's standard files with the session.
@@ -100,25 +98,7 @@ func (t *streams) closeChildEnds() {
 }
 
 func (t *streams) openTerminal(size guest.Size) error {
-	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if err != nil {
-		return err
-	}
-	unlock := 0
-	raw, err := ours.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var number int
-	raw.Control(func(fd uintptr) {
-		if err = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, unlock); err == nil {
-			number, err = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
-		}
-	})
-	if err != nil {
-		return err
-	}
-	child, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	ours, child, err := pty.Open()
 	if err != nil {
 		return err
 	}
@@ -131,12 +111,7 @@ func (t *streams) openTerminal(size guest.Size) error {
 }
 
 func (t *streams) resize(size guest.Size) {
-	if t.terminal == nil {
-		return
-	}
-	if raw, err := t.terminal.SyscallConn(); err == nil {
-		raw.Control(func(fd uintptr) {
-			unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
-		})
+	if t.terminal != nil {
+		pty.Resize(t.terminal, size.Rows, size.Cols)
 	}
 }

@@ -208,6 +208,9 @@ func (t *task) prepareVM() error {
 	j, g := t.job, t.guest
 	if g.init {
 		unix.Sethostname([]byte(j.Hostname))
+		if err := loopbackUp(); err != nil {
+			logf("loopback: %v", err)
+		}
 	}
 	if j.Root != nil {
 		if !g.init {
@@ -348,6 +351,8 @@ func (t *task) listen(session *guest.Session, streams *streams) {
 			t.signal(unix.Signal(m.Signal))
 		case m.Resize != nil:
 			streams.resize(*m.Resize)
+		case len(m.Publish) > 0:
+			go publish(session, m.Publish)
 		case m.Broken != 0:
 			streams.breakOutput(m.Broken)
 		}

@@ -1,0 +1,121 @@
+// Command pools tries sessions in VMs of pools: a shell, its terminal's size, leaving and going on, also over a kill of
+// the agent, ends by idle and total limits, published ports, and users apart. Each in real virtual machines of a lab of
+// its own, by the command line that users have. It needs root, and what scripts/install-packages test installs. The
+// last line is JSON.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/grange-project/grange/e2e/lab"
+)
+
+// figures is the line at the end.
+type figures struct {
+	Failed  int     `json:"failed"`
+	Passed  int     `json:"passed"`
+	VMs     int     `json:"vms"`
+	Seconds float64 `json:"seconds"`
+}
+
+// test is one case. Its error says what is wrong.
+type test struct {
+	name string
+	try  func(context.Context, *bench) error
+}
+
+// tests in their order: the first ones share one VM.
+var tests = []test{
+	{"shell", shellWorks}, {"resize", resized}, {"publish", publishes}, {"detach", detaches}, {"killed-agent", goesOn},
+	{"two-users", apart}, {"two-terminals", takenOver}, {"full", full}, {"end", ended}, {"idle", idleEnds},
+	{"total", totalEnds}, {"no-detach", closes}, {"refused", refused},
+}
+
+func main() {
+	switch {
+	case len(os.Args) == 3 && os.Args[1] == "serve": // in a VM
+		exitWith(serve(os.Args[2]))
+	case len(os.Args) == 3 && os.Args[1] == "connect": // as another user
+		exitWith(connect(os.Args[2]))
+	}
+	only := flag.String("only", "", "cases to try, separated by commas, with those that they need; none: all")
+	programs := flag.String("programs", "", "directory with grange and grange-guest; none: they are built")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	began, f := time.Now(), figures{}
+	if err := f.all(ctx, *programs, strings.FieldsFunc(*only, func(r rune) bool { return r == ',' })); err != nil {
+		f.result("suite", err)
+	}
+	f.Seconds = time.Since(began).Round(100 * time.Millisecond).Seconds()
+	text, _ := json.Marshal(f)
+	fmt.Println(string(text))
+	if f.Failed > 0 {
+		os.Exit(1)
+	}
+}
+
+func exitWith(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func (f *figures) result(name string, err error) {
+	if err == nil {
+		f.Passed++
+		fmt.Println("ok  ", name)
+		return
+	}
+	f.Failed++
+	fmt.Printf("FAIL %s: %v\n", name, err)
+}
+
+func (f *figures) all(ctx context.Context, programs string, only []string) (err error) {
+	if os.Getuid() != 0 {
+		return errors.New("it needs root, for virtual machines and to be several users")
+	}
+	host, err := lab.Start(ctx, lab.Options{Config: config, Programs: programs})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, host.Close()) }()
+	b, err := newBench(host)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	for _, t := range tests {
+		if len(only) > 0 && !slices.Contains(only, t.name) {
+			continue
+		}
+		once, cancel := context.WithTimeout(ctx, 5*time.Minute)
+		err := t.try(once, b)
+		cancel()
+		f.result(t.name, err)
+		if err != nil && b.main != nil {
+			fmt.Printf("the terminal had:\n%s\n", b.main.tail())
+		}
+	}
+	f.VMs = b.vms
+	b.close()
+	if left := host.Leaks(ctx); len(left) > 0 {
+		return fmt.Errorf("left on the host: %s", strings.Join(left, "; "))
+	}
+	if f.Failed > 0 {
+		fmt.Printf("the agent's log:\n%s\n", host.AgentLog())
+	}
+	return nil
+}
