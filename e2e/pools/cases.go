@@ -180,14 +180,14 @@ func apart(ctx context.Context, b *bench) error {
 		if theirs, err := b.sessions(ctx, user); err != nil || len(theirs) > 0 {
 			return fmt.Errorf("user %d has sessions %v, %v", user, theirs, err)
 		}
-		if out, err := b.grange(ctx, user, "shell", "end", id); err == nil || !strings.Contains(out, "no-session") {
+		if out, err := b.grange(ctx, user, "shell", "end", id); err == nil || !strings.Contains(out, "no-shell") {
 			return fmt.Errorf("user %d ends alice's session: %s", user, out)
 		}
 		t, err := b.open(ctx, user, "shell", "attach", id)
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(t.expect(ctx, "no-session"), t.ends(ctx, 1)); err != nil {
+		if err := errors.Join(t.expect(ctx, "no-shell"), t.ends(ctx, 1)); err != nil {
 			return err
 		}
 	}

@@ -46,7 +46,8 @@ type Server struct {
 	// MetricsListen is where scrapers need no account of the fleet, but perhaps the token in MetricsTokenFile; "":
 	// nowhere.
 	MetricsListen, MetricsTokenFile string
-	Issuers                         map[string]Issuer // by which people sign in, by the name that logins and mappings have them under
+
+	Issuers map[string]Issuer // by which people sign in, by the name that logins and mappings have them under
 	// SessionIdle and SessionLimit are how long a sign-in lasts, without a request and in all.
 	SessionIdle, SessionLimit time.Duration
 }

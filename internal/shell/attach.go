@@ -205,7 +205,7 @@ func (a *attached) show() (Outcome, error) {
 			if a.left {
 				return Outcome{Detached: a.session.Detach}, nil
 			}
-			return Outcome{}, &farm.Error{Kind: farm.Unavailable, Code: CodeNoSession, Err: err,
+			return Outcome{}, &farm.Error{Kind: farm.Unavailable, Code: CodeNoShell, Err: err,
 				Message: "session " + a.session.ID + " broke: the process that keeps it was killed",
 				Hint:    "its VM ends with it; start another one with `grange shell`"}
 		case m.Ended != nil:

@@ -106,7 +106,7 @@ func (s Sessions) find(ref string) (id string, ended bool, err error) {
 	case len(fit) == 1:
 		return fit[0].ID, fit[0].Ended != nil, nil
 	case len(fit) > 1:
-		return "", false, &farm.Error{Kind: farm.Invalid, Code: CodeNoSession,
+		return "", false, &farm.Error{Kind: farm.Invalid, Code: CodeNoShell,
 			Message: fmt.Sprintf("%d of your sessions on this host could be meant", len(fit)),
 			Hint:    "name one by its ID: `grange shell list` shows them"}
 	case ref != "":
@@ -115,11 +115,11 @@ func (s Sessions) find(ref string) (id string, ended bool, err error) {
 	return "", false, noSession("you have no session on this host")
 }
 
-// CodeNoSession is of a session that its user does not have; see docs/errors.md.
-const CodeNoSession farm.Code = "no-session"
+// CodeNoShell is of a session that its user does not have; see docs/errors.md.
+const CodeNoShell farm.Code = "no-shell"
 
 func noSession(what string) error {
-	return &farm.Error{Kind: farm.NotFound, Code: CodeNoSession, Message: what,
+	return &farm.Error{Kind: farm.NotFound, Code: CodeNoShell, Message: what,
 		Hint: "`grange shell list` shows your sessions on this host; `grange shell` starts one"}
 }
 

@@ -179,7 +179,7 @@ func TestEndedAlone(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	view.shows(t, "unseen")
-	if _, err := s.Attach(t.Context(), "", view.Terminal); codeOf(err) != CodeNoSession {
+	if _, err := s.Attach(t.Context(), "", view.Terminal); codeOf(err) != CodeNoShell {
 		t.Errorf("a second time: %v", err)
 	}
 	if left, _ := os.ReadDir(s.Base); len(left) > 0 {
@@ -240,7 +240,7 @@ func TestAmbiguous(t *testing.T) {
 		<-keep(t, s, id, true, "true")
 	}
 	for _, ref := range []string{"", "eeee"} {
-		if _, _, err := s.find(ref); codeOf(err) != CodeNoSession || !strings.Contains(err.Error(), "2 of your") {
+		if _, _, err := s.find(ref); codeOf(err) != CodeNoShell || !strings.Contains(err.Error(), "2 of your") {
 			t.Errorf("%q: %v", ref, err)
 		}
 	}

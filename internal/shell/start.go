@@ -44,7 +44,7 @@ func (o Order) Start(keeper string, args ...string) error {
 	}
 	wrong, _ := io.ReadAll(errs)
 	cmd.Wait()
-	return &farm.Error{Kind: farm.Internal, Code: CodeNoSession,
+	return &farm.Error{Kind: farm.Internal, Code: CodeNoShell,
 		Message: "no session can be kept here: " + strings.TrimSpace(strings.TrimPrefix(string(wrong), "grange: ")),
 		Hint:    "see whether /tmp can be written to; `grange exec --tty` needs no session"}
 }
