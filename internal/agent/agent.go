@@ -16,8 +16,10 @@ import (
 	"github.com/grange-project/grange/internal/agent/cloud"
 	"github.com/grange-project/grange/internal/agent/filesystems"
 	"github.com/grange-project/grange/internal/agent/leases"
+	"github.com/grange-project/grange/internal/agent/lookups"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/transfers"
+	"github.com/grange-project/grange/internal/agent/usage"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/ledger"
@@ -43,7 +45,7 @@ type Agent struct {
 	probeAgain func()
 
 	guestFile string
-	lookups   lookups
+	lookups   *lookups.Desk
 	names     *names.Service
 	breakers  breakers
 	admission admission.Shares
@@ -65,6 +67,7 @@ type Agent struct {
 
 	workers workers
 
+	Usage  *usage.Desk      // records of what VMs have used
 	Cloud  *cloud.Host      // what the server sees of this host
 	Images *catalogue.Fleet // the host's copy of the fleet's catalogue; nil: none
 	noLink error            // what is wrong with the link to the server; nil: nothing

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/lookups"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -14,10 +15,10 @@ import (
 func TestPlainExecOfALooseJob(t *testing.T) {
 	f := newFarmhouse(t)
 	var silent error
-	f.agent.lookups.ask = func(_ context.Context, a farm.Allotment, _ int) (farm.Allotment, error) {
+	f.agent.lookups = lookups.New(func(_ context.Context, a farm.Allotment, _ int) (farm.Allotment, error) {
 		a.Slots, a.Memory = 1, 4*farm.GiB
 		return a, silent
-	}
+	})
 	loose := func(job string) Caller {
 		c := f.caller(job)
 		c.CPUs, c.Memory = f.agent.machines.AllCPUs(), 0

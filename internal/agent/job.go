@@ -12,6 +12,7 @@ import (
 	"github.com/grange-project/grange/internal/agent/jobrequest"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/services"
+	"github.com/grange-project/grange/internal/agent/usage"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/journal"
@@ -151,6 +152,7 @@ func (j *job) serve(m *machine.Machine) error {
 			Hint: "see what the VM says with -v"})})
 	case state.Exit != nil:
 		j.publish(api.JobEvent{Event: api.EventEnded, Exit: exitOf(state.Exit)})
+		j.agent.Usage.Tell(j.vm.id, func(u *api.Usage) { usage.Exited(u, *exitOf(state.Exit)) })
 	}
 	// The caller takes the rest of the output from the VM before it gives it back.
 	_, err = wait(func(guest.State) bool { return false })
@@ -273,6 +275,7 @@ func (j *job) finish(err error) {
 		fallthrough
 	default:
 		j.publish(api.JobEvent{Event: j.failureEvent(), Problem: problemOf(err)})
+		j.agent.Usage.Tell(j.vm.id, func(u *api.Usage) { usage.Failed(u, err) })
 	}
 	clean := j.vm.leave(j)
 	j.update(func() { j.clean = clean })

@@ -46,7 +46,7 @@ func (a requests) who(rules []policy.Rule, c Caller) (policy.Who, error) {
 	if c.Batch.System == "" || !policy.NeedsQueue(rules) || w.Account != "" && w.Queue != "" {
 		return w, nil
 	}
-	told, err := a.lookups.of(a.ctx, c)
+	told, err := a.lookups.Of(a.ctx, c.Batch, c.PID)
 	if err != nil {
 		return w, &farm.Error{Kind: farm.Unavailable, Code: CodeUnknownQueue, Err: err,
 			Message: "a rule of this host's policy looks at account or queue, and those of job " + c.Batch.Job +

@@ -11,6 +11,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/features"
+	"github.com/grange-project/grange/internal/agent/lookups"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/names"
@@ -25,7 +26,7 @@ func testAgent(t *testing.T, toml string) *Agent {
 		t.Fatal(err)
 	}
 	return joined(&Agent{cfg: c, topo: farm.Topology{Online: farm.CPURange(0, 8)}, ctx: t.Context(),
-		names: names.Host(), live: map[string]*job{}, vms: map[string]*vm{}})
+		names: names.Host(), live: map[string]*job{}, vms: map[string]*vm{}, lookups: lookups.New(nil)})
 }
 
 const testShapes = `
@@ -191,7 +192,7 @@ func TestDecideAsksTheBatchSystem(t *testing.T) {
 	}
 	wantUnknown() // nobody to ask
 	asked, broken := 0, true
-	a.lookups.ask = func(_ context.Context, a farm.Allotment, _ int) (farm.Allotment, error) {
+	tell := func(_ context.Context, a farm.Allotment, _ int) (farm.Allotment, error) {
 		asked++
 		if broken {
 			return a, errors.New("no answer")
@@ -199,8 +200,9 @@ func TestDecideAsksTheBatchSystem(t *testing.T) {
 		a.Queue, a.Ends = "long", time.Unix(5e9, 0)
 		return a, nil
 	}
+	a.lookups = lookups.New(tell)
 	wantUnknown()
-	broken, a.lookups.known = false, nil // as a while later
+	broken, a.lookups = false, lookups.New(tell) // as a while later
 	for range 3 {
 		if d, err := a.requests().decide(c, &api.JobRequest{}); err != nil || d.Image != "el8" {
 			t.Errorf("%+v, %v", d, err)
@@ -257,10 +259,10 @@ func TestCounted(t *testing.T) {
 			asked: true},
 	} {
 		a, asked := testAgent(t, testShapes), false
-		a.lookups.ask = func(context.Context, farm.Allotment, int) (farm.Allotment, error) {
+		a.lookups = lookups.New(func(context.Context, farm.Allotment, int) (farm.Allotment, error) {
 			asked = true
 			return c.answer, c.err
-		}
+		})
 		got, err := a.requests().counted(c.caller)
 		if refused := name == "Slurm does not answer"; refused != farm.IsCode(err, CodeUnknownSize) ||
 			!refused && err != nil {

@@ -13,8 +13,10 @@ import (
 
 	"github.com/grange-project/grange/internal/agent/catalogue"
 	"github.com/grange-project/grange/internal/agent/cloud"
+	"github.com/grange-project/grange/internal/agent/lookups"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/transfers"
+	"github.com/grange-project/grange/internal/agent/usage"
 	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
@@ -38,7 +40,7 @@ type Options struct {
 	Log         *slog.Logger
 	Version     string
 	Gate        Gate             // of this host in its batch system; nil: there is none
-	Lookup      Lookup           // what batch systems know of their jobs; nil: there is nobody to ask
+	Lookup      lookups.Ask      // what batch systems know of their jobs; nil: there is nobody to ask
 	Names       *names.Service   // of users and groups; nil: the host's
 	Peers       cloud.Peers      // the fleet's other hosts; nil: there are none
 	Server      transfers.Server // of the fleet, for images; nil: there is none
@@ -68,7 +70,7 @@ func New(o Options) (*Agent, error) {
 	vmimage.SetQuota(images, o.Config.Areas.Images.Quota)
 	receive := transfer.NewRate(0)
 	a := joined(&Agent{hyper: o.Hypervisor, images: images, log: o.Log, version: o.Version, runsOn: o.Accelerator,
-		probeAgain: o.ProbeAgain, ready: o.Ready, guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup},
+		probeAgain: o.ProbeAgain, ready: o.Ready, guestFile: o.Config.GuestFile, lookups: lookups.New(o.Lookup),
 		names: cmp.Or(o.Names, names.Host()), breakers: newBreakers(o.Gate), cfg: o.Config,
 		topo: t, live: map[string]*job{}, vms: map[string]*vm{}})
 	areas, err := machine.OpenAreas(o.Config.Areas)
@@ -82,6 +84,12 @@ func New(o Options) (*Agent, error) {
 	a.ledger.SetLimits(o.Config.Limits, o.Config.Minimum.Disk)
 	a.machines = machine.NewHost(machine.Options{Hyper: a.hyper, Images: images, Ledger: a.ledger, Names: a.names,
 		Log: a.log, Config: a.config, Topology: a.topology, Areas: areas})
+	a.Usage, err = usage.Open(usage.Options{Dir: filepath.Join(o.Config.StateDir, "usage"), Log: a.log,
+		Traffic: network.Traffic, Hardware: func() string { return cloud.HostKind(a.topology()) },
+		Boot: machine.BootID, Tuning: usage.Audit, Keep: func() time.Duration { return a.config().UsageKeep }})
+	if err != nil {
+		return nil, err
+	}
 	a.leases.Holders, a.leases.Log = a.leaseHolders, a.log
 	a.leases.Networks = func() map[string]config.SiteNetwork { return a.config().Networks }
 	a.recovery.loadDrain()
@@ -101,7 +109,7 @@ func New(o Options) (*Agent, error) {
 		Drains: a.drains.FromServer, FileSystems: a.hostFileSystems,
 		Admit: a.breakers.admit, Started: a.breakers.started, Failed: a.breakers.failed,
 		Confines: func() bool { return allotment.Confines(allotment.Host(), a.ofThisHost) }, HasJob: a.metal.has,
-		Encode: encodeCloud})
+		Encode: encodeCloud, Usage: a.Usage})
 	if o.Server != nil {
 		a.transfers, err = transfers.New(transfers.Options{Dir: filepath.Join(o.Config.Areas.Images.Path, "transfers"),
 			Files: transfers.FilesOf(images), Peers: o.Peers, Server: o.Server, In: receive, Log: a.log,
@@ -144,7 +152,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	for _, p := range a.machines.Areas.Pools() {
 		p.Close()
 	}
-	return cmp.Or(broken, err)
+	return cmp.Or(broken, err, a.Usage.Close())
 }
 
 // lock keeps a second agent off the same state: two ledgers would grant everything twice.
@@ -179,6 +187,7 @@ func (a recovery) takeOverHost() error {
 	a.jobs.Go(func() { a.machines.KeepVolumes(a.ctx) })
 	a.jobs.Go(a.housekeep)
 	a.jobs.Go(a.sweep)
+	a.jobs.Go(func() { a.Usage.Run(a.ctx) })
 	a.jobs.Go(a.watch.watchDisks)
 	a.jobs.Go(a.serveAfterMetal)
 	a.jobs.Go(a.healing.heal)

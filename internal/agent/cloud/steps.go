@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/atomicfile"
@@ -206,7 +207,9 @@ func (v *VM) start() (err error) {
 	}
 	m.Unwatch()
 	v.guest.settleTicket(machine.BlameFor(err), machine.FirstLine(err))
-	return errors.Join(err, v.ending.kill(m))
+	err = errors.Join(err, v.ending.kill(m))
+	h.Usage.End(v.ID, api.EndedStopped)
+	return err
 }
 
 // launch goes from what lies on the disk to a machine that runs.
@@ -240,6 +243,7 @@ func (v *VM) launch(ctx context.Context, m *machine.Machine) (vmimage.Image, err
 	if err != nil {
 		return image, err
 	}
+	h.Usage.Begin(v.ID, v.usage(), m.Applied.PID, m.Applied.Started)
 	if err := m.Run(func() error { return h.hyper.Resume(ctx, m.ID) }); err != nil {
 		return image, err
 	}
@@ -430,6 +434,7 @@ func (v *ending) kill(m *machine.Machine) error {
 	if v.host.ctx.Err() != nil {
 		return context.Cause(v.host.ctx) // the agent stops; VMs do not
 	}
+	v.host.Usage.Look(v.ID)
 	ctx, cancel := context.WithTimeout(context.Background(), endLimit)
 	defer cancel()
 	if err := v.host.hyper.Stop(ctx, m.ID); err != nil {
@@ -485,6 +490,7 @@ func (v *ending) leave() (used time.Duration) {
 		v.machine, v.ready, v.used, v.note = nil, false, 0, ""
 		v.silence, v.guest.overdue, v.full = nil, false, false
 	})
+	v.host.Usage.End(v.ID, api.EndedStopped)
 	return used
 }
 

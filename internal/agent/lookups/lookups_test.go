@@ -1,4 +1,4 @@
-package agent
+package lookups
 
 import (
 	"context"
@@ -18,7 +18,7 @@ func TestLookupsDoNotMultiply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		asked, now, most := map[string]int{}, 0, 0
-		l := lookups{ask: func(ctx context.Context, a farm.Allotment, _ int) (farm.Allotment, error) {
+		l := New(func(ctx context.Context, a farm.Allotment, _ int) (farm.Allotment, error) {
 			mu.Lock()
 			asked[a.Job]++
 			now++
@@ -35,13 +35,13 @@ func TestLookupsDoNotMultiply(t *testing.T) {
 			}
 			a.Queue = "of " + a.Job
 			return a, nil
-		}}
-		c := func(job string) Caller { return Caller{Batch: farm.Allotment{System: farm.Slurm, Job: job}} }
+		})
+		c := func(job string) farm.Allotment { return farm.Allotment{System: farm.Slurm, Job: job} }
 		ask := func(jobs ...string) (failed int) {
 			var all sync.WaitGroup
 			for _, job := range jobs {
 				all.Go(func() {
-					told, err := l.of(t.Context(), c(job))
+					told, err := l.Of(t.Context(), c(job), 0)
 					mu.Lock()
 					defer mu.Unlock()
 					if err != nil {
@@ -67,7 +67,7 @@ func TestLookupsDoNotMultiply(t *testing.T) {
 		if failed := ask("sick", "sick", "sick"); failed != 3 || asked["sick"] != 1 {
 			t.Errorf("asked %d times, %d failed", asked["sick"], failed)
 		}
-		if _, ok := l.recall(c("sick").Batch); ok {
+		if _, ok := l.Recall(c("sick")); ok {
 			t.Error("a failure is taken for an answer")
 		}
 		time.Sleep(lookupAgain - time.Second)

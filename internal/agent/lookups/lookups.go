@@ -1,4 +1,5 @@
-package agent
+// Package lookups asks batch systems what the kernel does not know of their jobs, and remembers the answers for a moment.
+package lookups
 
 import (
 	"context"
@@ -10,23 +11,24 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Lookup asks a batch system what the kernel does not know of one of its jobs, of which pid is a process: account,
+// Ask asks a batch system what the kernel does not know of one of its jobs, of which pid is a process: account,
 // queue and end; CPUs and memory where a has none. What stays empty the job does not have. It must not ask anything
 // that the job's user could answer. errors.ErrUnsupported: there is no way to ask.
-type Lookup func(ctx context.Context, a farm.Allotment, pid int) (farm.Allotment, error)
+type Ask func(ctx context.Context, a farm.Allotment, pid int) (farm.Allotment, error)
 
-// lookups remembers for a moment what batch systems told: all tasks of a job ask at the same time, and one of them asks
+// Desk remembers for a moment what batch systems told: all tasks of a job ask at the same time, and one of them asks
 // for all. Of jobs that do not get an answer there may be hundreds, each asking again; so that they are not hundreds of
 // commands for a batch system in trouble, failures are remembered as well, and few ask at a time.
-type lookups struct {
-	ask Lookup // nil: nobody to ask
+type Desk struct {
+	ask Ask // nil: nobody to ask
 
 	mu     sync.Mutex
-	known  map[string]*toldOf
+	known  map[string]*Told
 	asking chan struct{} // as many as ask
 }
 
-type toldOf struct {
+// Told is an answer.
+type Told struct {
 	farm.Allotment
 	err  error
 	at   time.Time
@@ -41,23 +43,27 @@ const (
 	lookupsAtOnce = 4
 )
 
-func (l *lookups) of(ctx context.Context, c Caller) (*toldOf, error) {
+// New returns a desk that has asked nothing yet; nil: there is nobody to ask.
+func New(ask Ask) *Desk { return &Desk{ask: ask} }
+
+// Of is what the batch system says of a job, of which pid is a process.
+func (l *Desk) Of(ctx context.Context, a farm.Allotment, pid int) (*Told, error) {
 	if l.ask == nil {
 		return nil, fmt.Errorf("this agent has no way to ask that batch system: %w", errors.ErrUnsupported)
 	}
 	l.mu.Lock()
 	l.dropLocked(time.Now())
-	told, ok := l.known[c.Batch.Key()]
+	told, ok := l.known[a.Key()]
 	if !ok {
-		told = &toldOf{done: make(chan struct{})}
+		told = &Told{done: make(chan struct{})}
 		if l.known == nil {
-			l.known, l.asking = map[string]*toldOf{}, make(chan struct{}, lookupsAtOnce)
+			l.known, l.asking = map[string]*Told{}, make(chan struct{}, lookupsAtOnce)
 		}
-		l.known[c.Batch.Key()] = told
+		l.known[a.Key()] = told
 	}
 	l.mu.Unlock()
 	if !ok {
-		l.fetch(ctx, told, c)
+		l.fetch(ctx, told, a, pid)
 	}
 	select {
 	case <-told.done:
@@ -68,7 +74,7 @@ func (l *lookups) of(ctx context.Context, c Caller) (*toldOf, error) {
 }
 
 // fetch asks. Waiting for others is part of the time it may take.
-func (l *lookups) fetch(ctx context.Context, told *toldOf, c Caller) {
+func (l *Desk) fetch(ctx context.Context, told *Told, a farm.Allotment, pid int) {
 	ctx, cancel := context.WithTimeoutCause(ctx, lookupTimeout, fmt.Errorf("no answer within %v", lookupTimeout))
 	defer cancel()
 	defer close(told.done)
@@ -76,13 +82,13 @@ func (l *lookups) fetch(ctx context.Context, told *toldOf, c Caller) {
 	select {
 	case l.asking <- struct{}{}:
 		defer func() { <-l.asking }()
-		told.Allotment, told.err = l.ask(ctx, c.Batch, c.PID)
+		told.Allotment, told.err = l.ask(ctx, a, pid)
 	case <-ctx.Done():
 		told.err = context.Cause(ctx)
 	}
 }
 
-func (l *lookups) dropLocked(now time.Time) {
+func (l *Desk) dropLocked(now time.Time) {
 	for key, t := range l.known {
 		select {
 		case <-t.done:
@@ -94,8 +100,8 @@ func (l *lookups) dropLocked(now time.Time) {
 	}
 }
 
-// recall is what was told of a job lately, without asking again.
-func (l *lookups) recall(a farm.Allotment) (*toldOf, bool) {
+// Recall is what was told of a job lately, without asking again.
+func (l *Desk) Recall(a farm.Allotment) (*Told, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	told, ok := l.known[a.Key()]
@@ -108,12 +114,4 @@ func (l *lookups) recall(a farm.Allotment) (*toldOf, bool) {
 	default:
 		return nil, false
 	}
-}
-
-// jobEnds is when the batch system will end the job, if it told.
-func (a requests) jobEnds(b farm.Allotment) time.Time {
-	if told, ok := a.lookups.recall(b); ok && b.Ends.IsZero() {
-		return told.Ends
-	}
-	return b.Ends
 }

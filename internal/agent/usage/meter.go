@@ -1,0 +1,152 @@
+package usage
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/grange-project/grange/internal/procstat"
+)
+
+// meter reads what one process has used. The kernel's clock of a process counts all of its threads, those that have
+// ended too, to the nanosecond, but goes with the process: what a VM uses between the last look and a death that nobody
+// announced would be lost. So each thread that is there at a look has a counter of perf, which stays readable behind
+// its end, and says what came since that look. Where the kernel gives none, the last look counts.
+type meter struct {
+	pid     int
+	started uint64
+	clock   time.Duration   // of the process at the last look
+	threads map[int]*thread // by their IDs
+}
+
+type thread struct {
+	fd   int
+	seen uint64 // nanoseconds at the last look
+}
+
+func newMeter(pid int, started uint64) *meter {
+	return &meter{pid: pid, started: started, threads: map[int]*thread{}}
+}
+
+// alive reports whether the very process is there.
+func (m *meter) alive() bool {
+	started, err := procstat.Started(m.pid)
+	return err == nil && started == m.started
+}
+
+// look reads all, and reports whether the process is there.
+func (m *meter) look() bool {
+	clock, err := processClock(m.pid)
+	if err != nil || !m.alive() { // looked at last: the clock may be of a later process
+		return false
+	}
+	m.clock = clock
+	m.follow()
+	return true
+}
+
+// used is the CPU time of the process, also when it has ended.
+func (m *meter) used() time.Duration {
+	if m.look() {
+		return m.clock
+	}
+	used := m.clock
+	for _, t := range m.threads {
+		if now, err := t.read(); err == nil && now > t.seen {
+			used += time.Duration(now - t.seen)
+		}
+	}
+	return used
+}
+
+// follow has a counter for each thread that is there.
+func (m *meter) follow() {
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", m.pid))
+	if err != nil {
+		return
+	}
+	there := map[int]bool{}
+	for _, e := range entries {
+		id, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		there[id] = true
+		if t := m.threads[id]; t != nil {
+			t.seen, _ = t.read()
+			continue
+		}
+		if fd, err := taskClock(id); err == nil {
+			m.threads[id] = &thread{fd: fd}
+		}
+	}
+	for id, t := range m.threads {
+		if !there[id] { // the clock of the process has it
+			unix.Close(t.fd)
+			delete(m.threads, id)
+		}
+	}
+}
+
+func (t *thread) read() (uint64, error) {
+	var b [8]byte
+	if n, err := unix.Read(t.fd, b[:]); err != nil || n != len(b) {
+		return t.seen, fmt.Errorf("perf counter: %d bytes: %w", n, err)
+	}
+	return binary.NativeEndian.Uint64(b[:]), nil
+}
+
+func (m *meter) close() {
+	for _, t := range m.threads {
+		unix.Close(t.fd)
+	}
+	m.threads = map[int]*thread{}
+}
+
+// taskClock counts how long a thread runs from now on.
+func taskClock(thread int) (fd int, err error) {
+	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_TASK_CLOCK}
+	attr.Size = uint32(unsafe.Sizeof(attr))
+	return unix.PerfEventOpen(&attr, thread, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
+}
+
+// processClock is the CPU time of a process and of all its threads, dead ones included: see clock_getcpuclockid(3).
+func processClock(pid int) (time.Duration, error) {
+	if pid <= 0 {
+		return 0, os.ErrProcessDone
+	}
+	const scheduled = 2 // of the clock's number, as the kernel's posix-timers have it: what the scheduler counts
+	var now unix.Timespec
+	err := unix.ClockGettime(int32(^pid<<3|scheduled), &now)
+	return time.Duration(now.Nano()), err
+}
+
+// sinceBoot is a clock that nobody sets and that goes on while the host sleeps.
+func sinceBoot() time.Duration {
+	var now unix.Timespec
+	unix.ClockGettime(unix.CLOCK_BOOTTIME, &now)
+	return time.Duration(now.Nano())
+}
+
+// peakMemory is the most of a process that was resident, in bytes; 0 where the kernel does not say.
+func peakMemory(pid int) uint64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			if fields := strings.Fields(value); len(fields) == 2 {
+				n, _ := strconv.ParseUint(fields[0], 10, 64)
+				return n << 10
+			}
+		}
+	}
+	return 0
+}
