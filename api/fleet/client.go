@@ -44,6 +44,7 @@ type Client struct {
 	Images         ImageClient
 
 	FileSystems FileSystemClient
+	Usage       UsageClient
 
 	http  *http.Client
 	base  string
@@ -89,6 +90,7 @@ func NewClient(c Config) (*Client, error) {
 	out.Users, out.Grants, out.Tokens = UserClient{out}, GrantClient{out}, TokenClient{out}
 	out.JoinTokens, out.CA, out.Images = JoinTokenClient{out}, CAClient{out}, ImageClient{out}
 	out.FileSystems = FileSystemClient{out}
+	out.Usage = UsageClient{out}
 	return out, nil
 }
 

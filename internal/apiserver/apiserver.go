@@ -81,6 +81,7 @@ func New(o Options) *API {
 	transferRoutes{a}.add()
 	imageRoutes{a}.register()
 	a.fileSystemRoutes()
+	a.usageRoutes()
 	for _, unused := range []string{"ErrorModel", "ErrorDetail"} { // huma's, which plainProblem replaces
 		delete(a.huma.OpenAPI().Components.Schemas.Map(), unused)
 	}

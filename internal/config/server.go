@@ -43,6 +43,7 @@ type Server struct {
 	ImageSpace farm.Bytes
 	// FileSystems are the network file systems that the site declares, by name.
 	FileSystems []farm.FileSystem
+	Usage       UsageOfSite
 }
 
 // Authority vouches for people's certificates.
@@ -111,6 +112,13 @@ func (b Broker) Settings() batch.Settings {
 		Projects: b.Projects}
 }
 
+// UsageOfSite is what a server does with records of usage.
+type UsageOfSite struct {
+	KeepDays int               `toml:"keep_days"` // 0: for ever
+	MaskDays int               `toml:"mask_days"` // after which they name nobody any more; 0: never
+	VOs      map[string]string `toml:"vos"`       // FQANs by patterns of projects and accounts
+}
+
 // fileSystem declares a network file system of the site.
 type fileSystem struct {
 	Source     string `toml:"source"`
@@ -145,6 +153,7 @@ type serverFile struct {
 	ImageSpace  string               `toml:"image_space"`
 
 	FileSystems map[string]fileSystem `toml:"file_systems"`
+	Usage       UsageOfSite           `toml:"usage"`
 }
 
 // ReadServer reads the file at path; a missing one means all defaults.
@@ -160,7 +169,7 @@ func ReadServer(path string) (Server, error) {
 func ParseServer(text []byte, name string) (Server, error) {
 	f := serverFile{Store: "/var/lib/grange-server/server.db", Socket: "/run/grange-server/server.sock",
 		SocketMode: 0o666, Listen: ":7480", HostField: "dns", SilentAfter: "90s",
-		ImageSpace: "200G", ImageRate: "0", SourceRate: "0"}
+		ImageSpace: "200G", ImageRate: "0", SourceRate: "0", Usage: UsageOfSite{KeepDays: 400}}
 	if err := stricttoml.Unmarshal(text, &f); err != nil {
 		return Server{}, badServer(name, err.Error())
 	}
@@ -175,7 +184,7 @@ func (f serverFile) server() (Server, error) {
 	s := Server{Store: f.Store, Socket: f.Socket, SocketMode: fs.FileMode(f.SocketMode) & fs.ModePerm, Listen: f.Listen,
 		URL: f.URL, Servers: f.Servers, Certificate: f.Certificate, Key: f.Key, CA: f.CA, CAKeyFile: f.CAKeyFile,
 		People: f.People, HostCA: f.HostCA, HostField: f.HostField, Brokers: f.Brokers,
-		ImageDir: f.ImageDir}
+		ImageDir: f.ImageDir, Usage: f.Usage}
 	if f.PeopleCA == "" && len(f.PeopleCRL) > 0 {
 		return s, errors.New("people_crl: people_ca is not set")
 	}
@@ -207,6 +216,9 @@ func (f serverFile) server() (Server, error) {
 		return s, fmt.Errorf("image_space: invalid size %q: at least 1M", f.ImageSpace)
 	}
 	if s.FileSystems, err = fileSystems(f.FileSystems); err != nil {
+		return s, err
+	}
+	if err := s.Usage.check(); err != nil {
 		return s, err
 	}
 	return s, s.check()

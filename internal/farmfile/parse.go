@@ -77,6 +77,7 @@ func (f *file) mentioned(text []byte) error {
 	empty(top, "cells", &f.Cells)
 	empty(top, "projects", &f.Projects)
 	empty(top, "shapes", &f.Shapes)
+	empty(top, "scores", &f.Scores)
 	empty(top, "networks", &f.Networks)
 	empty(top, "groups", &f.Groups)
 	empty(top, "users", &f.Users)
@@ -130,7 +131,7 @@ func lineOf(text []byte, at place) int {
 
 // farm returns the farm that the file describes. The error is a *tableError.
 func (f file) farm() (out farm.Farm, err error) {
-	var errs [9]error
+	var errs [10]error
 	out.Settings, errs[0] = single("settings", f.Settings, settingsTable.settings)
 	out.Maxima, errs[1] = single("maxima", f.Maxima, maximaTable.maxima)
 	out.Cells, errs[2] = eachNamed("cells", f.Cells, cellTable.cell)
@@ -140,6 +141,7 @@ func (f file) farm() (out farm.Farm, err error) {
 	out.Users, errs[6] = eachNamed("users", f.Users, userTable.user)
 	out.Groups, errs[7] = groups(f.Groups)
 	out.Grants, errs[8] = grants(f.Grants)
+	out.Scores, errs[9] = eachNamed("scores", f.Scores, scoreTable.score)
 	return out, cmp.Or(errs[:]...)
 }
 

@@ -26,10 +26,12 @@ type Tx struct {
 	orderRows
 	auditRows
 	feedRows
+	usageRows
 }
 
 func newTx(t *sqlTx) *Tx {
-	return &Tx{t, farmRows{t}, accountRows{t}, hostRows{t}, vmRows{t}, orderRows{t}, auditRows{t}, feedRows{t}}
+	return &Tx{t, farmRows{t}, accountRows{t}, hostRows{t}, vmRows{t}, orderRows{t}, auditRows{t}, feedRows{t},
+		usageRows{t}}
 }
 
 // sqlTx runs statements in a transaction of the database, and knows what they have changed.

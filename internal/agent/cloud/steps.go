@@ -243,7 +243,7 @@ func (v *VM) launch(ctx context.Context, m *machine.Machine) (vmimage.Image, err
 	if err != nil {
 		return image, err
 	}
-	h.Usage.Begin(v.ID, v.usage(), m.Applied.PID, m.Applied.Started)
+	h.Usage.Begin(v.ID, usageOf(v), m.Applied.PID, m.Applied.Started)
 	if err := m.Run(func() error { return h.hyper.Resume(ctx, m.ID) }); err != nil {
 		return image, err
 	}

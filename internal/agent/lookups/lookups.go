@@ -1,4 +1,5 @@
-// Package lookups asks batch systems what the kernel does not know of their jobs, and remembers the answers for a moment.
+// Package lookups asks batch systems what the kernel does not know of their jobs, and remembers the answers for a
+// moment.
 package lookups
 
 import (

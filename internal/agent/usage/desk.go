@@ -89,7 +89,7 @@ func (d *Desk) Close() error {
 func (d *Desk) Begin(key string, u api.Usage, pid int, started uint64) {
 	if v := d.of(key); v != nil {
 		v.again(pid, started)
-		d.keep(v)
+		d.Look(key)
 		return
 	}
 	d.open(key, u, pid, started, time.Now(), sinceBoot())
@@ -104,7 +104,7 @@ func (d *Desk) open(key string, u api.Usage, pid int, started uint64, at time.Ti
 		Began: boot, Seen: boot}}
 	d.vms[key] = v
 	d.mu.Unlock()
-	d.keep(v)
+	d.Look(key) // which follows its threads, and writes it down
 }
 
 // again goes on with another process.
@@ -202,8 +202,8 @@ func (d *Desk) Tell(key string, change func(u *api.Usage)) {
 	}
 }
 
-// Look measures a VM whose process is about to go, and writes that down: of one that has gone the kernel tells less, and
-// the agent may not live to end the record.
+// Look measures a VM whose process is about to go, and writes that down: of one that has gone the kernel tells less,
+// and the agent may not live to end the record.
 func (d *Desk) Look(key string) {
 	if v := d.of(key); v != nil {
 		d.look(v)

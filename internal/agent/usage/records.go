@@ -18,10 +18,10 @@ import (
 	"github.com/grange-project/grange/internal/atomicfile"
 )
 
-// records are the records of a host, on the disk. Those of VMs that run have a file each, which is replaced whole. Those that have
-// ended are lines of segments, which are only appended to; a segment is removed when it is old. A record is a line
-// first, on the disk, and then no file any more, on the disk too: after any crash at most the one that was ended last
-// has both, and the line counts.
+// records are the records of a host, on the disk. Those of VMs that run have a file each, which is replaced whole. Those
+// that have ended are lines of segments, which are only appended to; a segment is removed when it is old. A record is a
+// line first, on the disk, and then no file any more, on the disk too: after any crash at most the one that was ended
+// last has both, and the line counts.
 type records struct {
 	dir string
 	log *slog.Logger
@@ -178,8 +178,8 @@ func (j *records) forget(id string) error {
 	return errors.Join(err, atomicfile.SyncDir(j.dir))
 }
 
-// removeEnded removes the files of records that are lines, on the disk: a file that came back after a power cut would be
-// taken for a VM's that runs.
+// removeEnded removes the files of records that are lines, on the disk: a file that came back after a power cut would
+// be taken for a VM's that runs.
 func (j *records) removeEnded() {
 	var errs []error
 	for id := range j.stays {

@@ -26,6 +26,7 @@ import (
 	"github.com/grange-project/grange/internal/pki"
 	"github.com/grange-project/grange/internal/sdnotify"
 	"github.com/grange-project/grange/internal/server"
+	"github.com/grange-project/grange/internal/server/usage"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/transfer"
 	"github.com/grange-project/grange/internal/version"
@@ -185,7 +186,9 @@ func newServer(c config.Server, db *store.Store, log *slog.Logger) (*server.Serv
 		Silence: c.SilentAfter, CAKeyFile: c.KeyFile(),
 		Broker: func(cell farm.Cell) (batch.System, error) { return brokerOf(c, cell) }, Brokers: brokerNames(c),
 		ImageDir: c.Images(), ImageSpace: c.ImageSpace,
-		ImagePace: transfer.NewRate(int64(c.SourceRate)).Wait, FileSystems: c.FileSystems}
+		ImagePace: transfer.NewRate(int64(c.SourceRate)).Wait, FileSystems: c.FileSystems,
+		Usage: usage.Options{VOs: c.Usage.VOs, Keep: usage.DaysOf(c.Usage.KeepDays),
+			Mask: usage.DaysOf(c.Usage.MaskDays)}}
 	var s *server.Server
 	var err error
 	open := func(sum string) (*os.File, error) { return s.Images.OpenBlob(sum) }
