@@ -246,6 +246,7 @@ func (j *job) lost(m *machine.Machine, err error) error {
 		return err
 	}
 	j.vm.update(func() { j.vm.closed = true })
+	j.agent.Usage.Look(j.vm.id) // before it is waited for the last words
 	if j.isEnded() {
 		return nil // a kept VM, or one that powered off, after its job
 	}

@@ -460,6 +460,7 @@ func (v *ending) lives(m *machine.Machine) bool {
 
 // ended takes notice of a machine that ended although nobody wanted it to.
 func (v *ending) ended(m *machine.Machine) {
+	v.host.Usage.Look(v.ID) // first: this agent may not live to end the record
 	end := v.awaitEnd()
 	if err := v.kill(m); v.host.ctx.Err() != nil {
 		return

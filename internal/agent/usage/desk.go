@@ -202,8 +202,8 @@ func (d *Desk) Tell(key string, change func(u *api.Usage)) {
 	}
 }
 
-// Look measures a VM whose process is about to go, and writes that down: of one that has gone the kernel tells less,
-// and the agent may not live to end the record.
+// Look measures a VM whose process is about to go, or has just gone, and writes that down: of one that has gone the
+// kernel tells less and less, and the agent may not live to end the record.
 func (d *Desk) Look(key string) {
 	if v := d.of(key); v != nil {
 		d.look(v)

@@ -16,23 +16,22 @@ import (
 
 // meter reads what one process has used. The kernel's clock of a process counts all of its threads, those that have
 // ended too, to the nanosecond, but goes with the process: what a VM uses between the last look and a death that nobody
-// announced would be lost. So each thread that is there at a look has a counter of perf, which stays readable behind
-// its end, and says what came since that look. Where the kernel gives none, the last look counts.
+// announced would be lost. So the threads that are there at the first look have a counter of perf each, which counts
+// the threads that they start as well, stays readable behind the end of all, and says what came since a look. Where the
+// kernel gives none, the last look counts.
 type meter struct {
-	pid     int
-	started uint64
-	clock   time.Duration   // of the process at the last look
-	threads map[int]*thread // by their IDs
+	pid      int
+	started  uint64
+	clock    time.Duration // of the process at the last look
+	counters []counter     // nil: there was no look yet
 }
 
-type thread struct {
+type counter struct {
 	fd   int
 	seen uint64 // nanoseconds at the last look
 }
 
-func newMeter(pid int, started uint64) *meter {
-	return &meter{pid: pid, started: started, threads: map[int]*thread{}}
-}
+func newMeter(pid int, started uint64) *meter { return &meter{pid: pid, started: started} }
 
 // alive reports whether the very process is there.
 func (m *meter) alive() bool {
@@ -47,7 +46,12 @@ func (m *meter) look() bool {
 		return false
 	}
 	m.clock = clock
-	m.follow()
+	if m.counters == nil {
+		m.follow()
+	}
+	for i := range m.counters {
+		m.counters[i].seen, _ = m.counters[i].read()
+	}
 	return true
 }
 
@@ -57,9 +61,9 @@ func (m *meter) used() time.Duration {
 		return m.clock
 	}
 	used := m.clock
-	for _, t := range m.threads {
-		if now, err := t.read(); err == nil && now > t.seen {
-			used += time.Duration(now - t.seen)
+	for _, c := range m.counters {
+		if now, err := c.read(); err == nil && now > c.seen {
+			used += time.Duration(now - c.seen)
 		}
 	}
 	return used
@@ -67,52 +71,47 @@ func (m *meter) used() time.Duration {
 
 // follow has a counter for each thread that is there.
 func (m *meter) follow() {
+	m.counters = []counter{}
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", m.pid))
 	if err != nil {
 		return
 	}
-	there := map[int]bool{}
 	for _, e := range entries {
 		id, err := strconv.Atoi(e.Name())
 		if err != nil {
 			continue
 		}
-		there[id] = true
-		if t := m.threads[id]; t != nil {
-			t.seen, _ = t.read()
-			continue
-		}
 		if fd, err := taskClock(id); err == nil {
-			m.threads[id] = &thread{fd: fd}
-		}
-	}
-	for id, t := range m.threads {
-		if !there[id] { // the clock of the process has it
-			unix.Close(t.fd)
-			delete(m.threads, id)
+			m.counters = append(m.counters, counter{fd: fd})
 		}
 	}
 }
 
-func (t *thread) read() (uint64, error) {
+func (c counter) read() (uint64, error) {
 	var b [8]byte
-	if n, err := unix.Read(t.fd, b[:]); err != nil || n != len(b) {
-		return t.seen, fmt.Errorf("perf counter: %d bytes: %w", n, err)
+	if n, err := unix.Read(c.fd, b[:]); err != nil || n != len(b) {
+		return c.seen, fmt.Errorf("perf counter: %d bytes: %w", n, err)
 	}
 	return binary.NativeEndian.Uint64(b[:]), nil
 }
 
 func (m *meter) close() {
-	for _, t := range m.threads {
-		unix.Close(t.fd)
+	for _, c := range m.counters {
+		unix.Close(c.fd)
 	}
-	m.threads = map[int]*thread{}
+	m.counters = []counter{}
 }
 
-// taskClock counts how long a thread runs from now on.
+// taskClock counts how long a thread runs from now on, and those that it starts.
 func taskClock(thread int) (fd int, err error) {
 	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_TASK_CLOCK}
 	attr.Size = uint32(unsafe.Sizeof(attr))
+	const threadsOnly = unix.CBitFieldMaskBit35 // inherit_thread: not processes that it forks; Linux 5.13 and later
+	attr.Bits = unix.PerfBitInherit | threadsOnly
+	if fd, err = unix.PerfEventOpen(&attr, thread, -1, -1, unix.PERF_FLAG_FD_CLOEXEC); err == nil {
+		return fd, nil
+	}
+	attr.Bits = unix.PerfBitInherit
 	return unix.PerfEventOpen(&attr, thread, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
 }
 
