@@ -43,6 +43,7 @@ type Agent struct {
 	ready    func()
 
 	probeAgain func()
+	pageMounts func() []farm.Bytes // page sizes that have a hugetlbfs
 
 	guestFile string
 	lookups   *lookups.Desk

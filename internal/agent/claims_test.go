@@ -18,6 +18,7 @@ import (
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hyper/fake"
 	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/numa"
 	"github.com/grange-project/grange/internal/topology/topologytest"
@@ -27,7 +28,8 @@ import (
 func claimAgent(state string) *Agent {
 	t := topologytest.CERN2650v2()
 	a := joined(&Agent{ledger: ledger.New(t, numa.Reserve{}, ledger.Host{}), topo: t,
-		cfg: config.Agent{StateDir: state}, log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+		hyper: fakeHyper{fake.NewHost().Open()}, cfg: config.Agent{StateDir: state},
+		log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	a.machines = machine.NewHost(machine.Options{Ledger: a.ledger, Log: a.log, Config: a.config, Topology: a.topology})
 	a.Cloud = cloud.New(cloud.Options{Machines: a.machines, Settings: a.settings.take})
 	return a

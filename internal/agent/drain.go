@@ -54,7 +54,8 @@ func (a recovery) loadDrain() {
 }
 
 // postDrain begins a drain, or gives the one that there is another reason, and returns what still runs or starts.
-// Asking again is how one waits for the rest.
+// Asking again is how one waits for the rest, and for an agent that does not know yet what runs: the drain holds from
+// now on either way.
 func (a routes) postDrain(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if !c.admin() {
 		return drainDenied()
@@ -85,6 +86,9 @@ func (a routes) postDrain(w http.ResponseWriter, r *http.Request, c Caller) erro
 	d.Holders = a.ledger.JobHolders()
 	if starting := a.Cloud.Starting(); starting > 0 {
 		d.Holders = append(d.Holders, farm.Count(starting, "cloud VM")+" being started")
+	}
+	if !a.isKnown() {
+		d.Holders = append(d.Holders, "all others: "+a.unknown())
 	}
 	return answer(w, d)
 }

@@ -169,6 +169,7 @@ func TestPlanAgain(t *testing.T) {
 		before.Nodes[i].Pages = []farm.HugePages{{Size: 2 * farm.MiB, Total: 4096, Free: 4096}}
 	}
 	f.agent.ledger.SetTopology(before, numa.Reserve{})
+	f.agent.pageMounts = func() []farm.Bytes { return []farm.Bytes{2 * farm.MiB} }
 	f.mustAsk(f.caller(""), api.JobRequest{}).until(api.EventRunning)
 	if h.refused.Load() != 1 {
 		t.Errorf("refused %d times", h.refused.Load())

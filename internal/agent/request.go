@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/grange-project/grange/api"
@@ -43,7 +42,7 @@ func (a requests) shape(r *api.JobRequest, c Caller, d policy.Decision) (farm.Sh
 	if s, err = jobrequest.Shape(s, r); err != nil {
 		return s, err
 	}
-	s.Pages = machine.MountedPages(s.Pages, machine.PageMounts(os.DirFS("/")))
+	s.Pages = machine.MountedPages(s.Pages, a.pageMounts())
 	if d.Network != "" {
 		s.Network = farm.Network(d.Network)
 	}

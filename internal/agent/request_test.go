@@ -26,7 +26,8 @@ func testAgent(t *testing.T, toml string) *Agent {
 		t.Fatal(err)
 	}
 	return joined(&Agent{cfg: c, topo: farm.Topology{Online: farm.CPURange(0, 8)}, ctx: t.Context(),
-		names: names.Host(), live: map[string]*job{}, vms: map[string]*vm{}, lookups: lookups.New(nil)})
+		names: names.Host(), pageMounts: func() []farm.Bytes { return nil }, live: map[string]*job{},
+		vms: map[string]*vm{}, lookups: lookups.New(nil)})
 }
 
 const testShapes = `

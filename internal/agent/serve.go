@@ -54,7 +54,7 @@ func (a routes) actions() map[string]action {
 		"GET /v1/services":               a.getServices,
 		"GET /v1/alive":                  a.getAlive,
 		"GET /v1/usage":                  a.getUsage,
-		"POST /v1/drain":                 a.known(a.postDrain),
+		"POST /v1/drain":                 a.postDrain,
 		"DELETE /v1/drain":               a.known(a.deleteDrain),
 		"POST /v1/file-systems/drains":   a.known(a.postFileSystemDrain),
 		"GET /v1/file-systems/drains":    a.known(a.getFileSystemDrains),

@@ -103,6 +103,10 @@ func TestServesBeforeItKnows(t *testing.T) {
 				problem.Type != "grange:"+string(CodeRecovering) {
 				t.Errorf("a list of VMs: %v", err)
 			}
+			drain, err := client.Drain(t.Context(), "KVM is loaded anew")
+			if err != nil || len(drain.Holders) != 1 || !strings.Contains(drain.Holders[0], "not known yet which VMs run") {
+				t.Errorf("drained, who is left is %q, %v", drain.Holders, err)
+			}
 			if _, err := client.Images(t.Context()); err != nil {
 				t.Errorf("images need no hypervisor: %v", err)
 			}
@@ -115,6 +119,7 @@ func TestServesBeforeItKnows(t *testing.T) {
 				return e.Event == api.EventWaiting && strings.Contains(e.Message, "not known yet which VMs run")
 			})
 			release()
+			f.eventually("the drain ends", func() error { return client.EndDrain(t.Context()) })
 			awaitEvent(t, events, func(e api.JobEvent) bool {
 				if e.Event == api.EventVM && overlaps(t, e.VM.Plan, held.Plan) {
 					t.Errorf("CPUs %v were granted, of which another VM holds %v", e.VM.Plan.VCPUs, held.Plan.VCPUs)
