@@ -34,7 +34,8 @@ func (d driver) Start(ctx context.Context, m hyper.Machine) (hyper.Applied, erro
 	if err := m.Check(); err != nil {
 		return hyper.Applied{}, err
 	}
-	s := spec{ID: m.ID, Name: m.Name, Control: m.Ports[0].Path, Metadata: m.Metadata, Emulator: m.Plan.Emulator.String()}
+	s := spec{ID: m.ID, Name: m.Name, Control: m.Ports[0].Path, Metadata: m.Metadata,
+		Emulator: m.Plan.Emulator.String()}
 	for _, c := range m.Plan.Cells {
 		s.Nodes = append(s.Nodes, c.Node)
 	}

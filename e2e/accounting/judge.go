@@ -84,8 +84,8 @@ func bounds(stints []*stint) (least, most int) {
 	return least, most
 }
 
-// compare counts records, and holds their CPU time against the kernel's counters, VM by VM: what is too much in one does
-// not make up for what is too little in another.
+// compare counts records, and holds their CPU time against the kernel's counters, VM by VM: what is too much in one
+// does not make up for what is too little in another.
 func (s *site) compare(of map[string][]api.Usage, f *figures) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

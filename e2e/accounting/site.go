@@ -241,7 +241,8 @@ func (s *site) end() {
 
 // await tries until it works.
 func (s *site) await(limit time.Duration, try func() error) (err error) {
-	for until := time.Now().Add(limit); time.Now().Before(until) && s.ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
+	for until := time.Now().Add(limit); time.Now().Before(until) && s.ctx.Err() == nil; {
+		time.Sleep(100 * time.Millisecond)
 		if err = try(); err == nil {
 			return nil
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -91,12 +90,9 @@ func (s *site) cloudVM(n int) {
 	time.Sleep(time.Duration(1500+rand.IntN(1500)) * time.Millisecond)
 	want(farm.PowerDeleted)
 	s.await(30*time.Second, func() error {
-		if _, err := os.Stat(s.path("s", "vms", "grange-"+w.ID[:13], "wanted.json")); err == nil {
-			return errors.New("it is there")
-		}
 		vms, err := s.client().VMs(s.ctx)
 		for _, v := range vms {
-			if v.ID == w.ID {
+			if v.ID == w.ID && v.State != string(farm.VMGone) {
 				return errors.New("it is there")
 			}
 		}

@@ -18,10 +18,10 @@ import (
 	"github.com/grange-project/grange/internal/atomicfile"
 )
 
-// records are the records of a host, on the disk. Those of VMs that run have a file each, which is replaced whole. Those
-// that have ended are lines of segments, which are only appended to; a segment is removed when it is old. A record is a
-// line first, on the disk, and then no file any more, on the disk too: after any crash at most the one that was ended
-// last has both, and the line counts.
+// records are the records of a host, on the disk. Those of VMs that run have a file each, which is replaced whole.
+// Those that have ended are lines of segments, which are only appended to; a segment is removed when it is old. A
+// record is a line first, on the disk, and then no file any more, on the disk too: after any crash at most the one that
+// was ended last has both, and the line counts.
 type records struct {
 	dir string
 	log *slog.Logger

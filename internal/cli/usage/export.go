@@ -68,7 +68,7 @@ func (c commands) run(ctx context.Context, o order) error {
 	}
 	switch o.format {
 	case "csv":
-		return c.write(o.to, func(w io.Writer) error {
+		return c.exportTo(o.to, func(w io.Writer) error {
 			table, err := usage.NewCSV(w)
 			if err == nil {
 				err = each(table.Write)
@@ -79,7 +79,7 @@ func (c commands) run(ctx context.Context, o order) error {
 			return table.Flush()
 		})
 	case "json":
-		return c.write(o.to, func(w io.Writer) error {
+		return c.exportTo(o.to, func(w io.Writer) error {
 			lines := json.NewEncoder(w)
 			return each(func(u api.Usage) error { return lines.Encode(u) })
 		})
@@ -89,11 +89,21 @@ func (c commands) run(ctx context.Context, o order) error {
 	return app.UnknownWord("format", o.format, formats)
 }
 
-func (c commands) write(name string, do func(io.Writer) error) error {
+// exportTo writes what has a format of its own.
+func (c commands) exportTo(name string, do func(io.Writer) error) error {
+	if c.JSON {
+		return app.Usage("`--format json` prints records as JSON", "this export has a format of its own, and no --json")
+	}
 	if name == "" {
 		return do(c.Out)
 	}
 	return app.WriteFile(name, do)
+}
+
+// exported is what an export to APEL has written.
+type exported struct {
+	Records  int `json:"records"`
+	Messages int `json:"messages"`
 }
 
 // messages writes messages to APEL. All are made before the first is written: an export that fails leaves none.
@@ -132,6 +142,9 @@ func (c commands) messages(o order, each func(do func(api.Usage) error) error) e
 		if err := enqueue(o.to, text); err != nil {
 			return app.CannotWrite(o.to, err)
 		}
+	}
+	if c.JSON {
+		return c.PrintJSON(exported{records, len(texts)})
 	}
 	_, err = fmt.Fprintf(c.Out, "%d records in %d messages\n", records, len(texts))
 	return err
