@@ -102,6 +102,7 @@ func (d driver) Stop(ctx context.Context, id string) error {
 	if err != nil {
 		return nil
 	}
+	noteClock(d.dir, id, f.PID)
 	if err := syscall.Kill(f.PID, syscall.SIGKILL); err != nil && err != syscall.ESRCH {
 		return err
 	}

@@ -89,10 +89,11 @@ func bounds(stints []*stint) (least, most int) {
 func (s *site) compare(of map[string][]api.Usage, f *figures) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all, off, unseen time.Duration
+	var all, unseen time.Duration
+	var orderly, killed share
 	for key, stints := range s.stints {
 		var cpu, kernel time.Duration
-		n, unwatched, said := 0, false, false
+		n, unwatched, said, wasKilled := 0, false, false, false
 		for _, u := range of[key] {
 			cpu += time.Duration(u.CPU * float64(time.Second))
 			if u.Ended != api.EndedCut {
@@ -101,7 +102,7 @@ func (s *site) compare(of map[string][]api.Usage, f *figures) {
 			said = said || u.Ended == api.EndedUnseen
 		}
 		for _, t := range stints {
-			unwatched = unwatched || t.unwatched
+			unwatched, wasKilled = unwatched || t.unwatched, wasKilled || t.killed
 			if t.mustHave || n == len(stints) || s.recorded(t, of[key]) {
 				kernel += t.used
 			}
@@ -114,20 +115,28 @@ func (s *site) compare(of map[string][]api.Usage, f *figures) {
 		}
 		all += kernel
 		d := (cpu - kernel).Abs()
-		if unwatched && said {
+		switch {
+		case unwatched && said:
 			unseen += d
 			continue
+		case wasKilled:
+			killed.add(d, kernel)
+		default:
+			orderly.add(d, kernel)
 		}
-		off += d
-		if d > 5*time.Millisecond {
+		if d > 5*time.Millisecond && !wasKilled {
 			fmt.Printf("  %s: %v counted, the kernel says %v\n", key, cpu, kernel)
 		}
 	}
-	if all > 0 {
-		f.CPUError = math.Round(float64(off)/float64(all)*1e6) / 1e6
-		f.CPUUnseen = math.Round(float64(unseen)/float64(all)*1e6) / 1e6
-	}
+	f.CPUError, f.CPUKilled, f.CPUUnseen = orderly.part(), killed.part(), share{unseen, all}.part()
 }
+
+// share is how much of a time is wrong.
+type share struct{ off, of time.Duration }
+
+func (s *share) add(off, of time.Duration) { s.off, s.of = s.off+off, s.of+of }
+
+func (s share) part() float64 { return math.Round(float64(s.off)/max(float64(s.of), 1)*1e6) / 1e6 }
 
 // recorded reports whether a record is of a machine of these.
 func (s *site) recorded(t *stint, records []api.Usage) bool {

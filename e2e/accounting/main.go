@@ -24,12 +24,15 @@ import (
 
 // figures are the line at the end.
 type figures struct {
-	Jobs      int     `json:"jobs"`
-	Intervals int     `json:"intervals"` // of cloud VMs
-	Kills     int     `json:"kills"`
-	Lost      int     `json:"lost"`
-	Doubled   int     `json:"doubled"`
+	Jobs      int `json:"jobs"`
+	Intervals int `json:"intervals"` // of cloud VMs
+	Kills     int `json:"kills"`
+	Lost      int `json:"lost"`
+	Doubled   int `json:"doubled"`
+	// of VMs that were ended in order, as a part of their CPU time; and of those that were killed, whose last seconds
+	// are known by perf alone
 	CPUError  float64 `json:"cpu_error"`
+	CPUKilled float64 `json:"cpu_error_killed"`
 	// CPU time of VMs that died while no agent was there, and that nobody saw, as a part of all
 	CPUUnseen float64 `json:"cpu_unseen"`
 	Failed    int     `json:"failed"`
@@ -68,7 +71,7 @@ func test() int {
 		fmt.Fprintln(os.Stderr, "accounting:", err)
 		f.Failed++
 	}
-	if f.Lost+f.Doubled > 0 || f.CPUError > 0.001 {
+	if f.Lost+f.Doubled > 0 || f.CPUError > 0.001 || f.CPUKilled > 0.1 {
 		f.Failed++
 	}
 	f.Seconds = math.Round(time.Since(began).Seconds())
@@ -87,6 +90,7 @@ type site struct {
 	agent  int
 	server int
 	stints map[string][]*stint // by job or cloud VM, in their order
+	killed map[string]bool     // machines, by ID
 	over   bool
 }
 
@@ -102,7 +106,8 @@ func run(ctx context.Context, jobs, vms int, keep bool, f *figures) error {
 	if !keep {
 		defer os.RemoveAll(dir)
 	}
-	s := &site{dir: dir, ctx: ctx, pids: map[int]string{}, stints: map[string][]*stint{}}
+	s := &site{dir: dir, ctx: ctx, pids: map[int]string{}, stints: map[string][]*stint{},
+		killed: map[string]bool{}}
 	if s.self, err = os.Executable(); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -134,10 +135,12 @@ type stint struct {
 	mayHave   bool          // a record: a machine of it ran
 	mustHave  bool          // its guest has had the job
 	unwatched bool          // a machine of it ended while no agent was there to end its record
+	killed    bool          // by this test
 	ended     time.Time
 }
 
-// machineEnded notes what a machine has used. One that never ran has no record, and nobody counts it.
+// machineEnded notes what a machine has used: as the kernel said when it was about to be ended, or else when it had.
+// One that never ran has no record, and nobody counts it.
 func (s *site) machineEnded(id string, used time.Duration) {
 	state, _ := os.ReadFile(file(s.path("m"), id, "state"))
 	text, err := os.ReadFile(file(s.path("m"), id, "json"))
@@ -150,6 +153,11 @@ func (s *site) machineEnded(id string, used time.Duration) {
 		json.Unmarshal(of.Metadata, &record) != nil {
 		return
 	}
+	clock, err := os.ReadFile(file(s.path("m"), id, "clock"))
+	if n, other := strconv.ParseInt(string(clock), 10, 64); err == nil && other == nil {
+		used = time.Duration(n)
+		os.Remove(file(s.path("m"), id, "clock"))
+	}
 	key := cmp.Or(record.Job, id)
 	all := s.stints[key]
 	if len(all) == 0 || record.Attempt <= all[len(all)-1].attempt {
@@ -160,6 +168,7 @@ func (s *site) machineEnded(id string, used time.Duration) {
 	last.attempt, last.mayHave = record.Attempt, true
 	last.machines[id] = true
 	last.used += used
+	last.killed = last.killed || s.killed[id]
 	if os.Remove(file(s.path("m"), id, "job")) == nil {
 		last.mustHave = true
 	}
@@ -215,9 +224,12 @@ func (s *site) someMachine() int {
 	}
 	name := entries[rand.IntN(len(entries))].Name()
 	var pid int
-	if _, err := fmt.Sscan(name, &pid); err != nil {
+	id, err := os.ReadFile(s.path("m", pidsDir, name))
+	if _, other := fmt.Sscan(name, &pid); err != nil || other != nil {
 		return 0
 	}
+	noteClock(s.path("m"), string(id), pid)
+	s.killed[string(id)] = true
 	return pid
 }
 

@@ -32,7 +32,7 @@ func (s *site) work(jobs, vms int) int {
 	for range max(runtime.NumCPU()-1, 1) {
 		all.Go(func() {
 			for n := range todo {
-				s.job(api.NewID(), 20+rand.IntN(200), n%3)
+				s.job(api.NewID(), 100+rand.IntN(800), n%3)
 				ended.Add(1)
 			}
 		})

@@ -24,6 +24,7 @@ type meter struct {
 	started  uint64
 	clock    time.Duration // of the process at the last look
 	counters []counter     // nil: there was no look yet
+	end      int           // a descriptor that can be read when all threads have ended; -1: none
 }
 
 type counter struct {
@@ -31,7 +32,37 @@ type counter struct {
 	seen uint64 // nanoseconds at the last look
 }
 
-func newMeter(pid int, started uint64) *meter { return &meter{pid: pid, started: started} }
+func newMeter(pid int, started uint64) *meter {
+	m := &meter{pid: pid, started: started, end: -1}
+	if end, err := unix.PidfdOpen(pid, 0); err == nil {
+		m.end = end
+	}
+	if !m.alive() { // what was opened may be a later process's
+		m.forgetEnd()
+	}
+	return m
+}
+
+func (m *meter) forgetEnd() {
+	if m.end >= 0 {
+		unix.Close(m.end)
+	}
+	m.end = -1
+}
+
+// endLimit is for the threads of a process that has died to end: with them goes its memory, which takes CPU time of its
+// own.
+const endLimit = 2 * time.Second
+
+// awaitEnd returns when all threads have ended.
+func (m *meter) awaitEnd() {
+	for until := time.Now().Add(endLimit); m.end >= 0 && time.Now().Before(until); {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(m.end), Events: unix.POLLIN}}, int(endLimit.Milliseconds()))
+		if n > 0 || err != unix.EINTR {
+			return
+		}
+	}
+}
 
 // alive reports whether the very process is there.
 func (m *meter) alive() bool {
@@ -60,6 +91,7 @@ func (m *meter) used() time.Duration {
 	if m.look() {
 		return m.clock
 	}
+	m.awaitEnd()
 	used := m.clock
 	for _, c := range m.counters {
 		if now, err := c.read(); err == nil && now > c.seen {
@@ -96,6 +128,7 @@ func (c counter) read() (uint64, error) {
 }
 
 func (m *meter) close() {
+	m.forgetEnd()
 	for _, c := range m.counters {
 		unix.Close(c.fd)
 	}

@@ -170,10 +170,6 @@ func TestIntervals(t *testing.T) {
 	after := copyOf(t, dir)
 	between := copyOf(t, after) // the next interval is there, and the line is not
 	old := mustGlob(t, before, "*"+openSuffix)[0]
-	text, err := os.ReadFile(old)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, c := range map[string]struct {
 		dir   string
 		parts int
@@ -183,7 +179,7 @@ func TestIntervals(t *testing.T) {
 			e.Usage.ID = filepath.Base(old[:len(old)-len(openSuffix)])
 			lines, _ := os.ReadFile(filepath.Join(c.dir, "00000001.jsonl"))
 			os.WriteFile(filepath.Join(c.dir, "00000001.jsonl"), nil, 0o600)
-			text = append([]byte(`{"Key":"v1","PID":`+itoa(e.PID)+`,"Started":`+itoa(int(e.Started))+
+			text := append([]byte(`{"Key":"v1","PID":`+itoa(e.PID)+`,"Started":`+itoa(int(e.Started))+
 				`,"Boot":"b1","Usage":`), append(lines[:len(lines)-1], '}')...)
 			os.WriteFile(filepath.Join(c.dir, e.Usage.ID+openSuffix), text, 0o600)
 		}
@@ -294,7 +290,7 @@ func TestMain(m *testing.M) {
 		os.Stdin.Read(make([]byte, 1))
 		for range 3 {
 			go func() {
-				for {
+				for n := 0; n >= 0; n++ { // for ever, as good as
 				}
 			}()
 		}
