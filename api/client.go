@@ -305,3 +305,13 @@ func (c *Client) Services(ctx context.Context) ([]HostService, error) {
 func (c *Client) Alive(ctx context.Context) (Alive, error) {
 	return call[Alive](ctx, c, "GET", "/v1/alive", nil)
 }
+
+// Usage reads the records of VMs of this host that ended within a time: one's own, or for root all.
+func (c *Client) Usage(ctx context.Context, from, to time.Time, each func(Usage) error) error {
+	query := url.Values{"from": {from.Format(time.RFC3339)}, "to": {to.Format(time.RFC3339)}}
+	response, err := c.do(ctx, "GET", "/v1/usage?"+query.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	return lines(response, each)
+}

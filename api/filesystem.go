@@ -38,19 +38,26 @@ type FileSystemUser struct {
 
 const routeFileSystems = "/v1/file-systems/drains"
 
-// DrainFileSystem begins a drain on this host, or changes one, and returns who still has directories of the file
-// system: draining again asks for the rest.
-func (c *Client) DrainFileSystem(ctx context.Context, d FileSystemDrain) (FileSystemDrain, error) {
-	return call[FileSystemDrain](ctx, c, "POST", routeFileSystems, d)
+// FileSystems are the drains of file systems on one agent's host.
+type FileSystems struct{ agent *Client }
+
+// FileSystems are those of the agent's host.
+func (c *Client) FileSystems() FileSystems { return FileSystems{c} }
+
+// Drain begins a drain on this host, or changes one, and returns who still has directories of the file system:
+// draining again asks for the rest.
+func (f FileSystems) Drain(ctx context.Context, d FileSystemDrain) (FileSystemDrain, error) {
+	return call[FileSystemDrain](ctx, f.agent, "POST", routeFileSystems, d)
 }
 
-// FileSystemDrains lists the drains of this host.
-func (c *Client) FileSystemDrains(ctx context.Context) ([]FileSystemDrain, error) {
-	return call[[]FileSystemDrain](ctx, c, "GET", routeFileSystems, nil)
+// Drains lists the drains of this host.
+func (f FileSystems) Drains(ctx context.Context) ([]FileSystemDrain, error) {
+	return call[[]FileSystemDrain](ctx, f.agent, "GET", routeFileSystems, nil)
 }
 
-// ResumeFileSystem ends a drain of this host. Ending what is not is an error.
-func (c *Client) ResumeFileSystem(ctx context.Context, name string) error {
-	_, err := call[FileSystemDrain](ctx, c, "DELETE", routeFileSystems+"?"+url.Values{"name": {name}}.Encode(), nil)
+// Resume ends a drain of this host. Ending what is not is an error.
+func (f FileSystems) Resume(ctx context.Context, name string) error {
+	path := routeFileSystems + "?" + url.Values{"name": {name}}.Encode()
+	_, err := call[FileSystemDrain](ctx, f.agent, "DELETE", path, nil)
 	return err
 }

@@ -45,6 +45,7 @@ type Client struct {
 	Images         ImageClient
 
 	FileSystems FileSystemClient
+	Usage       UsageClient
 
 	http  *http.Client
 	base  string
@@ -90,6 +91,7 @@ func NewClient(c Config) (*Client, error) {
 	out.Users, out.Grants, out.Tokens = UserClient{out}, GrantClient{out}, TokenClient{out}
 	out.JoinTokens, out.CA, out.Images = JoinTokenClient{out}, CAClient{out}, ImageClient{out}
 	out.FileSystems, out.Sessions = FileSystemClient{out}, SessionClient{out}
+	out.Usage = UsageClient{out}
 	return out, nil
 }
 

@@ -6,6 +6,7 @@ type Farm struct {
 	Cells    []FarmCell    `json:"cells,omitzero"`
 	Projects []FarmProject `json:"projects,omitzero"`
 	Shapes   []Shape       `json:"shapes,omitzero"`
+	Scores   []Score       `json:"scores,omitzero"`
 	Networks []Network     `json:"networks,omitzero"`
 	Groups   []Group       `json:"groups,omitzero"`
 	Users    []User        `json:"users,omitzero"`
@@ -13,6 +14,16 @@ type Farm struct {
 	Mappings []Mapping     `json:"mappings,omitzero"`
 	Settings *Settings     `json:"settings,omitempty"` // of all hosts
 	Maxima   *Maxima       `json:"maxima,omitempty"`
+}
+
+// Score is how much a core does, as the site has measured it in VMs of a size on hardware of a kind.
+type Score struct {
+	Name     string  `json:"name"`
+	Hardware string  `json:"hardware"`
+	CPUs     int     `json:"cpus,omitempty"` // of the VM; 0: any
+	Core     float64 `json:"core"`
+	Unit     string  `json:"unit"`
+	Source   string  `json:"source"`
 }
 
 // Maxima are what the site lets any VM have; 0 bounds nothing.

@@ -20,6 +20,7 @@ import (
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/meter"
 	"github.com/grange-project/grange/internal/agent/transfers"
+	"github.com/grange-project/grange/internal/agent/usage"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/ledger"
@@ -68,6 +69,7 @@ type Agent struct {
 
 	workers workers
 
+	Usage  *usage.Desk      // records of what VMs have used
 	Cloud  *cloud.Host      // what the server sees of this host
 	Images *catalogue.Fleet // the host's copy of the fleet's catalogue; nil: none
 	noLink error            // what is wrong with the link to the server; nil: nothing

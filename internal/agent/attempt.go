@@ -195,6 +195,7 @@ func (v *making) awaitResume() error {
 
 // boot lets the VM run and waits for its guest's first word.
 func (v *making) boot(m *machine.Machine) error {
+	v.agent.Usage.Begin(v.id, v.usage(), m.Applied.PID, m.Applied.Started)
 	err := m.Run(func() error { return v.power.Start(v.ctx, m) })
 	if err != nil {
 		return err
@@ -233,6 +234,7 @@ func (v *making) discard() {
 	if m == nil {
 		return
 	}
+	v.agent.Usage.Look(v.id)
 	for !v.stopped(m) {
 		select { // what still runs keeps its CPUs and its files
 		case <-time.After(5 * time.Second):

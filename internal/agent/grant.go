@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/pools"
@@ -124,4 +125,12 @@ func (a requests) guestMemory(c Caller, limit farm.Bytes, vcpus int) farm.Bytes 
 		limit -= min(limit, farm.NeedOfWrapper)
 	}
 	return farm.GuestWithin(limit, vcpus, strings.HasPrefix(a.accelerator(), "tcg"))
+}
+
+// jobEnds is when the batch system will end the job, if it told.
+func (a requests) jobEnds(b farm.Allotment) time.Time {
+	if told, ok := a.lookups.Recall(b); ok && b.Ends.IsZero() {
+		return told.Ends
+	}
+	return b.Ends
 }

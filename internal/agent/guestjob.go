@@ -8,10 +8,10 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/binds"
+	"github.com/grange-project/grange/internal/agent/facts"
 	"github.com/grange-project/grange/internal/agent/features"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/rlimits"
-	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/vmimage"
 )
@@ -30,14 +30,14 @@ func (a requests) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, er
 	if err != nil {
 		return nil, err
 	}
-	facts := a.facts(vm)
+	hostFacts := a.facts(vm)
 	network, _ := vm.Shape.Network.Kind()
 	g := &guest.Job{ID: j.id, Argv: r.Argv, Dir: r.Dir, User: known.guestUser(j.caller, r.Home),
 		Hostname: vm.hostname(),
 		Hook:     hook, Network: network.UserMode,
-		Env: features.Variables(append(append([]string{}, r.Env...), facts.environment()...)),
+		Env: features.Variables(append(append([]string{}, r.Env...), hostFacts.Environment()...)),
 		Files: append(features.Files(a.featured(vm, a.jobEnds(j.caller.Batch), time.Now())),
-			guest.File{Path: factsPath, Content: facts.file()})}
+			guest.File{Path: facts.Path, Content: hostFacts.File()})}
 	image, err := a.images.Get(vm.Digest)
 	if err != nil {
 		return nil, err
@@ -74,12 +74,4 @@ func (a requests) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, er
 func (a requests) featured(r record, ends, now time.Time) features.VM {
 	return features.VM{Shape: r.Shape, Memory: r.Plan.Memory(), Job: cmp.Or(r.Caller.Batch.Job, r.Job), Ends: ends,
 		Now: now, Site: a.config().Facts, HostCPUs: a.hostCPUs()}
-}
-
-// jobEnds is when the batch system will end the job, if it told.
-func (a requests) jobEnds(b farm.Allotment) time.Time {
-	if told, ok := a.lookups.Recall(b); ok && b.Ends.IsZero() {
-		return told.Ends
-	}
-	return b.Ends
 }

@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/facts"
 	"github.com/grange-project/grange/internal/agent/jobrequest"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/services"
+	"github.com/grange-project/grange/internal/agent/usage"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/journal"
@@ -154,6 +156,7 @@ func (j *job) serve(m *machine.Machine) error {
 			Hint: "see what the VM says with -v"})})
 	case state.Exit != nil:
 		j.publish(api.JobEvent{Event: api.EventEnded, Exit: exitOf(state.Exit)})
+		j.agent.Usage.Tell(j.vm.id, func(u *api.Usage) { usage.Exited(u, *exitOf(state.Exit)) })
 	}
 	// The caller takes the rest of the output from the VM before it gives it back.
 	_, err = wait(func(guest.State) bool { return false })
@@ -182,7 +185,7 @@ func (j *job) handOver(m *machine.Machine) error {
 		return err
 	}
 	description.Port, description.Shared, description.Steps = j.port, j.vm.key != "", j.steps() != nil
-	if w := services.Offer(description, j.vm.services(), m.Control.TakesServices(), factsPath); w != "" {
+	if w := services.Offer(description, j.vm.services(), m.Control.TakesServices(), facts.Path); w != "" {
 		j.publish(api.JobEvent{Event: api.EventWarning, Message: w})
 	}
 	j.update(func() { j.handed = true })
@@ -247,6 +250,7 @@ func (j *job) lost(m *machine.Machine, err error) error {
 		return err
 	}
 	j.vm.update(func() { j.vm.closed = true })
+	j.agent.Usage.Look(j.vm.id) // before it is waited for the last words
 	if j.isEnded() {
 		return nil // a kept VM, or one that powered off, after its job
 	}
@@ -277,6 +281,7 @@ func (j *job) finish(err error) {
 	default:
 		j.agent.meter.Failed(err)
 		j.publish(api.JobEvent{Event: j.failureEvent(), Problem: problemOf(err)})
+		j.agent.Usage.Tell(j.vm.id, func(u *api.Usage) { usage.Failed(u, err) })
 	}
 	clean := j.vm.leave(j)
 	j.update(func() { j.clean = clean })

@@ -256,6 +256,7 @@ func (v *vm) end() {
 	}
 	began := time.Now()
 	v.making.discard()
+	v.agent.Usage.End(v.id, api.EndedLeft)
 	v.agent.ledger.Release(v.id)
 	v.update(func() { v.clean = []api.Phase{{Name: "clean", Milliseconds: milliseconds(time.Since(began))}} })
 }

@@ -42,6 +42,7 @@ func (a recovery) recover(ctx context.Context) error {
 		a.log.Warn("sweep after start", "error", err)
 	}
 	a.removeStrays(known)
+	a.Usage.Settle()
 	a.log.Info("took over the host", "vms", len(known))
 	return nil
 }
@@ -69,6 +70,9 @@ func (a recovery) takeOver(ctx context.Context, f hyper.Found) (name string, ok 
 	err = m.ReadApplied()
 	if other := a.vmMadeFor(r.Job); err != nil || other != nil {
 		a.log.Info("vm goes: it never ran, or its job has a later one", "vm", r.Name)
+		if other == nil {
+			a.Usage.Forget(r.Job)
+		}
 		if err := a.hyper.Stop(ctx, r.VM); err != nil {
 			a.log.Error("vm does not end", "vm", r.Name, "error", err)
 			return r.Name, true
@@ -101,6 +105,7 @@ func (a recovery) takeOverJobs(r record, m *machine.Machine, state hyper.State) 
 	v.machine, v.defined, v.up = m, true, true
 	v.power.TakeOver(m, state)
 	v.follow(m)
+	a.Usage.GoOn(v.id, v.usage(), r.Created, m.Applied.PID, m.Applied.Started)
 	a.ledger.SetBatchJob(v.id, v.key)
 	a.ledger.SetCharge(v.id, v.charge(a.machines.ImageOf(r.Digest)))
 	a.ledger.Adopt(v.id, a.machines.Holder(r.Name, r.User, r.Command), r.Plan)

@@ -55,6 +55,7 @@ func (a routes) actions() map[string]action {
 		"GET /v1/host":                   a.getHost,
 		"GET /v1/services":               a.getServices,
 		"GET /v1/alive":                  a.getAlive,
+		"GET /v1/usage":                  a.getUsage,
 		"POST /v1/drain":                 a.postDrain,
 		"GET /metrics":                   a.getMetrics,
 		"DELETE /v1/drain":               a.known(a.deleteDrain),

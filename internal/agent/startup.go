@@ -16,6 +16,7 @@ import (
 	"github.com/grange-project/grange/internal/agent/lookup"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/transfers"
+	"github.com/grange-project/grange/internal/agent/usage"
 	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
@@ -84,6 +85,12 @@ func New(o Options) (*Agent, error) {
 	a.ledger.SetLimits(o.Config.Limits, o.Config.Minimum.Disk)
 	a.machines = machine.NewHost(machine.Options{Hyper: a.hyper, Images: images, Ledger: a.ledger, Names: a.names,
 		Log: a.log, Config: a.config, Topology: a.topology, Areas: areas})
+	a.Usage, err = usage.Open(usage.Options{Dir: filepath.Join(o.Config.StateDir, "usage"), Log: a.log,
+		Traffic: network.Traffic, Hardware: func() string { return cloud.HostKind(a.topology()) },
+		Boot: machine.BootID, Tuning: usage.Audit, Keep: func() time.Duration { return a.config().UsageKeep }})
+	if err != nil {
+		return nil, err
+	}
 	a.meter = metering{a}.newMeter()
 	a.leases.Holders, a.leases.Log = a.leaseHolders, a.log
 	a.leases.Networks = func() map[string]config.SiteNetwork { return a.config().Networks }
@@ -104,7 +111,7 @@ func New(o Options) (*Agent, error) {
 		Drains: a.drains.FromServer, FileSystems: a.hostFileSystems,
 		Admit: a.breakers.admit, Started: a.breakers.started, Failed: a.breakers.failed,
 		Confines: func() bool { return allotment.Confines(allotment.Host(), a.ofThisHost) }, HasJob: a.metal.has,
-		Encode: encodeCloud, Meter: a.meter})
+		Encode: encodeCloud, Meter: a.meter, Usage: a.Usage})
 	if o.Server != nil {
 		a.transfers, err = transfers.New(transfers.Options{Dir: filepath.Join(o.Config.Areas.Images.Path, "transfers"),
 			Files: transfers.FilesOf(images), Peers: o.Peers, Server: o.Server, In: receive, Log: a.log,
@@ -148,7 +155,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	for _, p := range a.machines.Areas.Pools() {
 		p.Close()
 	}
-	return cmp.Or(broken, err)
+	return cmp.Or(broken, err, a.Usage.Close())
 }
 
 // lock keeps a second agent off the same state: two ledgers would grant everything twice.
@@ -183,6 +190,7 @@ func (a recovery) takeOverHost() error {
 	a.jobs.Go(func() { a.machines.KeepVolumes(a.ctx) })
 	a.jobs.Go(a.housekeep)
 	a.jobs.Go(a.sweep)
+	a.jobs.Go(func() { a.Usage.Run(a.ctx) })
 	a.jobs.Go(a.watch.watchDisks)
 	a.jobs.Go(a.serveAfterMetal)
 	a.jobs.Go(a.healing.heal)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -83,6 +84,21 @@ func (v *vm) phase(name string, since time.Time) time.Time {
 		Phase: &api.Phase{Name: name, Milliseconds: milliseconds(now.Sub(since))}})
 	v.agent.meter.Phase(name, now.Sub(since))
 	return now
+}
+
+// usage is what the record of the VM's usage says from the beginning.
+func (v *vm) usage() api.Usage {
+	r := v.recordNow()
+	u := api.Usage{Kind: api.UsageJob, VM: r.VM, Job: v.id, Batch: v.key, User: r.User, UID: v.uid, Image: r.Image,
+		Digest: r.Digest, Shape: r.Shape.Name, Cores: r.Shape.CPUs, Memory: uint64(r.Shape.Memory),
+		Scratch: uint64(r.Shape.DiskSpace()), Account: r.Caller.Batch.Account, Queue: r.Caller.Batch.Queue}
+	if told, ok := v.agent.lookups.Recall(r.Caller.Batch); ok {
+		u.Account, u.Queue = cmp.Or(u.Account, told.Account), cmp.Or(u.Queue, told.Queue)
+	}
+	if r.Worker != nil {
+		u.Kind, u.Name = api.UsageWorker, r.Worker.Name
+	}
+	return u
 }
 
 // enter takes a job in. It reports whether the VM still takes any.

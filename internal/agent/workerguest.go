@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/grange-project/grange/internal/agent/facts"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
@@ -40,7 +41,7 @@ func (a workerDesk) guestWorker(j *job, r record) (*guest.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	name, facts := r.Worker.Name, requests.facts(r)
+	name, known := r.Worker.Name, requests.facts(r)
 	hosts := fmt.Appendf(nil, "127.0.0.1 localhost\n::1 localhost\n%v %s\n", r.Worker.Address.Addr(), name)
 	v4 := &guest.Address{CIDR: r.Worker.Address.String(), Gateway: r.Worker.Gateway, DNS: c.DNS}
 	var v6 *guest.Address
@@ -50,7 +51,7 @@ func (a workerDesk) guestWorker(j *job, r record) (*guest.Job, error) {
 	}
 	files := []guest.File{
 		{Path: mungeKeyPath, Content: key},
-		{Path: factsPath, Content: facts.file()},
+		{Path: facts.Path, Content: known.File()},
 		{Path: "/etc/hostname", Content: []byte(name + "\n")},
 		{Path: "/etc/hosts", Content: hosts},
 	}
@@ -77,6 +78,6 @@ func (a workerDesk) guestWorker(j *job, r record) (*guest.Job, error) {
 		User:    guest.User{Name: "root", Home: "/root", Shell: "/bin/sh", Groups: []guest.Group{{Name: "root"}}},
 		Address: v4, Address6: v6,
 		Env: append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"},
-			facts.environment()...), Hook: bytes.Join([][]byte{[]byte("#!/bin/sh\n"), workerScript}, nil),
+			known.Environment()...), Hook: bytes.Join([][]byte{[]byte("#!/bin/sh\n"), workerScript}, nil),
 		Files: files}, nil
 }

@@ -90,6 +90,7 @@ func New(o Options) *API {
 	imageRoutes{a}.register()
 	a.fileSystemRoutes()
 	a.pages(o.Pages)
+	a.usageRoutes()
 	for _, unused := range []string{"ErrorModel", "ErrorDetail"} { // huma's, which plainProblem replaces
 		delete(a.huma.OpenAPI().Components.Schemas.Map(), unused)
 	}

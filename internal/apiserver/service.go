@@ -21,7 +21,7 @@ type changesInput struct {
 func (a *API) serviceRoutes() {
 	handle(a, route{method: "GET", path: "/v1/version", id: "version", tag: "service", whose: forAll,
 		summary: "Which server this is"}, func(context.Context, farm.Identity, *struct{}) (*one[fleet.Version], error) {
-		return oneOf(a.versionNow(), 0), nil
+		return oneOf(versionNow(a), 0), nil
 	})
 	handle(a, route{method: "GET", path: "/v1/status", id: "status", tag: "service",
 		summary: "How the fleet is, in numbers: of what the caller may see"}, a.status)
@@ -42,7 +42,7 @@ func (a *API) serviceRoutes() {
 	register(a, r, op, a.changes)
 }
 
-func (a *API) versionNow() fleet.Version {
+func versionNow(a *API) fleet.Version {
 	return fleet.Version{Service: "server", Version: a.version, Capability: fleet.Capability, URL: a.server.URL()}
 }
 
@@ -74,7 +74,7 @@ func (a *API) allHosts(ctx context.Context, who farm.Identity) ([]server.HostVie
 
 // status counts what the caller may see.
 func (a *API) status(ctx context.Context, who farm.Identity, _ *struct{}) (*one[fleet.Status], error) {
-	out := fleet.Status{Version: a.versionNow(), Leader: a.server.Leads(), Hosts: map[string]int{},
+	out := fleet.Status{Version: versionNow(a), Leader: a.server.Leads(), Hosts: map[string]int{},
 		VMs: map[string]int{}, Versions: map[string]int{}}
 	hosts, err := a.allHosts(ctx, who)
 	if err != nil {

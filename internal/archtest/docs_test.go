@@ -203,7 +203,8 @@ func TestEveryKeyOfTheServerIsExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got.Brokers, got.People, got.FileSystems, got.Issuers = nil, nil, nil, nil // examples of what has no default
+	// examples of what has no default
+	got.Brokers, got.People, got.FileSystems, got.Issuers, got.Usage.VOs = nil, nil, nil, nil, nil
 	if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
 		t.Errorf("what the example says of defaults is not so:\n%s", d)
 	}

@@ -151,7 +151,7 @@ var importers = []struct {
 	{"internal/network/nwfilter", []string{"internal/network", "e2e/net"}, "only kinds of networks filter"},
 	{"internal/network/dhcp", []string{"internal/network", "internal/agent/machine"}, "only kinds of networks serve"},
 	{"internal/placer", []string{"internal/server"}, "a server runs one placer, and all places come from it"},
-	{"internal/config", []string{"internal/cli", "internal/agent"}, "a package takes what it needs as arguments"},
+	{"internal/config", []string{"internal/cli", "internal/agent", "e2e/accounting"}, "a package takes what it needs as arguments"},
 	{"internal/batch/*/setup", []string{"internal/cli", "e2e"},
 		"people set a batch system up; a driver changes nothing of its configuration"},
 	{"e2e", []string{"e2e"}, "tests of a machine are no library"},

@@ -25,6 +25,7 @@ import (
 	"github.com/grange-project/grange/internal/cli/job"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/cli/tune"
+	"github.com/grange-project/grange/internal/cli/usage"
 	"github.com/grange-project/grange/internal/cli/vm"
 	"github.com/grange-project/grange/internal/runner"
 )
@@ -67,7 +68,8 @@ func grange(a *app.App) *cobra.Command {
 		app.Group{Title: "Hosts", Commands: slices.Concat(daemon.AgentCommands(a), host.Commands(a), disks.Commands(a),
 			filesystems.Commands(a), gateways.Commands(a), tune.Commands(a))},
 		app.Group{Title: "Batch systems", Commands: batchsystem.Commands(a)},
-		app.Group{Title: "Fleet", Commands: slices.Concat(daemon.ServerCommands(a), fleet.Commands(a))},
+		app.Group{Title: "Fleet", Commands: slices.Concat(daemon.ServerCommands(a), fleet.Commands(a),
+			usage.Commands(a))},
 		app.Group{Title: "Access", Commands: access.Commands(a)},
 		app.Group{Title: "", Commands: []*cobra.Command{manCommand()}})
 }

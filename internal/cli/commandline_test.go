@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,8 +52,8 @@ func TestSenselessCommandLines(t *testing.T) {
 func TestCommandsThatHoldOthersShowHelp(t *testing.T) {
 	a := &app.App{}
 	for _, c := range append(grange(a).Commands(), grange(a)) {
-		// which are commands themselves: they would serve, or start a session
-		if !c.HasSubCommands() || c.Name() == "help" || c.Name() == "server" || c.Name() == "shell" {
+		// which are commands themselves: they would serve, start a session, and ask a server
+		if !c.HasSubCommands() || slices.Contains([]string{"help", "server", "shell", "usage"}, c.Name()) {
 			continue
 		}
 		path := strings.Fields(c.CommandPath())[1:]

@@ -51,6 +51,7 @@ type Agent struct {
 	Shapes       map[string]farm.Shape
 	PrivateVMs   bool              // accounts see their own VMs only; root sees all
 	PullImages   []string          // references of container images that jobs of all users may have fetched
+	UsageKeep    time.Duration     // how long records of usage are kept
 	UnusedImages time.Duration     // after which copies of the catalogue's images are removed; 0: never
 	Hook         string            // a script of the site, run in each VM as root before the job
 	Facts        map[string]string // what the site knows of this host, as HS06 = "357": given to guests
@@ -98,6 +99,7 @@ type file struct {
 	Shapes           map[string]shapeFile       `toml:"shapes"`
 	PullImages       []string                   `toml:"pull_images"`
 	UnusedImages     string                     `toml:"unused_images"`
+	UsageKeep        string                     `toml:"usage_keep"`
 	Hook             string                     `toml:"hook"`
 	Facts            map[string]string          `toml:"facts"`
 	PrivateVMs       bool                       `toml:"private_vms"`
@@ -155,7 +157,7 @@ func defaults() file {
 		Default: shapeFile{CPUs: 1, Memory: "1G", PageSize: "any", Network: string(farm.NetworkNone)},
 		Minimum: minimumFile{Disk: "1G", Memory: "256M"},
 		Limits:  limitsFile{CPUs: "75%", Memory: "75%", Disk: "50%", Bandwidth: "75%"},
-		Overlay: "0", UnusedImages: "0", Areas: defaultAreas(), Metadata: metadataFile{Serve: true}, Move: moveFile{Listen: ":8445"},
+		Overlay: "0", UnusedImages: "0", UsageKeep: "9600h", Areas: defaultAreas(), Metadata: metadataFile{Serve: true}, Move: moveFile{Listen: ":8445"},
 		Transfer:  transferFile{Listen: ":8446", ReceiveRate: "0", SendRate: "0"},
 		Heartbeat: heartbeatFile{Timeout: "5m", Watchdog: true, Action: string(HeartbeatReport)},
 		Batch:     batchFile{Requeues: DefaultRequeues, WaitTimeout: defaultWaitTimeout},
@@ -241,6 +243,7 @@ func (f file) agent() (Agent, error) {
 	a.Transfer, errs[18] = f.Transfer.parse()
 	a.Areas, errs[19] = f.Areas.areas(f.StateDir)
 	a.UnusedImages, errs[20] = unusedImages(f.UnusedImages)
+	a.UsageKeep, errs[24] = usageKeep(f.UsageKeep)
 	a.Network, errs[21] = f.Network.networks()
 	a.Services, errs[23] = services(f.Services)
 	a.Pools, errs[24] = pools(f.Pools, a.Shapes, a.Networks)

@@ -50,6 +50,8 @@ type Server struct {
 	Issuers map[string]Issuer // by which people sign in, by the name that logins and mappings have them under
 	// SessionIdle and SessionLimit are how long a sign-in lasts, without a request and in all.
 	SessionIdle, SessionLimit time.Duration
+
+	Usage UsageOfSite
 }
 
 // Authority vouches for people's certificates.
@@ -118,6 +120,13 @@ func (b Broker) Settings() batch.Settings {
 		Projects: b.Projects}
 }
 
+// UsageOfSite is what a server does with records of usage.
+type UsageOfSite struct {
+	KeepDays int               `toml:"keep_days"` // 0: for ever
+	MaskDays int               `toml:"mask_days"` // after which they name nobody any more; 0: never
+	VOs      map[string]string `toml:"vos"`       // FQANs by patterns of projects and accounts
+}
+
 // fileSystem declares a network file system of the site.
 type fileSystem struct {
 	Source     string `toml:"source"`
@@ -158,6 +167,7 @@ type serverFile struct {
 	Issuers      map[string]Issuer     `toml:"issuers"`
 	SessionIdle  string                `toml:"session_idle"`
 	SessionLimit string                `toml:"session_limit"`
+	Usage        UsageOfSite           `toml:"usage"`
 }
 
 // ReadServer reads the file at path; a missing one means all defaults.
@@ -174,7 +184,7 @@ func ParseServer(text []byte, name string) (Server, error) {
 	f := serverFile{Store: "/var/lib/grange-server/server.db", Socket: "/run/grange-server/server.sock",
 		SocketMode: 0o666, Listen: ":7480", HostField: "dns", SilentAfter: "90s",
 		ImageSpace: "200G", ImageRate: "0", SourceRate: "0",
-		SessionIdle: "8h", SessionLimit: "24h"}
+		SessionIdle: "8h", SessionLimit: "24h", Usage: UsageOfSite{KeepDays: 400}}
 	if err := stricttoml.Unmarshal(text, &f); err != nil {
 		return Server{}, badServer(name, err.Error())
 	}
@@ -190,7 +200,7 @@ func (f serverFile) server() (Server, error) {
 		URL: f.URL, Servers: f.Servers, Certificate: f.Certificate, Key: f.Key, CA: f.CA, CAKeyFile: f.CAKeyFile,
 		People: f.People, HostCA: f.HostCA, HostField: f.HostField, Brokers: f.Brokers,
 		ImageDir: f.ImageDir, MetricsListen: f.MetricsListen, MetricsTokenFile: f.MetricsTokenFile,
-		Issuers: f.Issuers}
+		Issuers: f.Issuers, Usage: f.Usage}
 	if f.PeopleCA == "" && len(f.PeopleCRL) > 0 {
 		return s, errors.New("people_crl: people_ca is not set")
 	}
@@ -225,6 +235,9 @@ func (f serverFile) server() (Server, error) {
 		return s, fmt.Errorf("image_space: invalid size %q: at least 1M", f.ImageSpace)
 	}
 	if s.FileSystems, err = fileSystems(f.FileSystems); err != nil {
+		return s, err
+	}
+	if err := s.Usage.check(); err != nil {
 		return s, err
 	}
 	return s, s.check()

@@ -16,6 +16,7 @@ type Farm struct {
 	Cells    []FarmCell
 	Projects []Project
 	Shapes   []Shape
+	Scores   []Score
 	Networks []FleetNetwork
 	Groups   []ServerGroup
 	Users    []User

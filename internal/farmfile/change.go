@@ -28,6 +28,7 @@ const (
 	KindProject  = "project"
 	KindCell     = "cell"
 	KindShape    = "shape"
+	KindScore    = "score"
 	KindNetwork  = "network"
 	KindGroup    = "group"
 	KindUser     = "user"
@@ -43,6 +44,7 @@ type Index struct {
 	CellOf    map[string]farm.FarmCell
 	ProjectOf map[string]farm.Project
 	ShapeOf   map[string]farm.Shape
+	ScoreOf   map[string]farm.Score
 	NetworkOf map[string]farm.FleetNetwork
 	GroupOf   map[string]farm.ServerGroup
 	UserOf    map[string]farm.User
@@ -53,6 +55,7 @@ type Index struct {
 // NewIndex returns the index of a farm.
 func NewIndex(f farm.Farm) Index {
 	return Index{Farm: f, CellOf: byName(f.Cells, cellName), ProjectOf: byName(f.Projects, projectName),
+		ScoreOf: byName(f.Scores, scoreName),
 		ShapeOf: byName(f.Shapes, shapeName), NetworkOf: byName(f.Networks, networkName),
 		GroupOf: byName(f.Groups, groupName), UserOf: byName(f.Users, userName),
 		GrantOf: byName(f.Grants, farm.Grant.String), MappingOf: byName(f.Mappings, farm.Mapping.String)}
@@ -61,6 +64,7 @@ func NewIndex(f farm.Farm) Index {
 func cellName(c farm.FarmCell) string        { return c.Name }
 func projectName(p farm.Project) string      { return p.Name }
 func shapeName(s farm.Shape) string          { return s.Name }
+func scoreName(s farm.Score) string          { return s.Name }
 func networkName(n farm.FleetNetwork) string { return n.Name }
 func userName(u farm.User) string            { return u.Name }
 func groupName(g farm.ServerGroup) string    { return g.Project + "/" + g.Name }

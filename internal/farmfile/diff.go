@@ -19,6 +19,7 @@ func Diff(have, want farm.Farm, prune bool) (after farm.Farm, changes []Change, 
 		Cells:    wantedOf(have.Cells, cellsAsTheyAre(have.Cells, want.Cells), cellName, prune),
 		Projects: wantedOf(have.Projects, want.Projects, projectName, prune),
 		Shapes:   wantedOf(have.Shapes, want.Shapes, shapeName, prune),
+		Scores:   wantedOf(have.Scores, want.Scores, scoreName, prune),
 		Networks: wantedOf(have.Networks, want.Networks, networkName, prune),
 		Groups:   wantedOf(have.Groups, want.Groups, groupName, prune),
 		Users:    wantedOf(have.Users, want.Users, userName, prune),
@@ -44,6 +45,7 @@ func changesOf(have, after farm.Farm) []Change {
 	add(changed(KindProject, have.Projects, after.Projects, projectName, projectFields))
 	add(changed(KindCell, have.Cells, after.Cells, cellName, cellFields))
 	add(changed(KindShape, have.Shapes, after.Shapes, shapeName, shapeFields))
+	add(changed(KindScore, have.Scores, after.Scores, scoreName, scoreFields))
 	add(changed(KindNetwork, have.Networks, after.Networks, networkName, networkFields))
 	add(changed(KindGroup, have.Groups, after.Groups, groupName, groupFields))
 	add(changed(KindUser, have.Users, after.Users, userName, userFields))

@@ -107,6 +107,16 @@ func shapeFields(s farm.Shape) []field {
 	return f
 }
 
+func scoreFields(s farm.Score) []field {
+	var f fields
+	f.add("hardware", s.Hardware)
+	f.add("cpus", s.CPUs)
+	f.add("core", s.Core)
+	f.add("unit", s.Unit)
+	f.add("source", s.Source)
+	return f
+}
+
 func networkFields(n farm.FleetNetwork) []field {
 	var f fields
 	f.add("bridge", n.Bridge)

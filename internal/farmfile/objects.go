@@ -101,6 +101,11 @@ func (f networkTable) network(name string) (farm.FleetNetwork, error) {
 	return n, n.Validate()
 }
 
+func (f scoreTable) score(name string) (farm.Score, error) {
+	s := farm.Score{Name: name, Hardware: f.Hardware, CPUs: f.CPUs, Core: f.Core, Unit: f.Unit, Source: f.Source}
+	return s, s.Validate()
+}
+
 func (f userTable) user(name string) (farm.User, error) {
 	subjects, err := farm.PlainSubjects(f.Subjects)
 	if err != nil {

@@ -77,6 +77,7 @@ func (f *file) mentioned(text []byte) error {
 	empty(top, "cells", &f.Cells)
 	empty(top, "projects", &f.Projects)
 	empty(top, "shapes", &f.Shapes)
+	empty(top, "scores", &f.Scores)
 	empty(top, "networks", &f.Networks)
 	empty(top, "groups", &f.Groups)
 	empty(top, "users", &f.Users)
@@ -133,7 +134,7 @@ func lineOf(text []byte, at place) int {
 
 // farm returns the farm that the file describes. The error is a *tableError.
 func (f file) farm() (out farm.Farm, err error) {
-	var errs [10]error
+	var errs [11]error
 	out.Settings, errs[0] = single("settings", f.Settings, settingsTable.settings)
 	out.Maxima, errs[1] = single("maxima", f.Maxima, maximaTable.maxima)
 	out.Cells, errs[2] = eachNamed("cells", f.Cells, cellTable.cell)
@@ -144,6 +145,7 @@ func (f file) farm() (out farm.Farm, err error) {
 	out.Groups, errs[7] = groups(f.Groups)
 	out.Grants, errs[8] = grants(f.Grants)
 	out.Mappings, errs[9] = mappings(f.Mappings)
+	out.Scores, errs[10] = eachNamed("scores", f.Scores, scoreTable.score)
 	return out, cmp.Or(errs[:]...)
 }
 

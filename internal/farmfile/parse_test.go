@@ -230,7 +230,7 @@ func TestEveryFarmKeyIsExplained(t *testing.T) {
 	}
 	keys := map[string]bool{}
 	for _, table := range []any{settingsTable{}, maximaTable{}, cellTable{}, projectTable{}, shapeTable{},
-		networkTable{}, groupTable{}, userTable{}, grantTable{}, mappingTable{}} {
+		scoreTable{}, networkTable{}, groupTable{}, userTable{}, grantTable{}, mappingTable{}} {
 		for f := range fieldsOf(table) {
 			keys[f] = true
 		}

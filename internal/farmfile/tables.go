@@ -7,6 +7,7 @@ type file struct {
 	Cells    map[string]cellTable             `toml:"cells,omitempty"`
 	Projects map[string]projectTable          `toml:"projects,omitempty"`
 	Shapes   map[string]shapeTable            `toml:"shapes,omitempty"`
+	Scores   map[string]scoreTable            `toml:"scores,omitempty"`
 	Networks map[string]networkTable          `toml:"networks,omitempty"`
 	Groups   map[string]map[string]groupTable `toml:"groups,omitempty"` // by project and name
 	Users    map[string]userTable             `toml:"users,omitempty"`
@@ -90,6 +91,14 @@ type shapeTable struct {
 	BandwidthIn  string            `toml:"bandwidth_in,omitempty"`
 	BandwidthOut string            `toml:"bandwidth_out,omitempty"`
 	Properties   map[string]string `toml:"properties,omitempty,inline"`
+}
+
+type scoreTable struct {
+	Hardware string  `toml:"hardware"`
+	CPUs     int     `toml:"cpus,omitempty"`
+	Core     float64 `toml:"core"`
+	Unit     string  `toml:"unit"`
+	Source   string  `toml:"source"`
 }
 
 type networkTable struct {

@@ -14,7 +14,8 @@ import (
 // unique refuses two objects of one name.
 func unique(f farm.Farm) error {
 	return errors.Join(eachUnique(KindCell, f.Cells, cellName), eachUnique(KindProject, f.Projects, projectName),
-		eachUnique(KindShape, f.Shapes, shapeName), eachUnique(KindNetwork, f.Networks, networkName),
+		eachUnique(KindShape, f.Shapes, shapeName), eachUnique(KindScore, f.Scores, scoreName),
+		eachUnique(KindNetwork, f.Networks, networkName),
 		eachUnique(KindGroup, f.Groups, groupName), eachUnique(KindUser, f.Users, userName))
 }
 
@@ -50,6 +51,9 @@ func validate(f farm.Farm) error {
 	}
 	for _, s := range f.Shapes {
 		errs = append(errs, farm.CheckName("shape", s.Name), s.Validate())
+	}
+	for _, s := range f.Scores {
+		errs = append(errs, s.Validate())
 	}
 	for _, n := range f.Networks {
 		errs = append(errs, n.Validate())

@@ -60,9 +60,11 @@ const (
 	ReadSession Action = "session.read"
 	EndSession  Action = "session.end"
 	ReadAudit   Action = "audit.read"
-	ReadFarm    Action = "farm.read"  // export, and what an apply would change
-	ApplyFarm   Action = "farm.apply" // cells, projects and quotas, networks, shapes, users, grants, settings
-	ReadCA      Action = "ca.read"    // the fleet's authorities, and which hosts a rotation waits for
+	ReadUsage   Action = "usage.read"  // what VMs have used: one's own, or that of a project or a cell
+	CloseUsage  Action = "usage.close" // a month, for good
+	ReadFarm    Action = "farm.read"   // export, and what an apply would change
+	ApplyFarm   Action = "farm.apply"  // cells, projects and quotas, networks, shapes, users, grants, settings
+	ReadCA      Action = "ca.read"     // the fleet's authorities, and which hosts a rotation waits for
 	RotateCA    Action = "ca.rotate"
 	RetireCA    Action = "ca.retire"
 )
@@ -122,6 +124,8 @@ var needs = map[Action]need{
 	ReadSession: {least: farm.RoleAdmin, self: true},
 	EndSession:  {least: farm.RoleAdmin, self: true},
 	ReadAudit:   {least: farm.RoleOperator, project: true, self: true},
+	ReadUsage:   {least: farm.RoleReader, project: true, cell: true, self: true},
+	CloseUsage:  {least: farm.RoleAdmin},
 	ReadFarm:    {least: farm.RoleReader},
 	ApplyFarm:   {least: farm.RoleAdmin},
 	ReadCA:      {least: farm.RoleReader},

@@ -62,6 +62,7 @@ func (s *Server) leading() []loop {
 		every("silence", 10*time.Second, s.upkeep.silences),
 		s.onChange("brokers", 3*time.Second, 15*time.Second, s.brokers.Pass),
 		every("pruning", time.Hour, s.upkeep.prune),
+		every("old usage", time.Hour, s.Usage.Prune),
 		every("authorities", time.Hour, s.Links.RetireDue),
 		s.onChange("images", time.Second, 15*time.Second, s.Images.Pass),
 		every("orders of images", time.Hour, s.Images.Prune),

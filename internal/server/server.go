@@ -24,6 +24,7 @@ import (
 	"github.com/grange-project/grange/internal/server/hub"
 	"github.com/grange-project/grange/internal/server/images"
 	"github.com/grange-project/grange/internal/server/meter"
+	"github.com/grange-project/grange/internal/server/usage"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/transfer"
 	"github.com/grange-project/grange/internal/vmimage"
@@ -64,6 +65,8 @@ type Options struct {
 	Sessions    accounts.SessionLimits
 	// History is a file that keeps what the fleet was like; "": it is forgotten at the end.
 	History string
+	// Usage is what the site says of records of usage: VOs, Keep and Mask of it.
+	Usage usage.Options
 }
 
 // Server is one of the servers of a fleet. All of them answer requests; the one that leads runs the loops.
@@ -83,6 +86,7 @@ type Server struct {
 
 	FileSystems *filesystems.FileSystems
 	Meter       *meter.Meter // what this server exports
+	Usage       *usage.Usage
 
 	store   *store.Store
 	log     *slog.Logger
@@ -124,6 +128,8 @@ func New(o Options) *Server {
 	s.actions = action.Actions{Store: o.Store, Log: o.Log, Now: o.Now}
 	s.Accounts = accounts.New(s.actions, o.Sessions)
 	s.FileSystems = filesystems.New(s.actions, o.FileSystems)
+	o.Usage.Actions, o.Usage.Store, o.Usage.Log = s.actions, o.Store, o.Log
+	s.Usage = usage.New(o.Usage)
 	s.Farm = apply.New(s.actions, append([]string{farm.BrokerGrange}, o.Brokers...))
 	s.Images = images.New(images.Options{Actions: s.actions, Store: o.Store, Log: o.Log, Now: o.Now, URL: o.URL,
 		Dir: o.ImageDir, Limit: o.ImageSpace, Pace: o.ImagePace, Silent: s.Links.Silent})

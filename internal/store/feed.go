@@ -33,6 +33,7 @@ const (
 	KindCell    Kind = "cell"
 	KindProject Kind = "project"
 	KindShape   Kind = "shape"
+	KindScore   Kind = "score"
 	KindNetwork Kind = "network"
 	KindGroup   Kind = "group"
 	// of a security group, or of its VMs: each host with VMs of the project has a line of its own

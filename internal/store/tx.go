@@ -27,11 +27,12 @@ type Tx struct {
 	orderRows
 	auditRows
 	feedRows
+	usageRows
 }
 
 func newTx(t *sqlTx) *Tx {
 	return &Tx{t, farmRows{t}, accountRows{t}, sessionRows{t}, hostRows{t}, vmRows{t}, orderRows{t}, auditRows{t},
-		feedRows{t}}
+		feedRows{t}, usageRows{t}}
 }
 
 // sqlTx runs statements in a transaction of the database, and knows what they have changed.

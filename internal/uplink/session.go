@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,8 +57,11 @@ func (l *Link) session(ctx context.Context) (worked bool, err error) {
 		defer cancel()
 		ended <- s.reports(ctx, changed)
 	}()
+	var usage sync.WaitGroup
+	usage.Go(func() { s.bringUsage(ctx) })
 	err = s.polls(ctx, life)
 	cancel()
+	usage.Wait()
 	if other := <-ended; other != nil && !errors.Is(other, context.Canceled) {
 		err = other
 	}

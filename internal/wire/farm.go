@@ -13,7 +13,8 @@ import (
 func Farm(f farm.Farm) fleet.Farm {
 	out := fleet.Farm{Cells: each(f.Cells, FarmCell), Projects: each(f.Projects, FarmProject),
 		Shapes: each(f.Shapes, Shape), Networks: each(f.Networks, Network), Groups: each(f.Groups, Group),
-		Users: each(f.Users, User), Grants: each(f.Grants, Grant), Mappings: each(f.Mappings, Mapping)}
+		Users: each(f.Users, User), Grants: each(f.Grants, Grant), Mappings: each(f.Mappings, Mapping),
+		Scores: each(f.Scores, func(s farm.Score) fleet.Score { return fleet.Score(s) })}
 	if f.Settings != nil {
 		s := Settings(*f.Settings)
 		out.Settings = &s
@@ -29,7 +30,8 @@ func Farm(f farm.Farm) fleet.Farm {
 func ParseFarm(v fleet.Farm) (farm.Farm, error) {
 	f := farm.Farm{Cells: each(v.Cells, parseFarmCell), Groups: each(v.Groups, ParseGroup),
 		Users: each(v.Users, ParseUser), Grants: each(v.Grants, ParseGrant),
-		Mappings: each(v.Mappings, ParseMapping)}
+		Mappings: each(v.Mappings, ParseMapping),
+		Scores:   each(v.Scores, func(s fleet.Score) farm.Score { return farm.Score(s) })}
 	var err error
 	if f.Projects, err = tryEach(v.Projects, parseFarmProject); err != nil {
 		return f, err

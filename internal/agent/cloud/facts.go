@@ -33,7 +33,7 @@ func (h *Host) ReadFacts() fleet.Facts {
 		Accelerator: h.Accelerator(), Topology: topology,
 		Reserve: farm.HostReserve{CPUs: reserve.CPUs, Memory: reserve.Memory}, Taken: taken,
 		Short: h.Machines.TakesNothing(),
-		Kind:  hostKind(topology), ImageUse: h.Images.Use()}
+		Kind:  HostKind(topology), ImageUse: h.Images.Use()}
 	var err error
 	facts.Networks, err = network.Bridges()
 	h.noBridges.Log(h.log, "bridges for the server", err)
@@ -68,9 +68,9 @@ const scratchStep = farm.GiB
 var noKind = lazyregexp.New(
 	`(?i)\((r|tm)\)|@.*$|\b(\d+|two|four|six|eight|twelve|sixteen)-core\b|\b(cpu|processor|with radeon.*)\b|\b(genuine|authentic)(intel|amd)\b`)
 
-// hostKind names what hardware the host is, so that people can ask for it: vendor, model and sockets, as
+// HostKind names what hardware the host is, so that people can ask for it: vendor, model and sockets, as
 // "amd-epyc-7302-2s".
-func hostKind(t farm.Topology) string {
+func HostKind(t farm.Topology) string {
 	vendor := map[string]string{"GenuineIntel": "intel", "AuthenticAMD": "amd", "HygonGenuine": "hygon"}[t.CPU.Vendor]
 	if vendor == "" {
 		vendor = strings.ToLower(t.CPU.Vendor)

@@ -26,7 +26,7 @@ func TestHostKind(t *testing.T) {
 		"amd-ryzen-7-5800x-2s":     {Vendor: "AuthenticAMD", Name: "AMD Ryzen 7 5800X 8-Core Processor"},
 		"2s":                       {},
 	} {
-		if got := hostKind(farm.Topology{CPU: cpu, Sockets: make([]farm.Socket, 2)}); got != want {
+		if got := HostKind(farm.Topology{CPU: cpu, Sockets: make([]farm.Socket, 2)}); got != want {
 			t.Errorf("%q is %q, want %q", cpu.Name, got, want)
 		}
 	}

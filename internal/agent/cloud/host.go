@@ -15,6 +15,7 @@ import (
 	"github.com/grange-project/grange/internal/agent/catalogue"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/meter"
+	"github.com/grange-project/grange/internal/agent/usage"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
@@ -49,6 +50,7 @@ type Options struct {
 	HasJob   func(key string) bool
 	// Encode is what a machine carries as the agent's records have it.
 	Encode func(Carried) ([]byte, error)
+	Usage  *usage.Desk
 }
 
 // Host is the cloud VMs of one host. It needs no server: what the server wanted last is on the disk.

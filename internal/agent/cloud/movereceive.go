@@ -299,6 +299,7 @@ func (v *arrival) whole(m *machine.Machine, image vmimage.Image, c *moveConn) er
 	}
 	m.Control.Know(v.ID)
 	v.guest.follow(m)
+	v.host.Usage.Begin(v.ID, usageOf(v.VM), m.Applied.PID, m.Applied.Started)
 	m.Watch()
 	v.mu.Lock()
 	v.machine, v.told = m, false

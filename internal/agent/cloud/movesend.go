@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/breaker"
@@ -316,6 +317,7 @@ func (v *departure) tellGone(target *moveConn) error {
 // server says that it is elsewhere.
 func (v *departure) leaveGone() error {
 	if m := v.Current(); m != nil {
+		v.host.Usage.Tell(v.ID, func(u *api.Usage) { u.Ended = api.EndedMoved })
 		if err := v.ending.kill(m); err != nil {
 			return err
 		}

@@ -107,6 +107,7 @@ func (h *Host) TakeOver(ctx context.Context, f hyper.Found, r Carried) bool {
 	m.Checked.Store(true)
 	m.Control.Know(v.ID)
 	v.guest.follow(m)
+	h.Usage.GoOn(v.ID, usageOf(v), v.recordNow().Since, f.PID, f.Started)
 	m.Watch()
 	v.started = time.Now()
 	v.mu.Lock()

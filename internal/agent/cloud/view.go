@@ -106,3 +106,11 @@ func (v *VM) NetworkVM() network.VM { return networkVM(v.Name, v.recordNow()) }
 
 // Starting is how many VMs are being started.
 func (h *Host) Starting() int { return len(h.starts) }
+
+// usageOf is what the record of an interval of the VM says from its beginning.
+func usageOf(v *VM) api.Usage {
+	r := v.recordNow()
+	return api.Usage{Kind: api.UsageVM, Part: 1, VM: v.ID, Name: r.Wanted.Name, Project: r.Wanted.Project,
+		User: r.Wanted.Owner, Batch: r.Job, Image: r.Image, Digest: r.Digest, Shape: r.Wanted.Shape.Name,
+		Cores: r.Shape.CPUs, Memory: uint64(r.Shape.Memory), Scratch: uint64(r.Shape.DiskSpace())}
+}

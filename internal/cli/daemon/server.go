@@ -29,6 +29,7 @@ import (
 	"github.com/grange-project/grange/internal/sdnotify"
 	"github.com/grange-project/grange/internal/server"
 	"github.com/grange-project/grange/internal/server/accounts"
+	"github.com/grange-project/grange/internal/server/usage"
 	"github.com/grange-project/grange/internal/signin"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/transfer"
@@ -188,7 +189,9 @@ func newServer(c config.Server, db *store.Store, log *slog.Logger) (*server.Serv
 		Broker: func(cell farm.Cell) (batch.System, error) { return brokerOf(c, cell) }, Brokers: brokerNames(c),
 		ImageDir: c.Images(), ImageSpace: c.ImageSpace,
 		ImagePace: transfer.NewRate(int64(c.SourceRate)).Wait, FileSystems: c.FileSystems, History: c.History(),
-		Sessions: accounts.SessionLimits{Idle: c.SessionIdle, Total: c.SessionLimit}}
+		Sessions: accounts.SessionLimits{Idle: c.SessionIdle, Total: c.SessionLimit},
+		Usage: usage.Options{VOs: c.Usage.VOs, Keep: usage.DaysOf(c.Usage.KeepDays),
+			Mask: usage.DaysOf(c.Usage.MaskDays)}}
 	var s *server.Server
 	var err error
 	open := func(sum string) (*os.File, error) { return s.Images.OpenBlob(sum) }

@@ -56,7 +56,7 @@ mount point of ` + "`grange mount list --local`.",
 				return err
 			}
 			if a.Here(cmd) {
-				return drainFrom(cmd.Context(), a, host{a.Client()}, d, f)
+				return drainFrom(cmd.Context(), a, host{a.Client().FileSystems()}, d, f)
 			}
 			c, err := a.Fleet()
 			if err != nil {
@@ -79,7 +79,7 @@ func resume(a *app.App) *cobra.Command {
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		Long: `End the drain of a file system. Jobs that wait for that start.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			end := a.Client().ResumeFileSystem
+			end := a.Client().FileSystems().Resume
 			if !a.Here(cmd) {
 				c, err := a.Fleet()
 				if err != nil {
@@ -162,15 +162,15 @@ func endedMeanwhile(name string) error {
 }
 
 // host drains file systems of this host alone.
-type host struct{ *api.Client }
+type host struct{ api.FileSystems }
 
 func (h host) drain(ctx context.Context, d api.FileSystemDrain) (progress, error) {
-	d, err := h.DrainFileSystem(ctx, d)
+	d, err := h.Drain(ctx, d)
 	return ofHost(d), err
 }
 
 func (h host) look(ctx context.Context, name string) (progress, error) {
-	all, err := h.FileSystemDrains(ctx)
+	all, err := h.Drains(ctx)
 	if err != nil {
 		return progress{}, err
 	}

@@ -92,7 +92,7 @@ func listHost(ctx context.Context, a *app.App) ([]used, error) {
 	if err != nil {
 		return nil, err
 	}
-	drains, err := a.Client().FileSystemDrains(ctx)
+	drains, err := a.Client().FileSystems().Drains(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -87,7 +87,7 @@ func loadEach(ctx context.Context, all []loaded) {
 }
 
 func running(pid int) bool {
-	_, err := tapsHeld(pid)
+	_, err := TapsHeld(pid)
 	return err == nil
 }
 

@@ -26,7 +26,7 @@ const hostsByte = 0xfe
 // the tap's own address, which libvirt sets, says of which card it is. A QEMU that somebody broke into can make its
 // process hold a tap of the same name in a network of its own, but not give another VM's tap its address.
 func tapOf(pid int, mac net.HardwareAddr) (tap, error) {
-	names, err := tapsHeld(pid)
+	names, err := TapsHeld(pid)
 	if err != nil {
 		return tap{}, err
 	}
@@ -49,8 +49,8 @@ func TapOf(pid int, mac net.HardwareAddr) (string, error) {
 	return t.name, err
 }
 
-// tapsHeld are the names of the taps that a process holds open.
-func tapsHeld(pid int) (names []string, err error) {
+// TapsHeld are the names of the taps that a process holds open.
+func TapsHeld(pid int) (names []string, err error) {
 	dir := fmt.Sprintf("/proc/%d/fdinfo", pid)
 	entries, err := os.ReadDir(dir)
 	if err != nil {

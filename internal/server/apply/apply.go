@@ -171,6 +171,7 @@ func readFarm(c *action.Call) (f farm.Farm, err error) {
 	for _, read := range []func() error{
 		func() error { f.Projects, err = action.OrNone(c.Tx.Projects()); return err },
 		func() error { f.Shapes, err = action.OrNone(c.Tx.Shapes()); return err },
+		func() error { f.Scores, err = action.OrNone(c.Tx.Scores()); return err },
 		func() error { f.Networks, err = action.OrNone(c.Tx.Networks()); return err },
 		func() error { f.Groups, err = action.OrNone(c.Tx.Groups()); return err },
 		func() error { f.Users, err = action.OrNone(c.Tx.Users()); return err },
@@ -217,6 +218,8 @@ func put(c *action.Call, after farmfile.Index, change farmfile.Change) error {
 		return c.PutProject(after.ProjectOf[change.Name])
 	case farmfile.KindShape:
 		return c.PutShape(after.ShapeOf[change.Name])
+	case farmfile.KindScore:
+		return c.PutScore(after.ScoreOf[change.Name])
 	case farmfile.KindNetwork:
 		return c.PutNetwork(after.NetworkOf[change.Name])
 	case farmfile.KindGroup:
@@ -243,6 +246,8 @@ func drop(c *action.Call, have farmfile.Index, change farmfile.Change) error {
 		return c.DeleteProject(change.Name)
 	case farmfile.KindShape:
 		return c.DeleteShape(change.Name)
+	case farmfile.KindScore:
+		return c.DeleteScore(change.Name)
 	case farmfile.KindNetwork:
 		return c.DeleteNetwork(change.Name)
 	case farmfile.KindGroup:

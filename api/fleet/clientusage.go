@@ -1,0 +1,62 @@
+package fleet
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+
+	"github.com/grange-project/grange/api"
+)
+
+// UsageClient reads what VMs have used.
+type UsageClient struct{ c *Client }
+
+// UsageQuery chooses records. What is empty chooses nothing.
+type UsageQuery struct {
+	From, To                  string // months; "": this one
+	By                        string // of Sum
+	User, Project, Cell, Kind string
+}
+
+func (q UsageQuery) values() url.Values {
+	v := url.Values{}
+	for key, value := range map[string]string{"from": q.From, "to": q.To, "by": q.By, "user": q.User,
+		"project": q.Project, "cell": q.Cell, "kind": q.Kind} {
+		if value != "" {
+			v.Set(key, value)
+		}
+	}
+	return v
+}
+
+// Sum adds up.
+func (u UsageClient) Sum(ctx context.Context, q UsageQuery) (UsageSummary, error) {
+	return call[UsageSummary](ctx, u.c, request{method: "GET", path: "/v1/usage", query: q.values()})
+}
+
+// Each calls do with all records that the query chooses, a page at a time.
+func (u UsageClient) Each(ctx context.Context, q UsageQuery, do func(api.Usage) error) error {
+	query := q.values()
+	query.Del("by")
+	query.Set("limit", strconv.Itoa(1000))
+	for {
+		page, err := call[Page[api.Usage]](ctx, u.c, request{method: "GET", path: "/v1/usage/records", query: query})
+		if err != nil {
+			return err
+		}
+		for _, r := range page.Items {
+			if err := do(r); err != nil {
+				return err
+			}
+		}
+		if page.Next == "" {
+			return nil
+		}
+		query.Set("after", page.Next)
+	}
+}
+
+// Close closes a month and those before it.
+func (u UsageClient) Close(ctx context.Context, month string) (UsageClosed, error) {
+	return call[UsageClosed](ctx, u.c, request{method: "POST", path: "/v1/usage/months/" + url.PathEscape(month) + "/close"})
+}

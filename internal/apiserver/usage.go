@@ -1,0 +1,90 @@
+package apiserver
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// UsageChoice chooses records of usage.
+type UsageChoice struct {
+	From    string `query:"from" maxLength:"7" example:"2026-10" doc:"month; empty: this one, or that of to"`
+	To      string `query:"to" maxLength:"7" example:"2026-10" doc:"month, included"`
+	User    string `query:"user" maxLength:"100"`
+	Project string `query:"project" maxLength:"100"`
+	Cell    string `query:"cell" maxLength:"100"`
+	Kind    string `query:"kind" enum:"job,worker,vm"`
+}
+
+func (c UsageChoice) query(by string) fleet.UsageQuery {
+	return fleet.UsageQuery{From: c.From, To: c.To, By: by, User: c.User, Project: c.Project, Cell: c.Cell,
+		Kind: c.Kind}
+}
+
+func (a *API) usageRoutes() {
+	handle(a, route{method: "GET", path: "/v1/usage", id: "sum-usage", tag: "usage",
+		summary: "What virtual machines have used, added up",
+		about:   "Of what the caller may see: one's own, that of projects and cells in which one has a role, or all."},
+		func(ctx context.Context, who farm.Identity, in *struct {
+			UsageChoice
+			By string `query:"by" maxLength:"20" default:"project" doc:"user, project, account, vo, cell, host, kind, month"`
+		}) (*one[fleet.UsageSummary], error) {
+			leave, err := a.shares.walk(ctx, who.User)
+			if err != nil {
+				return nil, err
+			}
+			defer leave()
+			out, err := a.server.Usage.Sum(ctx, who, in.query(in.By))
+			if err != nil {
+				return nil, err
+			}
+			return oneOf(out, 0), nil
+		})
+	handle(a, route{method: "GET", path: "/v1/usage/records", id: "list-usage", tag: "usage",
+		summary: "Records of what virtual machines have used"},
+		func(ctx context.Context, who farm.Identity, in *struct {
+			UsageChoice
+			Paging
+		}) (*one[fleet.Page[api.Usage]], error) {
+			leave, err := a.shares.walk(ctx, who.User)
+			if err != nil {
+				return nil, err
+			}
+			defer leave()
+			out, err := a.server.Usage.Records(ctx, who, in.query(""), in.After, in.Limit)
+			if err != nil {
+				return nil, err
+			}
+			return oneOf(out, 0), nil
+		})
+	handle(a, route{method: "POST", path: "/v1/usage/months/{month}/close", id: "close-usage", tag: "usage",
+		summary: "Close a month and those before it, for good",
+		about:   "Records that come later count in the first month that is open, and say that they are late."},
+		func(ctx context.Context, who farm.Identity, in *struct {
+			Month string `path:"month" maxLength:"7" example:"2026-10"`
+		}) (*one[fleet.UsageClosed], error) {
+			out, err := a.server.Usage.CloseMonth(ctx, who, in.Month)
+			if err != nil {
+				return nil, err
+			}
+			return oneOf(out, 0), nil
+		})
+	hostRoute(a, route{method: "POST", path: fleet.RouteUsage, id: "bring-usage", whose: forHosts,
+		tag: "Link to hosts", summary: "Bring records of what virtual machines of a host have used",
+		about: "A record that the server has already does nothing."}, reflect.TypeFor[fleet.UsageBatch](),
+		reflect.TypeFor[fleet.UsageTaken](), a.hosts.usage)
+}
+
+func (l hostLinks) usage(w http.ResponseWriter, r *http.Request) {
+	in, err := read[fleet.UsageBatch](r)
+	if err != nil {
+		l.answerHost(w, r, nil, err)
+		return
+	}
+	out, err := l.api.server.Usage.Take(r.Context(), callerOf(r.Context()), in)
+	l.answerHost(w, r, out, err)
+}

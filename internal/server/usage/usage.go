@@ -1,0 +1,208 @@
+// Package usage keeps what VMs of the fleet have used: it takes records from hosts, each once, says which project,
+// VO and month they are of, closes months, adds up, and lets old records and persons go.
+package usage
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"math"
+	"path"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/server/action"
+	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/usage"
+)
+
+// Options are what the site says of usage.
+type Options struct {
+	Actions action.Actions
+	Store   *store.Store
+	Log     *slog.Logger
+	// VOs are FQANs by patterns of projects and accounts.
+	VOs map[string]string
+	// Keep is how long records are kept, and Mask after how long they name nobody any more; 0: for ever, never.
+	Keep, Mask time.Duration
+}
+
+// Usage is actions on records of usage.
+type Usage struct{ Options }
+
+// New makes them.
+func New(o Options) *Usage { return &Usage{o} }
+
+// CodeLongUsage is of a host that brings more records at a time than it may.
+const CodeLongUsage farm.Code = "usage-too-long"
+
+// Take takes records from a host. What makes no sense is refused for good, so that it does not keep others waiting.
+func (s *Usage) Take(ctx context.Context, who farm.Identity, batch fleet.UsageBatch) (out fleet.UsageTaken, err error) {
+	if len(batch.Records) > fleet.MaxUsageBatch {
+		return out, &farm.Error{Kind: farm.Invalid, Code: CodeLongUsage,
+			Message: farm.Count(len(batch.Records), "record") + " of usage at a time; fewer are taken",
+			Hint:    "update grange on the host: its agent brings too many"}
+	}
+	_, err = s.Store.Update(ctx, func(t *store.Tx) error {
+		out = fleet.UsageTaken{}
+		host, err := t.HostBrief(who.Host)
+		if err != nil {
+			return err
+		}
+		projects, err := t.Projects()
+		if err != nil {
+			return err
+		}
+		closed, err := closedMonth(t)
+		if err != nil {
+			return err
+		}
+		for _, u := range batch.Records {
+			if why := senseless(u); why != "" {
+				out.Refused++
+				s.Log.Error("a record of usage is refused", "host", host.Name, "record", farm.Clean(u.ID, 50), "reason", why)
+				continue
+			}
+			u = s.placed(u, host, projects, closed.Month)
+			row, err := rowOf(u)
+			if err != nil {
+				return err
+			}
+			fresh, err := t.PutUsage(row)
+			if err != nil {
+				return err
+			}
+			if fresh {
+				out.New++
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// senseless is why a record cannot be taken; "": it can.
+func senseless(u api.Usage) string {
+	numbers := []float64{u.Wall, u.CPU}
+	if u.JobCPU != nil {
+		numbers = append(numbers, *u.JobCPU)
+	}
+	const most = 1e10 // seconds: so that sums stay numbers
+	bad := slices.ContainsFunc(numbers, func(n float64) bool { return !(n >= 0) || math.IsInf(n, 0) || n > most })
+	text, err := json.Marshal(u)
+	switch {
+	case !farm.IsID(u.ID):
+		return "it has no ID"
+	case u.Kind != api.UsageJob && u.Kind != api.UsageWorker && u.Kind != api.UsageVM:
+		return "nobody knows its kind"
+	case bad:
+		return "its times make no sense"
+	case u.Cores < 0 || u.Cores > farm.MaxCPUs:
+		return "its cores make no sense"
+	case u.Start.IsZero() || u.End.IsZero():
+		return "it has no start or no end"
+	case err != nil || len(text) > 16<<10 || !utf8.Valid(text) || strings.Contains(string(text), `\u0000`):
+		return "it is too long, or no text"
+	}
+	return ""
+}
+
+// placed is a record with what the server knows: where it is from, whose it is, and when it counts.
+func (s *Usage) placed(u api.Usage, host farm.Host, projects []farm.Project, closed string) api.Usage {
+	u.Host, u.Cell, u.Score, u.ScoreUnit = host.Name, host.Cell, 0, ""
+	if u.Project == "" && u.Account != "" {
+		i := slices.IndexFunc(projects, func(p farm.Project) bool { return p.Account == u.Account })
+		if i < 0 {
+			i = slices.IndexFunc(projects, func(p farm.Project) bool { return p.Account == "" && p.Name == u.Account })
+		}
+		if i >= 0 {
+			u.Project = projects[i].Name
+		}
+	}
+	u.FQAN = s.fqan(u)
+	u.VO, _, _ = strings.Cut(strings.TrimPrefix(u.FQAN, "/"), "/")
+	u.Month, u.Late = usage.Counts(usage.MonthOf(u.End), closed)
+	return u
+}
+
+// fqan is what the site says that a record's project or account is of; the longest pattern counts.
+func (s *Usage) fqan(u api.Usage) (fqan string) {
+	best := -1
+	for pattern, value := range s.VOs {
+		for _, name := range []string{u.Project, u.Account} {
+			if ok, err := path.Match(pattern, name); err == nil && ok && name != "" && len(pattern) > best {
+				fqan, best = value, len(pattern)
+			}
+		}
+	}
+	return fqan
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+func rowOf(u api.Usage) (store.UsageRow, error) {
+	body, err := json.Marshal(u)
+	r := store.UsageRow{ID: u.ID, Month: u.Month, Late: u.Late, Ended: u.End, Kind: u.Kind, Owner: u.User,
+		Project: u.Project, Account: u.Account, VO: u.VO, Cell: u.Cell, Host: u.Host, Hardware: u.Hardware,
+		Cores: u.Cores, Wall: seconds(u.Wall), CPU: seconds(u.CPU), Body: body}
+	if u.JobCPU != nil {
+		r.JobCPU = seconds(*u.JobCPU)
+	}
+	return r, err
+}
+
+// settingClosed is the last month that is closed: fleet.UsageClosed.
+const settingClosed = "usage-closed"
+
+func closedMonth(t *store.Tx) (c fleet.UsageClosed, err error) {
+	text, err := t.Setting(settingClosed)
+	if action.Missing(err) {
+		return c, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &c)
+	}
+	return c, err
+}
+
+// CodeMonthOpen is of a month that cannot be closed.
+const CodeMonthOpen farm.Code = "month-open"
+
+// CloseMonth closes a month and all before it, for good: what comes later counts in the first one that is open.
+func (s *Usage) CloseMonth(ctx context.Context, who farm.Identity, month string) (c fleet.UsageClosed, err error) {
+	if _, err := usage.ParseMonth(month); err != nil {
+		return c, err
+	}
+	_, err = s.Actions.Change(ctx, who, policy.CloseUsage, func(call *action.Call) error {
+		if err := call.May(policy.Target{Name: "usage of " + month}); err != nil {
+			return err
+		}
+		if c, err = closedMonth(call.Tx); err != nil {
+			return err
+		}
+		switch {
+		case month <= c.Month:
+			return nil
+		case month >= usage.MonthOf(call.Now):
+			return &farm.Error{Kind: farm.Conflict, Code: CodeMonthOpen, Message: "month " + month + " is not over",
+				Hint: "close it when it is; in UTC"}
+		}
+		now := call.Now
+		c = fleet.UsageClosed{Month: month, By: call.Caller(), At: &now}
+		text, err := json.Marshal(c)
+		if err != nil {
+			return err
+		}
+		if err := call.PutSetting(settingClosed, text); err != nil {
+			return err
+		}
+		return call.Did("")
+	})
+	return c, err
+}

@@ -1,0 +1,79 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/grange-project/grange/internal/store"
+)
+
+func aUsage(id string) store.UsageRow {
+	return store.UsageRow{ID: id, Month: "2026-10", Ended: noon, Kind: "job", Owner: "ann", Project: "p", Account: "a",
+		VO: "v", Cell: "c", Host: "h", Hardware: "amd", Cores: 8, Wall: time.Hour, CPU: 2 * time.Hour,
+		JobCPU: time.Second, Body: []byte(`{"id":"` + id + `"}`)}
+}
+
+// usage: a record is there once; sums and lists are of what is chosen and may be seen; old ones go.
+func usage(s *suite) {
+	db := s.new()
+	late := aUsage("3")
+	late.Month, late.Late, late.Owner, late.Project, late.Cell, late.Cores = "2026-11", true, "bob", "q", "d", 4
+	s.update(db, func(tx *store.Tx) error {
+		for _, r := range []store.UsageRow{aUsage("1"), aUsage("2"), aUsage("1"), late} {
+			fresh, err := tx.PutUsage(r)
+			if err != nil {
+				return err
+			}
+			same(s, "is new", true, nil, fresh || r.ID == "1")
+		}
+		return nil
+	})
+	both := store.UsageFilter{From: "2026-10", To: "2026-11", Sees: store.UsageSight{All: true}}
+	s.view(db, func(tx *store.Tx) error {
+		sums, err := tx.UsageSums("user", both)
+		same(s, "sums", []store.UsageSum{
+			{Key: "ann", Hardware: "amd", Cores: 8, Records: 2, Wall: 2 * time.Hour, CoreTime: 16 * time.Hour,
+				CPU: 4 * time.Hour, JobCPU: 2 * time.Second},
+			{Key: "bob", Hardware: "amd", Cores: 4, Records: 1, Late: 1, Wall: time.Hour, CoreTime: 4 * time.Hour,
+				CPU: 2 * time.Hour, JobCPU: time.Second}}, err, sums)
+		for _, by := range store.UsageKeys() {
+			if _, err := tx.UsageSums(by, both); err != nil {
+				s.Error(by, err)
+			}
+		}
+		if _, err := tx.UsageSums("body", both); err == nil {
+			s.Error("added up by a column that is none")
+		}
+		for want, f := range map[int]store.UsageFilter{
+			0: {From: "2026-10", To: "2026-11"},
+			1: {From: "2026-11", To: "2026-11", Sees: both.Sees},
+			2: {From: "2026-10", To: "2026-11", Sees: store.UsageSight{Projects: []string{"p", "x"}}},
+			3: {From: "2026-10", To: "2026-11", Sees: store.UsageSight{Owner: "ann", Cells: []string{"d"}}}} {
+			bodies, err := tx.Usage(f, "", 10)
+			same(s, "records", want, err, len(bodies))
+		}
+		bodies, err := tx.Usage(both, "1", 1)
+		same(s, "a page", `{"id":"2"}`, err, string(bodies[0]))
+		return nil
+	})
+	s.update(db, func(tx *store.Tx) error {
+		bodies, err := tx.UsageToMask(noon.Add(time.Second), 2)
+		same(s, "to be masked", 2, err, len(bodies))
+		if err := tx.MaskUsage("1", "withheld", []byte(`{}`)); err != nil {
+			return err
+		}
+		bodies, err = tx.UsageToMask(noon.Add(time.Second), 10)
+		same(s, "to be masked then", 2, err, len(bodies))
+		again, err := tx.PruneUsage(noon)
+		same(s, "more to prune", false, err, again)
+		return nil
+	})
+	s.update(db, func(tx *store.Tx) error {
+		_, err := tx.PruneUsage(noon.Add(time.Second))
+		return err
+	})
+	s.view(db, func(tx *store.Tx) error {
+		sums, err := tx.UsageSums("user", both)
+		same(s, "what stays", 0, err, len(sums))
+		return nil
+	})
+}

@@ -1,0 +1,156 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// usageRows are records of what VMs have used. The feed does not tell of them.
+type usageRows struct{ *sqlTx }
+
+// UsageRow is one record: what is added up, and a text that is the server's own.
+type UsageRow struct {
+	ID, Month                                               string
+	Late                                                    bool
+	Ended                                                   time.Time
+	Kind, Owner, Project, Account, VO, Cell, Host, Hardware string
+	Cores                                                   int
+	Wall, CPU, JobCPU                                       time.Duration
+	Body                                                    []byte
+}
+
+// UsageFilter chooses records of months, both included, and that the caller may see. Other empty fields choose all.
+type UsageFilter struct {
+	From, To                   string
+	Owner, Project, Cell, Kind string
+	Sees                       UsageSight
+}
+
+// UsageSight is whose records somebody may see.
+type UsageSight struct {
+	All             bool
+	Owner           string // whose own they are
+	Projects, Cells []string
+}
+
+// UsageSum is what records of one key, hardware and size add up to.
+type UsageSum struct {
+	Key, Hardware               string
+	Cores, Records, Late        int
+	Wall, CoreTime, CPU, JobCPU time.Duration
+}
+
+// usageKeys are the columns by which records are added up.
+var usageKeys = map[string]string{"user": "owner", "project": "project", "account": "account", "vo": "vo",
+	"cell": "cell", "host": "host", "kind": "kind", "month": "month"}
+
+// UsageKeys are the words that UsageSums takes, in order.
+func UsageKeys() []string {
+	var all []string
+	for word := range usageKeys {
+		all = append(all, word)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// PutUsage writes a record, and reports whether it is new.
+func (t usageRows) PutUsage(r UsageRow) (bool, error) {
+	n, err := t.exec(`INSERT INTO usage_records (id, month, late, ended, kind, owner, project, account, vo, cell, host,
+		hardware, cores, wall_us, cpu_us, job_us, masked, body) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
+		$12, $13, $14, $15, $16, 0, $17) ON CONFLICT DO NOTHING`, r.ID, r.Month, number(r.Late), stamp(r.Ended), r.Kind,
+		r.Owner, r.Project, r.Account, r.VO, r.Cell, r.Host, r.Hardware, int64(r.Cores), r.Wall.Microseconds(),
+		r.CPU.Microseconds(), r.JobCPU.Microseconds(), string(r.Body))
+	return n > 0, err
+}
+
+// where is the condition of a filter, and its values.
+func (f UsageFilter) where() (text string, args []any) {
+	conditions := []string{"month >= $1", "month <= $2"}
+	args = []any{f.From, f.To}
+	value := func(v string) string {
+		args = append(args, v)
+		return fmt.Sprintf("$%d", len(args))
+	}
+	for _, c := range []struct{ column, value string }{{"owner", f.Owner}, {"project", f.Project}, {"cell", f.Cell},
+		{"kind", f.Kind}} {
+		if c.value != "" {
+			conditions = append(conditions, c.column+" = "+value(c.value))
+		}
+	}
+	if !f.Sees.All {
+		sees := []string{"1 = 0"}
+		if f.Sees.Owner != "" {
+			sees = append(sees, "owner = "+value(f.Sees.Owner))
+		}
+		for column, names := range map[string][]string{"project": f.Sees.Projects, "cell": f.Sees.Cells} {
+			for _, name := range names {
+				sees = append(sees, column+" = "+value(name))
+			}
+		}
+		conditions = append(conditions, "("+strings.Join(sees, " OR ")+")")
+	}
+	return " WHERE " + strings.Join(conditions, " AND "), args
+}
+
+// UsageSums adds up by one of UsageKeys, apart by hardware and size.
+func (t usageRows) UsageSums(by string, f UsageFilter) (sums []UsageSum, err error) {
+	column, known := usageKeys[by]
+	if !known {
+		return nil, fmt.Errorf("store: records of usage are not added up by %q", by)
+	}
+	where, args := f.where()
+	err = t.each(func(r scanner) error {
+		var s UsageSum
+		var wall, core, cpu, job int64
+		err := r.Scan(&s.Key, &s.Hardware, &s.Cores, &s.Records, &s.Late, &wall, &core, &cpu, &job)
+		s.Wall, s.CoreTime = time.Duration(wall)*time.Microsecond, time.Duration(core)*time.Microsecond
+		s.CPU, s.JobCPU = time.Duration(cpu)*time.Microsecond, time.Duration(job)*time.Microsecond
+		sums = append(sums, s)
+		return err
+	}, "SELECT "+column+`, hardware, cores, COUNT(*), CAST(SUM(late) AS BIGINT), CAST(SUM(wall_us) AS BIGINT),
+		CAST(SUM(wall_us * cores) AS BIGINT), CAST(SUM(cpu_us) AS BIGINT), CAST(SUM(job_us) AS BIGINT)
+		FROM usage_records`+where+" GROUP BY "+column+", hardware, cores ORDER BY "+column+", hardware, cores", args...)
+	return sums, err
+}
+
+// Usage are the texts of records, in the order of their IDs, behind one.
+func (t usageRows) Usage(f UsageFilter, after string, limit int) (bodies [][]byte, err error) {
+	where, args := f.where()
+	args = append(args, after, limit)
+	err = t.each(func(r scanner) error {
+		var body string
+		err := r.Scan(&body)
+		bodies = append(bodies, []byte(body))
+		return err
+	}, fmt.Sprintf("SELECT body FROM usage_records%s AND id > $%d ORDER BY id LIMIT $%d", where, len(args)-1,
+		len(args)), args...)
+	return bodies, err
+}
+
+// PruneUsage drops records that ended before a time, some of them at once. again: there may be more.
+func (t usageRows) PruneUsage(before time.Time) (again bool, err error) {
+	n, err := t.exec("DELETE FROM usage_records WHERE id IN (SELECT id FROM usage_records WHERE ended < $1 ORDER BY "+
+		"ended LIMIT $2)", stamp(before), pruneAtOnce)
+	return n == pruneAtOnce, err
+}
+
+// UsageToMask are the texts of records that ended before a time and still name a person.
+func (t usageRows) UsageToMask(before time.Time, limit int) (bodies [][]byte, err error) {
+	err = t.each(func(r scanner) error {
+		var body string
+		err := r.Scan(&body)
+		bodies = append(bodies, []byte(body))
+		return err
+	}, "SELECT body FROM usage_records WHERE masked = 0 AND ended < $1 ORDER BY ended LIMIT $2", stamp(before), limit)
+	return bodies, err
+}
+
+// MaskUsage writes a record without its person, who is called owner from then on.
+func (t usageRows) MaskUsage(id, owner string, body []byte) error {
+	n, err := t.exec("UPDATE usage_records SET masked = 1, owner = $1, body = $2 WHERE id = $3", owner,
+		string(body), id)
+	return must(n, err, "record of usage", id)
+}

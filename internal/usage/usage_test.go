@@ -1,0 +1,166 @@
+package usage
+
+import (
+	"bytes"
+	"encoding/csv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+func TestMonths(t *testing.T) {
+	now := time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC)
+	for _, c := range []struct{ from, to, first, last string }{
+		{"", "", "2026-11", "2026-11"}, {"2026-09", "", "2026-09", "2026-11"}, {"", "2026-09", "2026-09", "2026-09"},
+		{"2026-09", "2026-10", "2026-09", "2026-10"}, {"2027-01", "", "2027-01", "2027-01"},
+		{"2026-10", "2026-09", "", ""}, {"October", "", "", ""}, {"2026-13", "", "", ""}} {
+		first, last, err := Months(c.from, c.to, now)
+		if first != c.first || last != c.last || (err != nil) != (c.first == "") {
+			t.Errorf("%+v: %s to %s, %v", c, first, last, err)
+		}
+	}
+	for _, c := range []struct {
+		month, closed, in string
+		late              bool
+	}{{"2026-10", "", "2026-10", false}, {"2026-10", "2026-09", "2026-10", false}, {"2026-10", "2026-10", "2026-11", true},
+		{"2026-03", "2026-12", "2027-01", true}} {
+		if in, late := Counts(c.month, c.closed); in != c.in || late != c.late {
+			t.Errorf("%+v: %s, %v", c, in, late)
+		}
+	}
+	if m := MonthOf(time.Date(2026, 10, 31, 23, 30, 0, 0, time.FixedZone("", -3600))); m != "2026-11" {
+		t.Errorf("months are UTC's: %s", m)
+	}
+}
+
+func TestScoreOf(t *testing.T) {
+	scores := []farm.Score{{Name: "any", Hardware: "a", Core: 10}, {Name: "eight", Hardware: "a", CPUs: 8, Core: 12},
+		{Name: "four", Hardware: "b", CPUs: 4, Core: 7}}
+	for _, c := range []struct {
+		hardware string
+		cores    int
+		want     string
+	}{{"a", 8, "eight"}, {"a", 4, "any"}, {"b", 4, "four"}, {"b", 8, ""}, {"c", 4, ""}} {
+		if s, ok := ScoreOf(scores, c.hardware, c.cores); s.Name != c.want || ok != (c.want != "") {
+			t.Errorf("%+v: %q", c, s.Name)
+		}
+	}
+}
+
+func record() api.Usage {
+	cpu, in := 3.25, uint64(5<<30)
+	return api.Usage{ID: "0f0e0d0c-0000-4000-8000-000000000001", Kind: api.UsageJob, Batch: "slurm/17", User: "ann",
+		FQAN: "/atlas/Role=production", Host: "node-1", Start: time.Unix(1000, 0), End: time.Unix(1010, 0), Wall: 9.6,
+		CPU: 4.4, JobCPU: &cpu, Cores: 2, Memory: 4 << 30, Month: "1970-01", NetworkIn: &in, Ended: "exit:0"}
+}
+
+// keysOf reads one record of a message as APEL's parser does.
+func keysOf(t *testing.T, message, head string) map[string]string {
+	t.Helper()
+	text, ok := strings.CutPrefix(message, head+"\n")
+	body, rest, whole := strings.Cut(text, "%%\n")
+	if !ok || !whole || rest != "" {
+		t.Fatalf("%q", message)
+	}
+	all := map[string]string{}
+	for line := range strings.Lines(body) {
+		key, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		if _, twice := all[key]; !ok || twice || value == "" {
+			t.Errorf("line %q", line)
+		}
+		all[key] = value
+	}
+	return all
+}
+
+func TestGridMessage(t *testing.T) {
+	u := record()
+	site := Site{Name: "EXAMPLE", Submit: "ce/slurm"}
+	got := keysOf(t, site.GridMessage([]api.Usage{u}), "APEL-individual-job-message: v0.3")
+	for key, want := range map[string]string{"Site": "EXAMPLE", "LocalJobId": "17.0f0e0d0c", "WallDuration": "10",
+		"CpuDuration": "4", "StartTime": "1000", "EndTime": "1010", "FQAN": "/atlas/Role=production", "Processors": "2",
+		"InfrastructureType": "grid", "LocalUserId": "ann", "ServiceLevel": "", "ServiceLevelType": ""} {
+		if got[key] != want {
+			t.Errorf("%s: %q, not %q", key, got[key], want)
+		}
+	}
+	u.Score, u.ScoreUnit, u.FQAN, u.End = 12.5, "HS06", "", time.Unix(5, 0) // the clock was set back
+	u.User = "ann\n%%\nSite: OTHER"
+	got = keysOf(t, site.GridMessage([]api.Usage{u}), "APEL-individual-job-message: v0.3")
+	if got["ServiceLevel"] != "12.5" || got["ServiceLevelType"] != "hepspec" || got["EndTime"] != "1000" ||
+		got["InfrastructureType"] != "local" || got["Site"] != "EXAMPLE" {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestCloudMessage(t *testing.T) {
+	u := record()
+	u.Kind, u.FQAN, u.Ended, u.Name = api.UsageVM, "", api.EndedCut, "web"
+	got := keysOf(t, Site{Name: "EXAMPLE"}.CloudMessage([]api.Usage{u}), "APEL-cloud-message: v0.4")
+	for key, want := range map[string]string{"VMUUID": u.ID, "SiteName": "EXAMPLE", "Status": "started", "CpuCount": "2",
+		"Memory": "4096", "NetworkInbound": "5", "NetworkOutbound": "", "FQAN": "None", "MachineName": "web"} {
+		if got[key] != want {
+			t.Errorf("%s: %q, not %q", key, got[key], want)
+		}
+	}
+}
+
+func TestMasked(t *testing.T) {
+	u := Masked(record())
+	if u.User != Withheld || u.UID != 0 || u.Batch != "" || u.CPU != 4.4 {
+		t.Errorf("%+v", u)
+	}
+}
+
+func TestCSV(t *testing.T) {
+	var out bytes.Buffer
+	table, err := NewCSV(&out)
+	u := record()
+	u.Account = "=cmd()"
+	if err != nil || table.Write(u) != nil || table.Flush() != nil {
+		t.Fatal(err)
+	}
+	lines, err := csv.NewReader(&out).ReadAll()
+	if err != nil || len(lines) != 2 {
+		t.Fatal(lines, err)
+	}
+	got := map[string]string{}
+	for i, name := range lines[0] {
+		got[name] = lines[1][i]
+	}
+	for name, want := range map[string]string{"cpu_seconds": "4.400000", "wall_seconds": "9.600000",
+		"network_in": "5368709120", "network_out": "", "account": "'=cmd()", "score": "", "user": "ann"} {
+		if got[name] != want {
+			t.Errorf("%s: %q, not %q", name, got[name], want)
+		}
+	}
+}
+
+func TestSum(t *testing.T) {
+	sum, err := NewSum("user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := record()
+	sum.Add(u)
+	sum.Add(u) // brought twice
+	u.ID, u.User = "x", "bob"
+	sum.Add(u)
+	lines := sum.Lines()
+	if len(lines) != 2 || lines[0].Key != "ann" || lines[0].Records != 1 || lines[0].CoreHours != 2*9.6/3600 {
+		t.Errorf("%+v", lines)
+	}
+	if _, err := NewSum("cell"); err == nil {
+		t.Error("a host knows no cells")
+	}
+}
+
+func TestQueueName(t *testing.T) {
+	dir, file := QueueName(time.Unix(0x6750, 123456789), 0xabc)
+	if dir != "00006720" || file != "000067501e240c" {
+		t.Errorf("%s/%s", dir, file)
+	}
+}
