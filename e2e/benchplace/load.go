@@ -183,11 +183,16 @@ func (b *bench) closed(ctx context.Context, s settings, f *loopFigures) error {
 	return l.settle(f)
 }
 
-// settle counts, when those that still wait are placed or surely cannot be.
+// settle counts, when those that still wait are placed or surely cannot be. The first may take long where much else
+// runs.
 func (l *load) settle(f *loopFigures) error {
-	for quiet := 0; quiet < 3; quiet++ {
+	const quietTicks, firstTicks = 3, 100
+	for quiet, limit := 0, firstTicks; quiet < limit; quiet++ {
 		l.mu.Lock()
 		before := l.placed
+		if before > 0 || len(l.asked) == 0 {
+			limit = quietTicks
+		}
 		l.mu.Unlock()
 		time.Sleep(100 * time.Millisecond)
 		l.mu.Lock()
