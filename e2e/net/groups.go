@@ -180,10 +180,10 @@ const reach = 4 * time.Second
 // beCall connects, and says for each line of its input whether an answer came.
 func beCall(words string) error {
 	kind, to, _ := strings.Cut(words, " ")
-	c, err := net.DialTimeout(kind, to, reach)
-	for end := time.Now().Add(reach); err != nil && time.Now().Before(end); { // an address may not be sure yet (DAD)
+	c, err := connect(kind, to)
+	for end := time.Now().Add(reach); err != nil && time.Now().Before(end); {
 		time.Sleep(100 * time.Millisecond)
-		c, err = net.DialTimeout(kind, to, reach)
+		c, err = connect(kind, to)
 	}
 	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	for n := 0; ; n++ {
@@ -209,6 +209,20 @@ func beCall(words string) error {
 		}
 		out.Encode(answered)
 	}
+}
+
+// connect does so from the guest's own address. While that is not sure yet (DAD) a socket of UDP would be bound to the
+// card's link-local address, for good.
+func connect(kind, to string) (net.Conn, error) {
+	c, err := net.DialTimeout(kind, to, reach)
+	if err != nil {
+		return nil, err
+	}
+	if from := netip.MustParseAddrPort(c.LocalAddr().String()).Addr(); from.Is6() && from.IsLinkLocalUnicast() {
+		c.Close()
+		return nil, fmt.Errorf("the guest has no other address than %v yet", from)
+	}
+	return c, nil
 }
 
 // answers asks once more over the connection.
