@@ -53,7 +53,11 @@ func (a routes) getMetrics(w http.ResponseWriter, r *http.Request, c Caller) err
 // serveMetrics does so on a port, where the configuration says so, until the agent ends.
 func (a metering) serve() {
 	c := a.config().Metrics
-	metrics.Listener{Address: c.Listen, TokenFile: c.TokenFile}.Serve(a.ctx, a.meter.Handler(), a.log)
+	var hidden []string
+	if c.TokenFile == "" && a.config().PrivateVMs { // every account of the host reaches that port
+		hidden = []string{meter.OfVMs}
+	}
+	metrics.Listener{Address: c.Listen, TokenFile: c.TokenFile}.Serve(a.ctx, a.meter.Handler(hidden...), a.log)
 }
 
 // link reports whether the link to the server works, and whether this host is to have one.

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/grange-project/grange/internal/sleep"
@@ -66,12 +67,13 @@ func (l Listener) serveOnce(ctx context.Context, h http.Handler, log *slog.Logge
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", l.guarded(h))
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { refuse(w, "see /metrics", http.StatusNotFound) })
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second,
-		WriteTimeout: answerTime, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
+		WriteTimeout: answerTime, IdleTimeout: 10 * time.Second, MaxHeaderBytes: 32 << 10,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	defer context.AfterFunc(ctx, func() { server.Close() })()
 	log.Info("metrics are served", "listen", listener.Addr().String())
-	return server.Serve(bounded{listener, make(chan struct{}, connections)})
+	return server.Serve(newBounded(listener))
 }
 
 // guarded asks for the token, which is read each time: a new one counts at once.
@@ -82,7 +84,7 @@ func (l Listener) guarded(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, err := readToken(l.TokenFile)
 		if err != nil {
-			http.Error(w, "the token file cannot be read: see token_file in the configuration",
+			refuse(w, "the token file cannot be read: see token_file in the configuration",
 				http.StatusServiceUnavailable)
 			return
 		}
@@ -90,11 +92,17 @@ func (l Listener) guarded(h http.Handler) http.Handler {
 		if !strings.EqualFold(scheme, "Bearer") ||
 			subtle.ConstantTimeCompare([]byte(strings.TrimSpace(shown)), []byte(token)) != 1 {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="grange metrics"`)
-			http.Error(w, "show the token of the token file as Authorization: Bearer TOKEN", http.StatusUnauthorized)
+			refuse(w, "show the token of the token file as Authorization: Bearer TOKEN", http.StatusUnauthorized)
 			return
 		}
 		h.ServeHTTP(w, r)
 	})
+}
+
+// refuse answers, and takes the connection's place away: who may not scrape does not keep those out who may.
+func refuse(w http.ResponseWriter, text string, status int) {
+	w.Header().Set("Connection", "close")
+	http.Error(w, text, status)
 }
 
 // leastToken is how long a token has to be: an empty file is none.
@@ -113,35 +121,67 @@ func readToken(path string) (string, error) {
 	return "", errors.New("a token has at least 16 characters")
 }
 
-// connections bounds how many scrapers are connected at a time; others wait in the kernel's queue.
-const connections = 16
+// How many scrapers are connected at a time. Of one address more are refused at once, whoever they are: one machine
+// does not keep the others out. All beyond connections wait in the kernel's queue.
+const (
+	connections = 64
+	ofOne       = 16
+)
 
 // bounded accepts so many connections at a time.
 type bounded struct {
 	net.Listener
 	slots chan struct{}
+
+	mu   sync.Mutex
+	from map[string]int // connections of an address
 }
 
-func (b bounded) Accept() (net.Conn, error) {
-	b.slots <- struct{}{}
-	c, err := b.Listener.Accept()
-	if err != nil {
-		<-b.slots
-		return nil, err
+func newBounded(l net.Listener) *bounded {
+	return &bounded{Listener: l, slots: make(chan struct{}, connections), from: map[string]int{}}
+}
+
+func (b *bounded) Accept() (net.Conn, error) {
+	for {
+		b.slots <- struct{}{}
+		c, err := b.Listener.Accept()
+		if err != nil {
+			<-b.slots
+			return nil, err
+		}
+		host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+		s := &slot{Conn: c, free: sync.OnceFunc(func() { b.leave(host) })}
+		if b.enter(host) {
+			return s, nil
+		}
+		s.Close()
 	}
-	return &slot{Conn: c, free: b.slots}, nil
+}
+
+// enter counts a connection, and reports whether its address may have it.
+func (b *bounded) enter(host string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.from[host]++
+	return b.from[host] <= ofOne
+}
+
+func (b *bounded) leave(host string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.from[host]--; b.from[host] == 0 {
+		delete(b.from, host)
+	}
+	<-b.slots
 }
 
 // slot is a connection that gives its place back once.
 type slot struct {
 	net.Conn
-	free chan struct{}
+	free func()
 }
 
 func (s *slot) Close() error {
-	err := s.Conn.Close()
-	if !errors.Is(err, net.ErrClosed) {
-		<-s.free
-	}
-	return err
+	defer s.free()
+	return s.Conn.Close()
 }

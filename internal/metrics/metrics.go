@@ -4,6 +4,7 @@
 package metrics
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -55,11 +56,13 @@ type Set struct {
 	sources  []*source
 	metrics  []Metric
 	descs    map[string]*prometheus.Desc
+	scrapes  chan struct{} // those that are answered now, by whatever handler
 }
 
 // NewSet returns a set with what Go and the kernel say of the process.
 func NewSet() *Set {
-	s := &Set{registry: prometheus.NewRegistry(), descs: map[string]*prometheus.Desc{}}
+	s := &Set{registry: prometheus.NewRegistry(), descs: map[string]*prometheus.Desc{},
+		scrapes: make(chan struct{}, scrapesAtOnce)}
 	s.describe(sourceUp, sourceAge)
 	s.registry.MustRegister(sources{s}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -115,8 +118,17 @@ func (s *Set) Handler(hidden ...string) http.Handler {
 			return slices.ContainsFunc(hidden, func(h string) bool { return strings.HasPrefix(f.GetName(), h) })
 		}), err
 	})
-	return promhttp.HandlerFor(shown, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesAtOnce,
-		ErrorHandling: promhttp.ContinueOnError})
+	h := promhttp.HandlerFor(shown, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case s.scrapes <- struct{}{}:
+			defer func() { <-s.scrapes }()
+			h.ServeHTTP(w, r)
+		default:
+			http.Error(w, fmt.Sprintf("%d scrapes are answered now: try again in a moment", scrapesAtOnce),
+				http.StatusServiceUnavailable)
+		}
+	})
 }
 
 // sources collects what is read at scrapes.

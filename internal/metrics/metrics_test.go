@@ -12,9 +12,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 var (
@@ -197,5 +200,67 @@ func TestListener(t *testing.T) {
 		if got, _ := get("/metrics", fmt.Sprintf("0123456789abcdef%d", i)); got != 200 {
 			t.Error(i, got)
 		}
+	}
+}
+
+// TestScrapesAtOnce: whatever handlers they come by, few scrapes are answered at a time.
+func TestScrapesAtOnce(t *testing.T) {
+	s, begun, goOn := NewSet(), make(chan struct{}), make(chan struct{})
+	gather := func() int {
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		return w.Code
+	}
+	s.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "grange_test_slow"}, func() float64 {
+		begun <- struct{}{}
+		<-goOn
+		return 1
+	}))
+	codes := make(chan int)
+	for range scrapesAtOnce {
+		go func() { codes <- gather() }()
+		<-begun
+	}
+	if got := gather(); got != http.StatusServiceUnavailable {
+		t.Error(got)
+	}
+	close(goOn)
+	for range scrapesAtOnce {
+		if got := <-codes; got != http.StatusOK {
+			t.Error(got)
+		}
+	}
+}
+
+// TestStrangersGo: a connection that was refused is closed, and one address has only some of them.
+func TestStrangersGo(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	os.WriteFile(token, []byte("0123456789abcdef\n"), 0o600)
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: Listener{TokenFile: token}.guarded(NewSet().Handler())}
+	go server.Serve(newBounded(inner))
+	defer server.Close()
+	closed := func(c net.Conn) bool {
+		_, err := io.ReadAll(c) // ends with the connection
+		return err == nil || errors.Is(err, syscall.ECONNRESET)
+	}
+	var all []net.Conn
+	for range ofOne + 1 {
+		c, err := net.Dial("tcp", inner.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		all = append(all, c)
+	}
+	if !closed(all[ofOne]) {
+		t.Error("one address has any number of connections")
+	}
+	fmt.Fprint(all[0], "GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
+	if !closed(all[0]) {
+		t.Error("a stranger keeps a connection")
 	}
 }

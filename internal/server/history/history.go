@@ -129,9 +129,17 @@ func (s *series) add(now time.Time, v float64) {
 	}
 }
 
-// add enters a value in a step. A step has the mean of its values. A clock that goes back adds to the newest one.
+// backSteps is how far a clock goes back as clocks do. Further, and it was wrong before.
+const backSteps = 5
+
+// add enters a value in a step. A step has the mean of its values. A clock that goes back a little adds to the newest
+// one; one that was far ahead has left values of times that never were, which go.
 func (r *ring) add(step int64, v float64) {
 	size := int64(len(r.Values))
+	if step < r.Newest-backSteps {
+		copy(r.Values, unknown(len(r.Values)))
+		r.Newest, r.Sum, r.Count = step, 0, 0
+	}
 	if step > r.Newest {
 		for n := max(r.Newest+1, step-size+1); n < step; n++ {
 			r.Values[n%size] = float32(math.NaN())

@@ -69,7 +69,7 @@ func TestGaps(t *testing.T) {
 			t.Errorf("value %d of %d is %v", i, len(values), v)
 		}
 	}
-	h.Add(start, map[string]float64{"a": 4}) // a clock that was put back
+	h.Add(later.Add(-time.Minute), map[string]float64{"a": 4}) // a clock that was put back a little
 	if got := ask(t, h, later, time.Minute, "a").Series["a"]; got[len(got)-1] != 3 {
 		t.Error(got)
 	}
@@ -133,5 +133,21 @@ func TestRestart(t *testing.T) {
 		if err := h.Add(start, map[string]float64{"a": 1}); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestClockComesBack: values of a clock that was far ahead go when it is right again.
+func TestClockComesBack(t *testing.T) {
+	r := ring{Values: unknown(10)}
+	r.add(1000, 1)
+	r.add(9000, 2)
+	r.add(1001, 3)
+	r.add(1002, 4)
+	if a, b, c := r.at(1001), r.at(1002), r.at(9000); a != 3 || b != 4 || !math.IsNaN(float64(c)) {
+		t.Error(a, b, c)
+	}
+	r.add(1001, 6) // a little back: as before
+	if b := r.at(1002); b != 5 {
+		t.Error(b)
 	}
 }
