@@ -137,12 +137,18 @@ func (j *job) serve(m *machine.Machine) error {
 	began = j.phase("guest", began)
 	j.publish(api.JobEvent{Event: api.EventRunning})
 	defer j.limited(m)()
+	seen := !j.takenOver || state.Phase == guest.Running // else an earlier agent has counted it
 	state, err = wait(func(s guest.State) bool { return s.Phase != guest.Running })
 	if err != nil {
 		return j.lost(m, err)
 	}
 	ran := j.phase("job", began).Sub(began)
-	j.agent.meter.Ended(ran, state.Exit != nil && state.Exit.Code == 0)
+	if j.takenOver {
+		ran = time.Since(j.record.Created)
+	}
+	if seen {
+		j.agent.meter.Ended(ran, state.Exit != nil && state.Exit.Code == 0)
+	}
 	j.update(func() { j.ended = true })
 	switch {
 	case state.Phase == guest.Failed && state.NoDir:
@@ -156,7 +162,7 @@ func (j *job) serve(m *machine.Machine) error {
 			Hint: "see what the VM says with -v"})})
 	case state.Exit != nil:
 		j.publish(api.JobEvent{Event: api.EventEnded, Exit: exitOf(state.Exit)})
-		j.agent.Usage.Tell(j.vm.id, func(u *api.Usage) { usage.Exited(u, *exitOf(state.Exit)) })
+		j.agent.Usage.Exited(j.vm.id, j.id, *exitOf(state.Exit))
 	}
 	// The caller takes the rest of the output from the VM before it gives it back.
 	_, err = wait(func(guest.State) bool { return false })

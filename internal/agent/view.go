@@ -9,7 +9,6 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/services"
-	"github.com/grange-project/grange/internal/agent/usage"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/ledger"
@@ -104,17 +103,7 @@ func noVM(ref string) error {
 
 // getUsage streams the records of VMs that ended within a time: one's own, or for root all.
 func (a routes) getUsage(w http.ResponseWriter, r *http.Request, c Caller) error {
-	from, to, err := usage.Span(r.URL.Query())
-	if err != nil {
-		return err
-	}
-	send := lines[api.Usage](w)
-	return a.Usage.Each(from, to, func(u api.Usage) error {
-		if !c.admin() && (u.Kind == api.UsageVM || u.UID != c.UID) {
-			return nil
-		}
-		return send(u)
-	})
+	return a.Usage.Serve(w, r, c.UID, c.admin())
 }
 
 // getServices connects to each service: only who shows them pays for one that hangs.

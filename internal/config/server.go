@@ -122,9 +122,11 @@ func (b Broker) Settings() batch.Settings {
 
 // UsageOfSite is what a server does with records of usage.
 type UsageOfSite struct {
-	KeepDays int               `toml:"keep_days"` // 0: for ever
-	MaskDays int               `toml:"mask_days"` // after which they name nobody any more; 0: never
-	VOs      map[string]string `toml:"vos"`       // FQANs by patterns of projects and accounts
+	KeepDays int `toml:"keep_days"` // 0: for ever
+	MaskDays int `toml:"mask_days"` // after which they name nobody any more; 0: never
+	// accounts of hosts and users of the fleet that have one name are one person
+	SameNames bool              `toml:"same_names"`
+	VOs       map[string]string `toml:"vos"` // FQANs by patterns of projects and accounts
 }
 
 // fileSystem declares a network file system of the site.

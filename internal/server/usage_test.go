@@ -46,8 +46,11 @@ func TestUsageOnce(t *testing.T) {
 	l, of, record := usageLab(t)
 	bad, long := record(9), record(8)
 	bad.CPU = -1
+	busy, ages := record(7), record(6)
+	busy.CPU, ages.Wall = 4*8*3600+3601, 9e9
 	long.Image = strings.Repeat("x", 20000)
 	l.takes(of, 2, 2, record(1), bad, record(2), long)
+	l.takes(of, 0, 2, busy, ages)
 	l.takes(of, 1, 0, record(1), record(2), record(3))
 	if _, err := l.Usage.Take(t.Context(), of, fleet.UsageBatch{Records: make([]api.Usage, 501)}); code(err) !=
 		"usage-too-long" {
@@ -115,9 +118,11 @@ func TestClosedMonth(t *testing.T) {
 func TestWhoSeesUsage(t *testing.T) {
 	l, of, record := usageLab(t)
 	mine, theirs := record(1), record(2)
-	mine.Account, mine.User = "", "eve"
+	mine.Account, mine.User, mine.Kind = "", "eve", api.UsageVM
+	account := record(3) // eve's name, and nobody knows whose account
+	account.Account, account.User = "", "eve"
 	theirs.User = "bob"
-	l.takes(of, 2, 0, mine, theirs)
+	l.takes(of, 3, 0, mine, theirs, account)
 	l.update(func(tx *store.Tx) error {
 		return errors.Join(tx.PutGrant(farm.Grant{User: "cell", Role: farm.RoleReader, Cell: "east"}),
 			tx.PutGrant(farm.Grant{User: "west", Role: farm.RoleReader, Cell: "west"}))
@@ -127,12 +132,17 @@ func TestWhoSeesUsage(t *testing.T) {
 	for _, c := range []struct {
 		who  farm.Identity
 		want int
-	}{{site, 2}, {root, 2}, {eve, 1}, {otto, 1}, {ann, 0}, {farm.Identity{User: "cell"}, 2},
+	}{{site, 3}, {root, 3}, {eve, 1}, {otto, 1}, {ann, 0}, {farm.Identity{User: "cell"}, 3},
 		{farm.Identity{User: "west"}, 0}} {
 		page, err := l.Usage.Records(t.Context(), c.who, fleet.UsageQuery{To: "2026-10"}, "", 10)
 		if err != nil || len(page.Items) != c.want {
 			t.Errorf("%+v: %d records, %v", c.who, len(page.Items), err)
 		}
+	}
+	l.Usage.SameNames = true
+	if page, err := l.Usage.Records(t.Context(), eve, fleet.UsageQuery{To: "2026-10"}, "", 10); err != nil ||
+		len(page.Items) != 2 {
+		t.Errorf("where accounts are users: %+v, %v", page.Items, err)
 	}
 	for _, who := range []farm.Identity{bounded, of, {}} {
 		if _, err := l.Usage.Sum(t.Context(), who, fleet.UsageQuery{}); code(err) != farm.CodeNoRole {
@@ -172,5 +182,31 @@ func TestOldUsage(t *testing.T) {
 	l.pass(30 * 24 * time.Hour)
 	if all := records(); len(all) != 0 {
 		t.Errorf("%+v", all)
+	}
+}
+
+// TestUsageOfLiars: what a guest says of itself takes nothing of its record, no record is of the future, and no host
+// says whose project a job's is.
+func TestUsageOfLiars(t *testing.T) {
+	l, of, record := usageLab(t)
+	l.now = time.Date(2026, 10, 21, 0, 0, 0, 0, time.UTC)
+	guest, early, other := record(1), record(2), record(3)
+	less := -1e9
+	guest.JobCPU = &less
+	early.End = early.End.AddDate(20, 0, 0)
+	other.Project, other.Account = "alice", ""
+	l.takes(of, 3, 0, guest, early, other)
+	page, err := l.Usage.Records(t.Context(), site, fleet.UsageQuery{From: "2026-10", To: "2026-10"}, "", 10)
+	if err != nil || len(page.Items) != 3 {
+		t.Fatalf("%+v, %v", page.Items, err)
+	}
+	if u := page.Items[0]; u.JobCPU != nil || u.CPU != 7200 {
+		t.Errorf("%+v", u)
+	}
+	if u := page.Items[1]; !u.End.Equal(l.now) {
+		t.Errorf("it ended %v", u.End)
+	}
+	if u := page.Items[2]; u.Project != "" {
+		t.Errorf("it is of project %s", u.Project)
 	}
 }

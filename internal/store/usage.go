@@ -32,6 +32,7 @@ type UsageFilter struct {
 type UsageSight struct {
 	All             bool
 	Owner           string // whose own they are
+	OwnKind         string // of which kind their own have to be; "": of any
 	Projects, Cells []string
 }
 
@@ -39,7 +40,7 @@ type UsageSight struct {
 type UsageSum struct {
 	Key, Hardware               string
 	Cores, Records, Late        int
-	Wall, CoreTime, CPU, JobCPU time.Duration
+	Wall, CoreTime, CPU, JobCPU float64 // seconds: a farm's month is longer than a time.Duration
 }
 
 // usageKeys are the columns by which records are added up.
@@ -83,7 +84,11 @@ func (f UsageFilter) where() (text string, args []any) {
 	if !f.Sees.All {
 		sees := []string{"1 = 0"}
 		if f.Sees.Owner != "" {
-			sees = append(sees, "owner = "+value(f.Sees.Owner))
+			own := "owner = " + value(f.Sees.Owner)
+			if f.Sees.OwnKind != "" {
+				own += " AND kind = " + value(f.Sees.OwnKind)
+			}
+			sees = append(sees, own)
 		}
 		for column, names := range map[string][]string{"project": f.Sees.Projects, "cell": f.Sees.Cells} {
 			for _, name := range names {
@@ -104,14 +109,12 @@ func (t usageRows) UsageSums(by string, f UsageFilter) (sums []UsageSum, err err
 	where, args := f.where()
 	err = t.each(func(r scanner) error {
 		var s UsageSum
-		var wall, core, cpu, job int64
-		err := r.Scan(&s.Key, &s.Hardware, &s.Cores, &s.Records, &s.Late, &wall, &core, &cpu, &job)
-		s.Wall, s.CoreTime = time.Duration(wall)*time.Microsecond, time.Duration(core)*time.Microsecond
-		s.CPU, s.JobCPU = time.Duration(cpu)*time.Microsecond, time.Duration(job)*time.Microsecond
+		err := r.Scan(&s.Key, &s.Hardware, &s.Cores, &s.Records, &s.Late, &s.Wall, &s.CoreTime, &s.CPU, &s.JobCPU)
 		sums = append(sums, s)
 		return err
-	}, "SELECT "+column+`, hardware, cores, COUNT(*), CAST(SUM(late) AS BIGINT), CAST(SUM(wall_us) AS BIGINT),
-		CAST(SUM(wall_us * cores) AS BIGINT), CAST(SUM(cpu_us) AS BIGINT), CAST(SUM(job_us) AS BIGINT)
+	}, "SELECT "+column+`, hardware, cores, COUNT(*), CAST(SUM(late) AS BIGINT),
+		SUM(CAST(wall_us AS DOUBLE PRECISION)) / 1e6, SUM(CAST(wall_us AS DOUBLE PRECISION) * cores) / 1e6,
+		SUM(CAST(cpu_us AS DOUBLE PRECISION)) / 1e6, SUM(CAST(job_us AS DOUBLE PRECISION)) / 1e6
 		FROM usage_records`+where+" GROUP BY "+column+", hardware, cores ORDER BY "+column+", hardware, cores", args...)
 	return sums, err
 }

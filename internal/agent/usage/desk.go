@@ -38,6 +38,7 @@ type Desk struct {
 	mu       sync.Mutex
 	vms      map[string]*vm
 	unkept   map[string]api.Usage // ended, and not on the disk yet, by ID
+	readers  map[uint32]bool      // users who are answered now
 	tuning   string
 	findings int
 
@@ -55,6 +56,7 @@ type entry struct {
 	Seen    time.Duration // since boot: the last look
 	CPU     time.Duration // of earlier processes of this VM, less what earlier records have of this one
 	In, Out int64         // bytes of this tap that are earlier records', less those of earlier taps
+	Exits   []string      `json:",omitempty"` // jobs whose exits are in the record: a guest tells each agent again
 }
 
 // vm is the record of a VM that runs.
@@ -71,7 +73,8 @@ func Open(o Options) (*Desk, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Desk{Options: o, records: r, left: left, vms: map[string]*vm{}, unkept: map[string]api.Usage{}}, nil
+	return &Desk{Options: o, records: r, left: left, vms: map[string]*vm{}, unkept: map[string]api.Usage{},
+		readers: map[uint32]bool{}}, nil
 }
 
 // Close is called when nothing uses the desk any more.
@@ -200,6 +203,21 @@ func (d *Desk) Tell(key string, change func(u *api.Usage)) {
 		v.mu.Unlock()
 		d.Look(key)
 	}
+}
+
+// Exited notes in the record of a VM how one of its jobs ended.
+func (d *Desk) Exited(key, job string, e api.Exit) {
+	v := d.of(key)
+	if v == nil {
+		return
+	}
+	v.mu.Lock()
+	if !slices.Contains(v.entry.Exits, job) {
+		v.entry.Exits = append(v.entry.Exits, job)
+		exited(&v.entry.Usage, e)
+	}
+	v.mu.Unlock()
+	d.Look(key)
 }
 
 // Look measures a VM whose process is about to go, or has just gone, and writes that down: of one that has gone the

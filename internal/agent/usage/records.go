@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -42,8 +43,8 @@ type mark struct {
 }
 
 const (
-	maxSegment = 4 << 20 // bytes; then the next one begins
-	maxLine    = 64 << 10
+	maxSegment = 4 << 20        // bytes; then the next one begins
+	clockBack  = 24 * time.Hour // that a clock may have been set back, so that files are older than what is in them
 	sentFile   = "sent.json"
 	openSuffix = ".open.json"
 	lineSuffix = ".jsonl"
@@ -239,13 +240,14 @@ func (j *records) each(from mark, number int, do func(u api.Usage, behind mark) 
 	if from.Segment == number {
 		at = from.Offset
 	}
-	text, err := io.ReadAll(io.NewSectionReader(f, at, 2*maxSegment))
-	if err != nil {
-		return err
-	}
-	for line := range bytes.Lines(text) {
-		if !bytes.HasSuffix(line, []byte("\n")) {
-			return nil // it is being written
+	lines := bufio.NewReader(io.NewSectionReader(f, at, 2*maxSegment))
+	for {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil // what is left is being written
+		}
+		if err != nil {
+			return err
 		}
 		at += int64(len(line))
 		var u api.Usage
@@ -257,13 +259,12 @@ func (j *records) each(from mark, number int, do func(u api.Usage, behind mark) 
 			return nil
 		}
 	}
-	return nil
 }
 
 // pending are records that the server does not have, the oldest first, and the place behind them.
 func (j *records) pending(limit int) (out []api.Usage, behind mark, err error) {
 	j.mu.Lock()
-	sent := j.sent
+	sent, end := j.sent, mark{j.last, j.size} // what is behind the end may be taken back: the disk failed
 	j.mu.Unlock()
 	behind = sent
 	numbers, err := j.segments()
@@ -275,6 +276,9 @@ func (j *records) pending(limit int) (out []api.Usage, behind mark, err error) {
 			continue
 		}
 		err := j.each(sent, number, func(u api.Usage, at mark) bool {
+			if at.Segment > end.Segment || at.Segment == end.Segment && at.Offset > end.Offset {
+				return false
+			}
 			out, behind = append(out, u), at
 			return len(out) < limit
 		})
@@ -337,6 +341,9 @@ func (j *records) read(from, to time.Time, do func(api.Usage) error) error {
 	}
 	var failed error
 	for _, number := range numbers {
+		if info, err := os.Stat(j.segment(number)); err == nil && info.ModTime().Add(clockBack).Before(from) {
+			continue // its records ended before that
+		}
 		err := j.each(mark{}, number, func(u api.Usage, _ mark) bool {
 			if !u.End.Before(from) && u.End.Before(to) {
 				failed = do(u)

@@ -1,8 +1,10 @@
 package usage
 
 import (
+	"bytes"
 	"log/slog"
 	"math"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -73,7 +75,9 @@ func TestCrashes(t *testing.T) {
 	d := open(t, dir, "b1")
 	d.Begin("j1", api.Usage{Kind: api.UsageJob, Job: "j1", Cores: 2}, 0, 0)
 	begun := copyOf(t, dir)
-	d.Tell("j1", func(u *api.Usage) { Exited(u, api.Exit{Code: 3, User: time.Second, MaxRSS: 7}) })
+	d.Exited("j1", "j1", api.Exit{Code: 3, User: time.Second, MaxRSS: 7})
+	d.Exited("j1", "j1", api.Exit{Code: 3, User: time.Second, MaxRSS: 7}) // as a guest tells the next agent
+	d.Exited("j1", "j2", api.Exit{User: -time.Hour, System: time.Second}) // which no kernel says
 	told := copyOf(t, dir)
 	d.End("j1", api.EndedLeft)
 	d.End("j1", api.EndedLeft) // who ends it is not always known
@@ -334,3 +338,47 @@ func TestMeterBehindDeath(t *testing.T) {
 		t.Errorf("%v counted, the kernel gave the parent %v", used, kernel)
 	}
 }
+
+// TestServe: users read what is theirs, one at a time.
+func TestServe(t *testing.T) {
+	d := open(t, t.TempDir(), "b1")
+	for i, uid := range []uint32{7, 8, 7} {
+		key := itoa(i + 1)
+		d.Begin(key, api.Usage{Kind: api.UsageJob, Job: key, UID: uid}, 0, 0)
+		d.End(key, api.EndedLeft)
+	}
+	get := func(query string, uid uint32, all bool) (int, error) {
+		w := httptest.NewRecorder()
+		err := d.Serve(deadlines{w}, httptest.NewRequest("GET", "/v1/usage?"+query, nil), uid, all)
+		return bytes.Count(w.Body.Bytes(), []byte("\n")), err
+	}
+	for _, c := range []struct {
+		query string
+		uid   uint32
+		all   bool
+		want  int
+	}{{"", 7, false, 2}, {"", 8, false, 1}, {"", 9, false, 0}, {"", 0, true, 3},
+		{"from=2100-01-01T00:00:00Z", 0, true, 0}} {
+		if n, err := get(c.query, c.uid, c.all); n != c.want || err != nil {
+			t.Errorf("%+v: %d, %v", c, n, err)
+		}
+	}
+	if !d.enter(7) {
+		t.Fatal("somebody reads")
+	}
+	if _, err := get("", 7, false); err == nil {
+		t.Error("one user reads twice at a time")
+	}
+	if _, err := get("", 8, false); err != nil {
+		t.Error(err)
+	}
+	d.leave(7)
+	if _, err := get("", 7, false); err != nil {
+		t.Error(err)
+	}
+}
+
+// deadlines takes them, as a connection does.
+type deadlines struct{ *httptest.ResponseRecorder }
+
+func (deadlines) SetWriteDeadline(time.Time) error { return nil }

@@ -3,21 +3,23 @@ package usage
 import (
 	"errors"
 	"fmt"
-	"net/url"
-	"time"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Exited notes how a job in a VM ended, and what grange-guest says that it used. Of several the first that failed
+// exited notes how a job in a VM ended, and what grange-guest says that it used. Of several the first that failed
 // counts.
-func Exited(u *api.Usage, e api.Exit) {
-	cpu := (e.User + e.System).Seconds()
-	if u.JobCPU != nil {
-		cpu += *u.JobCPU
+func exited(u *api.Usage, e api.Exit) {
+	if cpu := e.User.Seconds() + e.System.Seconds(); e.User >= 0 && e.System >= 0 {
+		if u.JobCPU != nil {
+			cpu += *u.JobCPU
+		}
+		u.JobCPU = &cpu
 	}
-	u.JobCPU, u.JobMemory = &cpu, max(u.JobMemory, uint64(max(e.MaxRSS, 0))<<10)
+	if used := uint64(max(e.MaxRSS, 0)); u.Memory == 0 || used <= u.Memory>>10 {
+		u.JobMemory = max(u.JobMemory, used<<10)
+	}
 	u.Tasks++
 	const good = "exit:0"
 	if u.Ended != "" && u.Ended != good {
@@ -38,20 +40,4 @@ func Failed(u *api.Usage, err error) {
 	if own := new(farm.Error); errors.As(err, &own) {
 		u.Ended = string(own.Code)
 	}
-}
-
-// Span reads the time of a query: from and to, in RFC 3339; without them it is all there is.
-func Span(query url.Values) (from, to time.Time, err error) {
-	to = time.Unix(1<<40, 0)
-	for name, into := range map[string]*time.Time{"from": &from, "to": &to} {
-		text := query.Get(name)
-		if text == "" {
-			continue
-		}
-		if *into, err = time.Parse(time.RFC3339, text); err != nil {
-			return from, to, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest,
-				Message: fmt.Sprintf("invalid time %q of %s", text, name), Hint: "write it as 2026-10-01T00:00:00Z"}
-		}
-	}
-	return from, to, nil
 }

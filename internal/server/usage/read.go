@@ -19,13 +19,16 @@ import (
 )
 
 // filter is a query as the store takes it, and no more than the caller may see.
-func filter(c *action.Call, q fleet.UsageQuery) (f store.UsageFilter, err error) {
+func (s *Usage) filter(c *action.Call, q fleet.UsageQuery) (f store.UsageFilter, err error) {
 	f = store.UsageFilter{Owner: q.User, Project: q.Project, Cell: q.Cell, Kind: q.Kind}
 	if f.From, f.To, err = usage.Months(q.From, q.To, c.Now); err != nil {
 		return f, err
 	}
 	f.Sees = sight(c)
-	if s := f.Sees; !s.All && s.Owner == "" && len(s.Projects)+len(s.Cells) == 0 {
+	if !s.SameNames {
+		f.Sees.OwnKind = api.UsageVM // of whose owner the server knows, not by the name of an account
+	}
+	if see := f.Sees; !see.All && see.Owner == "" && len(see.Projects)+len(see.Cells) == 0 {
 		return f, c.May(policy.Target{Name: "usage"}) // which says why
 	}
 	return f, nil
@@ -64,7 +67,7 @@ func (s *Usage) Sum(ctx context.Context, who farm.Identity, q fleet.UsageQuery) 
 			Hint:    "by one of " + strings.Join(store.UsageKeys(), ", ")}
 	}
 	err = s.Actions.Look(ctx, who, policy.ReadUsage, func(c *action.Call) error {
-		f, err := filter(c, q)
+		f, err := s.filter(c, q)
 		if err != nil {
 			return err
 		}
@@ -83,6 +86,8 @@ func (s *Usage) Sum(ctx context.Context, who farm.Identity, q fleet.UsageQuery) 
 	return out, err
 }
 
+const hour = 3600.0 // seconds
+
 // lines are sums with all hardware and sizes of a key together, and each part's score where the site has one.
 func lines(sums []store.UsageSum, scores []farm.Score) []fleet.UsageLine {
 	out := []fleet.UsageLine{}
@@ -92,10 +97,10 @@ func lines(sums []store.UsageSum, scores []farm.Score) []fleet.UsageLine {
 		}
 		l := &out[len(out)-1]
 		l.Records, l.Late = l.Records+s.Records, l.Late+s.Late
-		l.WallHours += s.Wall.Hours()
-		l.CoreHours += s.CoreTime.Hours()
-		l.CPUHours += s.CPU.Hours()
-		l.JobHours += s.JobCPU.Hours()
+		l.WallHours += s.Wall / hour
+		l.CoreHours += s.CoreTime / hour
+		l.CPUHours += s.CPU / hour
+		l.JobHours += s.JobCPU / hour
 		score, ok := usage.ScoreOf(scores, s.Hardware, s.Cores)
 		if !ok {
 			continue
@@ -104,8 +109,8 @@ func lines(sums []store.UsageSum, scores []farm.Score) []fleet.UsageLine {
 		if i < 0 {
 			i, l.Scored = len(l.Scored), append(l.Scored, fleet.UsageScored{Unit: score.Unit})
 		}
-		l.Scored[i].CoreHours += s.CoreTime.Hours()
-		l.Scored[i].ScoreHours += s.CoreTime.Hours() * score.Core
+		l.Scored[i].CoreHours += s.CoreTime / hour
+		l.Scored[i].ScoreHours += s.CoreTime / hour * score.Core
 	}
 	return out
 }
@@ -115,7 +120,7 @@ func (s *Usage) Records(ctx context.Context, who farm.Identity, q fleet.UsageQue
 	limit int) (page fleet.Page[api.Usage], err error) {
 	err = s.Actions.Look(ctx, who, policy.ReadUsage, func(c *action.Call) error {
 		page = fleet.Page[api.Usage]{Items: []api.Usage{}}
-		f, err := filter(c, q)
+		f, err := s.filter(c, q)
 		if err != nil {
 			return err
 		}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"math"
 	"path"
 	"slices"
 	"strings"
@@ -31,6 +30,8 @@ type Options struct {
 	VOs map[string]string
 	// Keep is how long records are kept, and Mask after how long they name nobody any more; 0: for ever, never.
 	Keep, Mask time.Duration
+	// SameNames says that an account of a host and a user of the fleet of one name are one person.
+	SameNames bool
 }
 
 // Usage is actions on records of usage.
@@ -63,13 +64,14 @@ func (s *Usage) Take(ctx context.Context, who farm.Identity, batch fleet.UsageBa
 		if err != nil {
 			return err
 		}
+		now := s.Actions.Now()
 		for _, u := range batch.Records {
 			if why := senseless(u); why != "" {
 				out.Refused++
 				s.Log.Error("a record of usage is refused", "host", host.Name, "record", farm.Clean(u.ID, 50), "reason", why)
 				continue
 			}
-			u = s.placed(u, host, projects, closed.Month)
+			u = s.placed(u, host, projects, closed.Month, now)
 			row, err := rowOf(u)
 			if err != nil {
 				return err
@@ -87,24 +89,29 @@ func (s *Usage) Take(ctx context.Context, who farm.Identity, batch fleet.UsageBa
 	return out, err
 }
 
+const (
+	mostWall = 50 * 365 * 24 * 3600.0 // seconds
+	// slack is for records that are short, and for clocks that are read one after the other.
+	slack = 3600.0
+)
+
+// mostCPU is how long a VM can have kept CPUs busy: its own, and as many threads of QEMU's as there may be.
+func mostCPU(u api.Usage) float64 { return min(4*u.Wall*float64(max(u.Cores, 1))+slack, 9e9) }
+
+func within(n, most float64) bool { return n >= 0 && n <= most }
+
 // senseless is why a record cannot be taken; "": it can.
 func senseless(u api.Usage) string {
-	numbers := []float64{u.Wall, u.CPU}
-	if u.JobCPU != nil {
-		numbers = append(numbers, *u.JobCPU)
-	}
-	const most = 1e10 // seconds: so that sums stay numbers
-	bad := slices.ContainsFunc(numbers, func(n float64) bool { return !(n >= 0) || math.IsInf(n, 0) || n > most })
 	text, err := json.Marshal(u)
 	switch {
 	case !farm.IsID(u.ID):
 		return "it has no ID"
 	case u.Kind != api.UsageJob && u.Kind != api.UsageWorker && u.Kind != api.UsageVM:
 		return "nobody knows its kind"
-	case bad:
-		return "its times make no sense"
 	case u.Cores < 0 || u.Cores > farm.MaxCPUs:
 		return "its cores make no sense"
+	case !within(u.Wall, mostWall) || !within(u.CPU, mostCPU(u)):
+		return "its times make no sense"
 	case u.Start.IsZero() || u.End.IsZero():
 		return "it has no start or no end"
 	case err != nil || len(text) > 16<<10 || !utf8.Valid(text) || strings.Contains(string(text), `\u0000`):
@@ -113,9 +120,22 @@ func senseless(u api.Usage) string {
 	return ""
 }
 
-// placed is a record with what the server knows: where it is from, whose it is, and when it counts.
-func (s *Usage) placed(u api.Usage, host farm.Host, projects []farm.Project, closed string) api.Usage {
+// early is how far a host's clock may be before the server's.
+const early = time.Hour
+
+// placed is a record with what the server knows: where it is from, whose it is, and when it counts. What the guest said
+// of itself is left out where it cannot be: the rest of the record is the host's word.
+func (s *Usage) placed(u api.Usage, host farm.Host, projects []farm.Project, closed string, now time.Time) api.Usage {
 	u.Host, u.Cell, u.Score, u.ScoreUnit = host.Name, host.Cell, 0, ""
+	if u.JobCPU != nil && !within(*u.JobCPU, mostCPU(u)) {
+		u.JobCPU = nil
+	}
+	if u.End.After(now.Add(early)) {
+		u.End = now
+	}
+	if u.Kind != api.UsageVM {
+		u.Project = "" // the account says it
+	}
 	if u.Project == "" && u.Account != "" {
 		i := slices.IndexFunc(projects, func(p farm.Project) bool { return p.Account == u.Account })
 		if i < 0 {

@@ -31,10 +31,10 @@ func usage(s *suite) {
 	s.view(db, func(tx *store.Tx) error {
 		sums, err := tx.UsageSums("user", both)
 		same(s, "sums", []store.UsageSum{
-			{Key: "ann", Hardware: "amd", Cores: 8, Records: 2, Wall: 2 * time.Hour, CoreTime: 16 * time.Hour,
-				CPU: 4 * time.Hour, JobCPU: 2 * time.Second},
-			{Key: "bob", Hardware: "amd", Cores: 4, Records: 1, Late: 1, Wall: time.Hour, CoreTime: 4 * time.Hour,
-				CPU: 2 * time.Hour, JobCPU: time.Second}}, err, sums)
+			{Key: "ann", Hardware: "amd", Cores: 8, Records: 2, Wall: 2 * 3600, CoreTime: 16 * 3600,
+				CPU: 4 * 3600, JobCPU: 2},
+			{Key: "bob", Hardware: "amd", Cores: 4, Records: 1, Late: 1, Wall: 3600, CoreTime: 4 * 3600,
+				CPU: 2 * 3600, JobCPU: 1}}, err, sums)
 		for _, by := range store.UsageKeys() {
 			if _, err := tx.UsageSums(by, both); err != nil {
 				s.Error(by, err)
