@@ -124,11 +124,11 @@ func (p *farmPage) choose(hosts []server.MappedHost, u *url.URL, now time.Time) 
 			p.Rows = append(p.Rows, hostRowOf(h, now))
 		case p.Next == "":
 			last := p.Rows[hostsAtOnce-1]
-			p.Next = with(u, "after", last.Cell+"/"+last.Name)
+			p.Next = listBehind(u, last.Cell+"/"+last.Name)
 		}
 	}
 	if p.Filter.After != "" {
-		p.First = with(u, "after", "")
+		p.First = listBehind(u, "")
 	}
 }
 

@@ -130,20 +130,20 @@ func (v *visit) vms() error {
 		l.Projects = append(l.Projects, p.Name)
 	}
 	if next != "" {
-		l.Next = with(v.r.URL, "after", next)
+		l.Next = listBehind(v.r.URL, next)
 	}
 	if f.After != "" {
-		l.First = with(v.r.URL, "after", "")
+		l.First = listBehind(v.r.URL, "")
 	}
 	return v.show("vms", "VMs", "vms", l)
 }
 
-// with is the address of the same page with one value of its query changed.
-func with(u *url.URL, key, value string) string {
+// listBehind is the address of the same list behind one of its entries; "": from the first one.
+func listBehind(u *url.URL, entry string) string {
 	q := u.Query()
-	q.Set(key, value)
-	if value == "" {
-		q.Del(key)
+	q.Set("after", entry)
+	if entry == "" {
+		q.Del("after")
 	}
 	return (&url.URL{Path: u.Path, RawQuery: q.Encode()}).RequestURI()
 }

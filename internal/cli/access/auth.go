@@ -20,7 +20,7 @@ type authCommands struct{ *app.App }
 
 func (a authCommands) authCommand() *cobra.Command {
 	auth := &cobra.Command{Use: "auth", Short: "Print your identity and permissions, and who is signed in"}
-	auth.AddCommand(a.authWhoami(), a.authExplain(), sessionCommands{a.App}.sessionsCommand())
+	auth.AddCommand(a.authWhoami(), a.authExplain(), sessionCommands(a).sessionsCommand())
 	return auth
 }
 
