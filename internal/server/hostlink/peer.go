@@ -17,6 +17,7 @@ import (
 
 // link is one host. A server has thousands of them: it is kept small.
 type link struct {
+	pulse    pulse
 	mu       sync.Mutex
 	id, name string
 	serial   string
@@ -28,10 +29,8 @@ type link struct {
 	at     int64     // revision of the store at which all this was read
 
 	instance, boot string
-	superseded     []string // instances that another one took over from, newest last
-	heard          time.Time
-	clock          time.Duration
-	unsaved        bool // heard is newer than in the store
+	superseded     []string      // instances that another one took over from, newest last
+	clock          time.Duration // how far the host's is ahead
 
 	facts   [sha256.Size]byte // of the last facts, without what changes by itself
 	sent    int64             // revision of the wanted list that was sent last
@@ -40,7 +39,6 @@ type link struct {
 	empty     bool
 	list      [sha256.Size]byte // of what was sent
 	elsewhere []string          // VMs that it has, and that the store has on another host
-	refused   *farm.Error       // why its agent is not listened to; nil: it is
 }
 
 // HostAt is which host a connection speaks for, by the certificates it showed, the host's first. Nobody else may ask
@@ -163,7 +161,8 @@ func (s *Links) refresh(ctx context.Context, l *link) error {
 		l.at = tx.Revision()
 		l.name, l.serial, l.before, l.issuer = h.Name, h.Serial, h.Before, unique.Make(h.Issuer)
 		if l.instance == "" { // what another server, or this one before it was started anew, knew
-			l.instance, l.boot, l.heard = h.Facts.Instance, h.Facts.Boot, h.Seen
+			l.instance, l.boot = h.Facts.Instance, h.Facts.Boot
+			l.pulse.recall(h.Seen)
 			// A poll that was under way then comes here by itself, and no report brings the facts again.
 			l.trusts = trustedBy(h.Facts.Trusts)
 		}

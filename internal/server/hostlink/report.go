@@ -62,11 +62,10 @@ func (s *Links) Admit(host string, capability int) error {
 		l := s.link(host)
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.refused == nil || l.refused.Message != refused.Message {
+		if before := l.pulse.refuse(refused); before == nil || before.Message != refused.Message {
 			s.Log.Warn("agent refused", "host", l.name, "code", refused.Code, "reason", refused.Message, "try",
 				refused.Hint)
 		}
-		l.refused = refused
 	}
 	return err
 }
@@ -90,7 +89,8 @@ func (s *Links) Report(ctx context.Context, who farm.Identity, r fleet.Report) (
 			return fleet.ReportAnswer{}, err
 		}
 	}
-	l.heard, l.unsaved, l.refused = now, true, nil
+	l.pulse.beat(now, l.clock)
+	l.pulse.refuse(nil)
 	a := fleet.ReportAnswer{Next: s.pace().Seconds(), Spread: s.spread().Seconds()}
 	if l.clock.Abs() >= ClockWarning {
 		a.Clock = l.clock.Seconds()
@@ -109,9 +109,9 @@ func (s *Links) speaks(l *link, r fleet.Report, now time.Time) error {
 		return anotherAgent(l, "a newer agent took over from this one")
 	case r.Facts == nil:
 		return reportFirst()
-	case l.instance != "" && r.Facts.Boot != l.boot && now.Sub(l.heard) < otherBoot:
+	case l.instance != "" && r.Facts.Boot != l.boot && now.Sub(l.pulse.last()) < otherBoot:
 		return anotherAgent(l, fmt.Sprintf("another agent, of another boot, spoke for it %v ago",
-			now.Sub(l.heard).Round(time.Second)))
+			now.Sub(l.pulse.last()).Round(time.Second)))
 	}
 	if l.instance != "" {
 		s.Log.Info("agent takes over", "host", l.name, "instance", r.Instance, "before", l.instance, "boot",

@@ -80,12 +80,9 @@ func (s *hosts) sightings() []sighting {
 	s.mu.Unlock()
 	var new []sighting
 	for _, l := range links {
-		l.mu.Lock()
-		if l.unsaved {
-			new = append(new, sighting{l.id, l.heard.UTC(), l.clock})
-			l.unsaved = false
+		if at, clock, ok := l.pulse.take(); ok {
+			new = append(new, sighting{l.id, at, clock})
 		}
-		l.mu.Unlock()
 	}
 	return new
 }
@@ -96,9 +93,7 @@ func (s *hosts) heard(host string) time.Time {
 	if l == nil {
 		return time.Time{}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.heard
+	return l.pulse.last()
 }
 
 // Unheard is why this server does not listen to a host's agent; nil: it does, or the agent never asked.
@@ -107,9 +102,7 @@ func (s *hosts) Unheard(host string) *farm.Error {
 	if l == nil {
 		return nil
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.refused
+	return l.pulse.unheard()
 }
 
 // unlink drops what is kept of a host that is not enrolled any more.

@@ -118,7 +118,7 @@ func (s *Links) polls(l *link, instance string, after int64) (from int64, err er
 	if err := s.speaks(l, fleet.Report{Instance: instance}, s.Now()); err != nil {
 		return 0, err
 	}
-	l.heard, l.unsaved = s.Now(), true
+	l.pulse.beat(s.Now(), l.clock)
 	if after == 0 || l.sent != after {
 		return 0, nil
 	}
@@ -130,7 +130,7 @@ func (s *Links) saw(l *link, instance string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.instance == instance {
-		l.heard, l.unsaved = s.Now(), true
+		l.pulse.beat(s.Now(), l.clock)
 	}
 }
 
