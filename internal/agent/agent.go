@@ -146,8 +146,8 @@ type job struct {
 	mu        sync.Mutex
 	changed   chan struct{} // closed and made anew at every change
 	request   *api.JobRequest
-	weight    atomic.Int64 // of the request in memory, in bytes, until the guest has it
-	active    atomic.Int64 // when the user of its pool did something last, in Unix nanoseconds
+	weight    atomic.Int64              // of the request in memory, in bytes, until the guest has it
+	active    atomic.Pointer[time.Time] // when the user of its pool did something last; nil: not yet
 	events    []api.JobEvent
 	delivered int // events that a caller has been sent
 	followers int

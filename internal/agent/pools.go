@@ -39,7 +39,7 @@ func (a *Agent) inPoolsLocked() map[string][]uint32 {
 // postActive notes that the user of a job does something.
 func (a routes) postActive(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if j := a.byID(r.PathValue("id")); j != nil && j.caller.UID == c.UID {
-		j.active.Store(time.Now().UnixNano())
+		j.active.Store(new(time.Now()))
 	}
 	return answer(w, struct{}{}) // to an agent that knows no VM yet it is said again
 }
@@ -51,10 +51,16 @@ func (j *job) limited(m *machine.Machine) (stop context.CancelFunc) {
 	if r.Pool == "" {
 		return stop
 	}
-	go pools.Session{Pool: r.Pool, Created: r.Created, End: j.cancel,
-		Pools:  func() []config.Pool { return j.agent.config().Pools },
-		Used:   func() (time.Duration, error) { return procstat.CPUTime(m.Applied.PID) },
-		Active: func() time.Time { return time.Unix(0, j.active.Load()) },
+	age, _ := procstat.Age(m.Applied.PID) // of its QEMU: it may have waited for room before; 0: it ends just now
+	go pools.Session{Pool: r.Pool, Began: time.Now().Add(-age), End: j.cancel,
+		Pools: func() []config.Pool { return j.agent.config().Pools },
+		Used:  func() (time.Duration, error) { return procstat.CPUTime(m.Applied.PID) },
+		Active: func() (last time.Time) {
+			if at := j.active.Load(); at != nil {
+				last = *at
+			}
+			return last
+		},
 		Warn: func(code, text string) {
 			j.publish(api.JobEvent{Event: api.EventWarning, Code: code, Message: text})
 		}}.Follow(ctx)

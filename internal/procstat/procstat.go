@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // The numbers of fields, as the manual has them.
@@ -60,7 +62,7 @@ func Started(pid int) (uint64, error) {
 	return s.Started()
 }
 
-// tick is that of the kernel's clock for CPU time, which is the same on every architecture that we know.
+// tick is that of the kernel's clock for CPU time and starts, which is the same on every architecture that we know.
 const tick = 10 * time.Millisecond
 
 // CPUTime is what a process of this host has used, with all its threads.
@@ -76,6 +78,19 @@ func CPUTime(pid int) (time.Duration, error) {
 	}
 	inSystem, err := strconv.ParseUint(s.Field(system), 10, 64)
 	return time.Duration(inUser+inSystem) * tick, err
+}
+
+// Age is how long a process has been there, by a clock that nobody sets.
+func Age(pid int) (time.Duration, error) {
+	started, err := Started(pid)
+	if err != nil {
+		return 0, err
+	}
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		return 0, err
+	}
+	return max(0, time.Duration(now.Nano())-time.Duration(started)*tick), nil
 }
 
 // Resident is the memory that this process has, in bytes; 0: the kernel does not tell.

@@ -299,7 +299,6 @@ func (v *arrival) whole(m *machine.Machine, image vmimage.Image, c *moveConn) er
 	}
 	m.Control.Know(v.ID)
 	v.guest.follow(m)
-	v.host.Usage.Begin(v.ID, usageOf(v.VM), m.Applied.PID, m.Applied.Started)
 	m.Watch()
 	v.mu.Lock()
 	v.machine, v.told = m, false
@@ -414,6 +413,7 @@ func (v *arrival) come() error {
 		if err != nil {
 			return err
 		}
+		v.host.Usage.Begin(v.ID, usageOf(v.VM), m.Applied.PID, m.Applied.Started) // from here on it is ours
 		if err := v.host.hyper.Resume(ctx, m.ID); err != nil {
 			return err
 		}

@@ -98,6 +98,7 @@ func (h *Host) TakeOver(ctx context.Context, f hyper.Found, r Carried) bool {
 		if err := h.hyper.Stop(ctx, v.ID); err != nil {
 			h.log.Error("vm does not end", "vm", r.Name, "error", err)
 		}
+		h.Usage.Forget(v.ID)
 		v.mu.Lock()
 		v.record.Boot = ""
 		v.mu.Unlock()

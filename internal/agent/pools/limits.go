@@ -13,13 +13,13 @@ import (
 
 // Session is a VM of a pool while its command runs, as limits are held against it.
 type Session struct {
-	Pool    string
-	Pools   func() []config.Pool          // of the configuration as it is now
-	Created time.Time                     // the VM
-	Used    func() (time.Duration, error) // CPU time of its QEMU
-	Active  func() time.Time              // when its user did something last, as far as is known; zero: never
-	Warn    func(code, text string)       // is told before the end, and at it
-	End     func(error)                   // ends it
+	Pool   string
+	Pools  func() []config.Pool          // of the configuration as it is now
+	Began  time.Time                     // the VM, on the clock that nobody sets: see time.Time
+	Used   func() (time.Duration, error) // CPU time of its QEMU
+	Active func() time.Time              // when its user did something last, as Began; zero: never, as far as is known
+	Warn   func(code, text string)       // is told before the end, and at it
+	End    func(error)                   // ends it
 }
 
 // busy is the part of one CPU that the VM of an idle user takes at most: an idle guest takes a hundredth, more under
@@ -42,7 +42,7 @@ func (s Session) Follow(ctx context.Context) {
 			return
 		}
 		watch.look()
-		d := nearest(p, s.Created, watch.active, time.Now())
+		d := nearest(p, s.Began, watch.active, time.Now())
 		switch {
 		case d.limit == 0:
 		case d.left <= 0:
@@ -93,10 +93,10 @@ type due struct {
 }
 
 // nearest is the limit that is reached first; the zero value: there is none.
-func nearest(p config.Pool, created, active, now time.Time) due {
+func nearest(p config.Pool, began, active, now time.Time) due {
 	var d due
 	if p.Total > 0 {
-		d = due{p.Name, CodePoolTime, p.Total, created.Add(p.Total).Sub(now)}
+		d = due{p.Name, CodePoolTime, p.Total, began.Add(p.Total).Sub(now)}
 	}
 	if left := active.Add(p.Idle).Sub(now); p.Idle > 0 && (d.limit == 0 || left < d.left) {
 		d = due{p.Name, CodePoolIdle, p.Idle, left}

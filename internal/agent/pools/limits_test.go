@@ -51,7 +51,7 @@ func TestFollow(t *testing.T) {
 				var code farm.Code
 				var at time.Duration
 				busyTime := func() time.Duration { return min(time.Since(created), time.Hour) }
-				s := Session{Pool: "p", Created: created,
+				s := Session{Pool: "p", Began: created,
 					Pools: func() []config.Pool { return []config.Pool{{Name: "p", Idle: c.idle, Total: c.total}} },
 					Used: func() (time.Duration, error) {
 						if c.computes {
@@ -88,7 +88,7 @@ func TestLimitsTakenAway(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		began, ended := time.Now(), false
-		s := Session{Pool: "p", Created: began, Used: func() (time.Duration, error) { return 0, nil },
+		s := Session{Pool: "p", Began: began, Used: func() (time.Duration, error) { return 0, nil },
 			Active: func() time.Time { return time.Time{} }, End: func(error) { ended = true },
 			Warn: func(code, _ string) {
 				if code == api.CodePoolEnds {

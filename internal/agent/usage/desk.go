@@ -91,7 +91,9 @@ func (d *Desk) Close() error {
 // nothing, goes on with the same record.
 func (d *Desk) Begin(key string, u api.Usage, pid int, started uint64) {
 	if v := d.of(key); v != nil {
-		v.again(pid, started)
+		if !v.is(pid, started) {
+			v.again(pid, started)
+		}
 		d.Look(key)
 		return
 	}
@@ -108,6 +110,13 @@ func (d *Desk) open(key string, u api.Usage, pid int, started uint64, at time.Ti
 	d.vms[key] = v
 	d.mu.Unlock()
 	d.Look(key) // which follows its threads, and writes it down
+}
+
+// is reports whether it is a process already.
+func (v *vm) is(pid int, started uint64) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.entry.PID == pid && v.entry.Started == started
 }
 
 // again goes on with another process.

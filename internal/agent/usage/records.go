@@ -45,6 +45,8 @@ type mark struct {
 const (
 	maxSegment = 4 << 20        // bytes; then the next one begins
 	clockBack  = 24 * time.Hour // that a clock may have been set back, so that files are older than what is in them
+	// how much longer is kept what no server has taken: a host that has left its fleet has nobody to take it
+	keepUnsent = 366 * 24 * time.Hour
 	sentFile   = "sent.json"
 	openSuffix = ".open.json"
 	lineSuffix = ".jsonl"
@@ -311,7 +313,8 @@ func (j *records) changed() <-chan struct{} {
 	return j.news
 }
 
-// expire removes segments that nothing was added to since a time. What the server is to have and does not stays.
+// expire removes segments that nothing was added to since a time. What the server is to have and does not stays for
+// keepUnsent longer.
 func (j *records) expire(before time.Time, toServer bool) {
 	j.mu.Lock()
 	sent, last := j.sent, j.last
@@ -324,8 +327,13 @@ func (j *records) expire(before time.Time, toServer bool) {
 	for _, number := range numbers {
 		path := j.segment(number)
 		info, err := os.Stat(path)
-		if number == last || err != nil || info.ModTime().After(before) || toServer && number >= sent.Segment {
+		if number == last || err != nil || info.ModTime().After(before) {
 			continue
+		}
+		if unsent := toServer && number >= sent.Segment; unsent && info.ModTime().After(before.Add(-keepUnsent)) {
+			continue
+		} else if unsent {
+			j.log.Warn("records of usage that no server took are removed", "path", path, "last", info.ModTime())
 		}
 		if err := os.Remove(path); err != nil {
 			j.log.Error("old records of usage stay", "path", path, "error", err)

@@ -252,6 +252,20 @@ func TestDelivery(t *testing.T) {
 	if all, _ := jobs(next, 10); all != "cd" {
 		t.Errorf("the server is to have what was old: %s", all)
 	}
+	left := copyOf(t, dir) // with another segment behind
+	if err := os.WriteFile(filepath.Join(left, "00000002.jsonl"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	next = open(t, left, "b1")
+	for _, c := range []struct {
+		before time.Time
+		want   string
+	}{{time.Now().Add(time.Hour), "c"}, {always, ""}} {
+		next.records.expire(c.before, true)
+		if all, _ := jobs(next, 10); all != c.want {
+			t.Errorf("after all before %v has expired: %q", c.before, all)
+		}
+	}
 }
 
 func burn(t *testing.T) *exec.Cmd {
