@@ -110,7 +110,11 @@ func (d doors) open(session *guest.Session, use use, show func(api.JobEvent)) (p
 	return ports
 }
 
+// askedAtOnce is how many connections of a port are looked at at a time: each has the kernel write out all of its own.
+const askedAtOnce = 4
+
 func (d door) accept(relay *guest.RelayGuest, use use) {
+	room := make(chan struct{}, askedAtOnce)
 	for {
 		conn, err := d.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -120,8 +124,11 @@ func (d door) accept(relay *guest.RelayGuest, use use) {
 			time.Sleep(100 * time.Millisecond)
 			continue
 		}
+		room <- struct{}{}
 		go func() {
-			if !peerIsUs(conn) {
+			ours := peerIsUs(conn)
+			<-room
+			if !ours {
 				conn.Close()
 				return
 			}
@@ -160,14 +167,16 @@ func peerIsUs(conn net.Conn) bool {
 		return false
 	}
 	for range 3 { // the kernel's list is not of one moment
-		f, err := os.Open("/proc/net/tcp")
-		if err != nil {
-			return false
-		}
-		uid, ok := ownerOf(f, peer, local)
-		f.Close()
-		if ok {
-			return uid == os.Getuid()
+		for _, list := range []string{"/proc/net/tcp", "/proc/net/tcp6"} { // a socket of IPv6 may speak IPv4
+			f, err := os.Open(list)
+			if err != nil {
+				continue
+			}
+			uid, ok := ownerOf(f, peer, local)
+			f.Close()
+			if ok {
+				return uid == os.Getuid()
+			}
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -178,18 +187,26 @@ func peerIsUs(conn net.Conn) bool {
 // closed is nobody's: the list then says root's.
 func ownerOf(list io.Reader, from, to netip.AddrPort) (uid int, ok bool) {
 	const established = "01"
-	ends := [2]string{hexAddr(from), hexAddr(to)}
+	ends, mapped := [2]string{hexAddr(from), hexAddr(to)}, [2]string{hexMapped(from), hexMapped(to)}
 	lines := bufio.NewScanner(list)
 	for lines.Scan() {
 		// sl local_address rem_address st queues timer retransmits uid timeout inode …
 		f := strings.Fields(lines.Text())
-		if len(f) < 10 || f[1] != ends[0] || f[2] != ends[1] || f[3] != established || f[9] == "0" {
+		if len(f) < 10 || f[3] != established || f[9] == "0" {
+			continue
+		}
+		if at := [2]string{f[1], f[2]}; at != ends && at != mapped {
 			continue
 		}
 		uid, err := strconv.Atoi(f[7])
 		return uid, err == nil
 	}
 	return 0, false
+}
+
+// hexMapped is hexAddr of the same address as a socket of IPv6 has it: ::ffff:127.0.0.1.
+func hexMapped(a netip.AddrPort) string {
+	return fmt.Sprintf("%016X%08X", 0, binary.NativeEndian.Uint32([]byte{0, 0, 0xff, 0xff})) + hexAddr(a)
 }
 
 // hexAddr is an address as the kernel's list has it: of IPv4, in the order of this machine's bytes.

@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestParsePublished(t *testing.T) {
@@ -64,6 +66,24 @@ func TestPeerIsUs(t *testing.T) {
 	defer in.Close()
 	if !peerIsUs(in) {
 		t.Error("our own connection is a stranger's")
+	}
+	six, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Skip("this machine has no IPv6")
+	}
+	defer unix.Close(six)
+	to := l.Addr().(*net.TCPAddr)
+	if err := unix.Connect(six, &unix.SockaddrInet6{Port: to.Port,
+		Addr: netip.MustParseAddr("::ffff:127.0.0.1").As16()}); err != nil {
+		t.Fatal(err)
+	}
+	mapped, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mapped.Close()
+	if !peerIsUs(mapped) {
+		t.Error("our own connection by a socket of IPv6 is a stranger's")
 	}
 	other, err := net.Listen("tcp4", l.Addr().String())
 	if err == nil {

@@ -78,7 +78,10 @@ func (s Sessions) Attach(ctx context.Context, ref string, t Terminal) (Outcome, 
 	if err != nil {
 		return Outcome{}, fmt.Errorf("session %s: %w", id, err)
 	}
-	return t.join(ctx, c, session)
+	return t.join(ctx, c, session, func() bool {
+		_, err := ask(path, message{})
+		return err == nil
+	})
 }
 
 // End ends a session, as when its terminal closes.
@@ -102,6 +105,7 @@ type attached struct {
 	Terminal
 	c       *channel
 	session Session
+	lives   func() bool // asks the session anew
 
 	mu   sync.Mutex
 	left bool // by its user
@@ -109,13 +113,13 @@ type attached struct {
 
 // join carries both ways until the session ends or is left. The terminal closing leaves it: that is for the session to
 // judge.
-func (t Terminal) join(ctx context.Context, c *channel, session Session) (Outcome, error) {
+func (t Terminal) join(ctx context.Context, c *channel, session Session, lives func() bool) (Outcome, error) {
 	restore := func() {}
 	if old, err := term.MakeRaw(int(t.In.Fd())); err == nil {
 		restore = func() { term.Restore(int(t.In.Fd()), old) }
 	}
 	defer restore()
-	a := &attached{Terminal: t, c: c, session: session}
+	a := &attached{Terminal: t, c: c, session: session, lives: lives}
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGWINCH, syscall.SIGHUP, syscall.SIGTERM)
 	defer signal.Stop(signals)
@@ -204,6 +208,10 @@ func (a *attached) show() (Outcome, error) {
 			defer a.mu.Unlock()
 			if a.left {
 				return Outcome{Detached: a.session.Detach}, nil
+			}
+			if a.session.Detach && a.lives() {
+				a.say("this terminal took nothing for %v", writeLimit)
+				return Outcome{Detached: true}, nil
 			}
 			return Outcome{}, &farm.Error{Kind: farm.Unavailable, Code: CodeNoShell, Err: err,
 				Message: "session " + a.session.ID + " broke: the process that keeps it was killed",

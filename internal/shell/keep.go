@@ -32,6 +32,7 @@ type keeper struct {
 	terminal *os.File
 	command  *exec.Cmd
 	over     chan struct{} // closed when the command has ended
+	typed    chan []byte   // on its way to the terminal
 
 	mu      sync.Mutex
 	session Session
@@ -40,12 +41,17 @@ type keeper struct {
 	ending  sync.Once
 }
 
+// mostTyped is how many pieces of what a client types wait for a terminal that takes nothing. More are dropped, as a
+// terminal's own driver does: what follows, an end or a new size, must get through.
+const mostTyped = 256
+
 // mostMissed is how much output is kept for whoever attaches next.
 const mostMissed = 64 << 10
 
 // Keep starts the command and keeps it until it has ended; with ctx it is ended. Ready is called when clients may come.
 func (s Sessions) Keep(ctx context.Context, o Order, ready func()) error {
-	k := &keeper{sessions: s, session: o.Session, over: make(chan struct{})}
+	k := &keeper{sessions: s, session: o.Session, over: make(chan struct{}),
+		typed: make(chan []byte, mostTyped)}
 	k.session.Started, k.session.Process = time.Now(), os.Getpid()
 	if err := k.listen(); err != nil {
 		return err
@@ -57,6 +63,7 @@ func (s Sessions) Keep(ctx context.Context, o Order, ready func()) error {
 	defer context.AfterFunc(ctx, k.end)()
 	ready()
 	go k.accept()
+	go k.feed()
 	shown := make(chan struct{})
 	go func() { defer close(shown); k.show() }()
 	err := k.command.Wait()
@@ -185,7 +192,10 @@ func (k *keeper) attach(c *channel, size Size) {
 		}
 		switch {
 		case len(m.Data) > 0:
-			_, err = k.terminal.Write(m.Data)
+			select {
+			case k.typed <- m.Data:
+			default:
+			}
 		case m.Size != nil:
 			pty.Resize(k.terminal, m.Size.Rows, m.Size.Cols)
 		case m.End:
@@ -206,6 +216,20 @@ func (k *keeper) attach(c *channel, size Size) {
 	}
 }
 
+// feed writes what clients type. The terminal may take nothing for as long as it likes.
+func (k *keeper) feed() {
+	for {
+		select {
+		case data := <-k.typed:
+			if _, err := k.terminal.Write(data); err != nil {
+				return
+			}
+		case <-k.over:
+			return
+		}
+	}
+}
+
 // show carries the command's output to whoever is attached.
 func (k *keeper) show() {
 	buf := make([]byte, 16<<10)
@@ -222,9 +246,9 @@ func (k *keeper) show() {
 
 func (k *keeper) write(data []byte) {
 	k.mu.Lock()
-	c := k.client
+	c, stays := k.client, k.session.Detach
 	k.mu.Unlock()
-	if c != nil && c.send(message{Data: data}) == nil {
+	if c != nil && k.shown(c, stays, data) {
 		return
 	}
 	k.mu.Lock()
@@ -241,6 +265,15 @@ func (k *keeper) write(data []byte) {
 	if over := len(k.missed) - mostMissed; over > 0 {
 		k.missed = k.missed[over:]
 	}
+}
+
+// shown gives a client output. A command that may be left does not wait for a terminal that takes nothing: it may be at
+// the other end of a network that is gone.
+func (k *keeper) shown(c *channel, stays bool, data []byte) bool {
+	if stays {
+		return c.send(message{Data: data}) == nil
+	}
+	return c.sendPatiently(message{Data: data}) == nil
 }
 
 // steps are what ends a command that does not want to: as its terminal would when it closes, then ever harder. Two INT
@@ -270,6 +303,9 @@ func (k *keeper) end() {
 func (k *keeper) tellEnd(status int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.client != nil {
+		k.client.hurry() // its last output may be on its way
+	}
 	if k.client != nil && k.client.send(message{Ended: &status}) == nil {
 		return nil
 	}

@@ -63,9 +63,20 @@ func newChannel(conn *net.UnixConn) *channel {
 func (c *channel) send(m message) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	c.conn.SetWriteDeadline(time.Now().Add(writeLimit))
+	c.hurry()
 	return c.encoder.Encode(m)
 }
+
+// sendPatiently waits for a client that takes nothing, as a terminal that was stopped has its command wait.
+func (c *channel) sendPatiently(m message) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	c.conn.SetWriteDeadline(time.Time{})
+	return c.encoder.Encode(m)
+}
+
+// hurry bounds what is on its way.
+func (c *channel) hurry() { c.conn.SetWriteDeadline(time.Now().Add(writeLimit)) }
 
 // part sends a last message and closes, soon, also where another one is stuck on its way.
 func (c *channel) part(m message) {
