@@ -3,6 +3,8 @@ package apiserver
 import (
 	"context"
 	"net/http"
+	"net/url"
+	"strings"
 
 	"github.com/grange-project/grange/internal/authn"
 	"github.com/grange-project/grange/internal/farm"
@@ -88,4 +90,14 @@ func (a *API) sameOrigin(r *http.Request, s authn.Shown) error {
 
 func safe(method string) bool {
 	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
+}
+
+// LocalPath is a path of this server that a form or a link names, or the usual one: nobody is sent elsewhere.
+func LocalPath(path, usual string) string {
+	u, err := url.Parse(path)
+	if err != nil || u.IsAbs() || u.Host != "" || u.User != nil || !strings.HasPrefix(path, "/") ||
+		strings.HasPrefix(path, "//") || strings.ContainsAny(path, "\\\t\r\n") {
+		return usual
+	}
+	return path
 }

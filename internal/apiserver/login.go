@@ -29,11 +29,8 @@ func (s signInRoutes) logins() {
 		func(ctx context.Context, _ farm.Identity, in *struct{ Body fleet.LoginRequest }) (
 			*one[fleet.LoginAnswer], error) {
 			out, err := s.login(ctx, in.Body)
-			if farm.IsCode(err, farm.CodeNotKnown) {
-				err = s.authn.Failed(shownOf(ctx), err)
-			}
 			if err != nil {
-				return nil, err
+				return nil, s.authn.Counted(shownOf(ctx), err)
 			}
 			return oneOf(out, 0), nil
 		})
@@ -72,7 +69,7 @@ func (s signInRoutes) login(ctx context.Context, in fleet.LoginRequest) (out fle
 	if address := shownOf(ctx).Address; address.IsValid() {
 		b.Address = address.Unmap().String()
 	}
-	session, text, err := s.server.Accounts.SignInOnce(ctx, claims, in.Token, b)
+	session, text, err := s.server.Accounts.SignInOnce(ctx, claims, b)
 	return fleet.LoginAnswer{Session: sessionView(session), Secret: text}, err
 }
 

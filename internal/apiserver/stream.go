@@ -57,6 +57,10 @@ func (a *API) streamRoute() {
 				return
 			}
 			defer conn.Close()
+			// net/http's own ends with the hijack
+			ctx, cancel := whileKnown(context.WithoutCancel(ctx), a.authn, a.keepAlive)
+			defer cancel()
+			defer context.AfterFunc(ctx, func() { conn.Close(); stream.Close() })()
 			join(conn, stream)
 		}}, nil
 	})

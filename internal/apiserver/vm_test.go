@@ -1,11 +1,13 @@
 package apiserver
 
 import (
+	"bufio"
 	"context"
 	"crypto/x509/pkix"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -14,6 +16,8 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/server/accounts"
 )
 
 // status is the HTTP status of a problem; 0 of no error.
@@ -282,6 +286,35 @@ func TestStatus(t *testing.T) {
 			}
 			break
 		}
+	}
+}
+
+// TestWatchEndsWithItsToken: what goes on for long goes on for as long as who asked for it is known.
+func TestWatchEndsWithItsToken(t *testing.T) {
+	l := newLab(t)
+	who := farm.Identity{User: "ann", Means: "certificate"}
+	token, text, err := l.server.Accounts.CreateToken(t.Context(), who, accounts.TokenOrder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), "GET", l.url+"/v1/changes", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := l.client(fleet.Config{Server: l.url, Token: text}).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body := bufio.NewReader(answer.Body)
+	if line, err := body.ReadString('\n'); err != nil || answer.StatusCode != 200 {
+		t.Fatalf("%d %q %v", answer.StatusCode, line, err)
+	}
+	if err := l.server.Accounts.DeleteToken(t.Context(), who, token.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, body); err != nil { // it ends, or the test hangs
+		t.Error(err)
 	}
 }
 

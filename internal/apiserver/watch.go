@@ -69,6 +69,8 @@ func (f *feed) run(c huma.Context, changes []server.Watched) {
 	defer f.leave()
 	ctx, cancel := f.a.patient(f.ctx)
 	defer cancel()
+	ctx, stop := whileKnown(ctx, f.a.authn, f.a.keepAlive)
+	defer stop()
 	f.ctx = ctx
 	out := newEvents(c)
 	out.comment("watching")

@@ -86,7 +86,7 @@ func New(o Options) *Authenticator {
 func (a *Authenticator) Identify(ctx context.Context, s Shown) (farm.Identity, error) {
 	for _, m := range a.people {
 		if who, mine, err := m(ctx, s); mine {
-			return who, a.counted(s, err)
+			return who, a.Counted(s, err)
 		}
 	}
 	return farm.Identity{}, notKnown("the server does not know who calls",
@@ -101,13 +101,13 @@ func (a *Authenticator) IdentifyHost(ctx context.Context, s Shown) (farm.Identit
 			"see `grange host join --help`")
 	}
 	who, err := a.directory.HostAt(ctx, s.Chain)
-	return who, a.counted(s, err)
+	return who, a.Counted(s, err)
 }
 
-// counted is the answer to what was shown: an address with too many failures is not told what was wrong with the next
-// one.
-func (a *Authenticator) counted(s Shown, err error) error {
-	if farm.IsCode(err, farm.CodeNotKnown) {
+// Counted is the answer to what was shown: an address with too many failures is not told what was wrong with the next
+// one. It counts those of who is nobody, by whatever they were found.
+func (a *Authenticator) Counted(s Shown, err error) error {
+	if farm.IsCode(err, farm.CodeNotKnown) || farm.IsCode(err, farm.CodeNoLogin) {
 		return a.Failed(s, err)
 	}
 	return err

@@ -351,6 +351,12 @@ func (s Server) check() error {
 			return err
 		}
 	}
+	for name, i := range s.Issuers {
+		if i.CreateUsers && s.Usage.SameNames {
+			return fmt.Errorf("issuers.%s.create_users: with same_names of [usage], whoever signs in for the first time "+
+				"under the name of an account of a host would be told what that one has used; choose one of them", name)
+		}
+	}
 	if len(s.Issuers) > 0 && s.Listen == "" {
 		return errors.New("issuers: listen is not set, and browsers come by it")
 	}

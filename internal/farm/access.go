@@ -2,6 +2,7 @@ package farm
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -107,7 +108,7 @@ func (u User) Validate() error {
 		return err
 	}
 	// what the audit log and join tokens call the server's own root, and the server
-	if u.Name == "root" || u.Name == "grange" {
+	if strings.EqualFold(u.Name, "root") || strings.EqualFold(u.Name, "grange") {
 		return badFarm("user", u.Name, "the server itself is called so in its log")
 	}
 	for _, s := range u.Subjects {

@@ -81,6 +81,7 @@ const (
 const (
 	// the caller has not said who it is, or in a way that the server does not accept
 	CodeNotKnown     Code = "not-known"
+	CodeNoLogin      Code = "no-login" // an issuer knows the caller, and no user has the login
 	CodeTooManyBytes Code = "too-many-bytes"
 	CodeTooManyJobs  Code = "too-many-jobs"
 	CodeTooManyTries Code = "too-many-tries"

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
@@ -22,7 +23,7 @@ type Trip struct {
 }
 
 // Begin is where a browser goes, and what it must bring back.
-func (i *Issuer) Begin(ctx context.Context, redirect string) (url string, trip Trip, err error) {
+func (i *Issuer) Begin(ctx context.Context, redirect string) (to string, trip Trip, err error) {
 	k, err := i.current(ctx)
 	if err != nil {
 		return "", Trip{}, err
@@ -34,15 +35,19 @@ func (i *Issuer) Begin(ctx context.Context, redirect string) (url string, trip T
 		oauth2.S256ChallengeOption(trip.Verifier)), trip, nil
 }
 
-// End exchanges the code that a browser brought back, and returns what the issuer says of its user.
-func (i *Issuer) End(ctx context.Context, trip Trip, code, redirect string) (farm.Claims, error) {
+// End exchanges the code that a browser brought back, and returns what the issuer says of its user. Each issuer has a
+// redirect of its own, so that none is sent a code of another one.
+func (i *Issuer) End(ctx context.Context, trip Trip, back url.Values, redirect string) (farm.Claims, error) {
 	k, err := i.current(ctx)
 	if err != nil {
 		return farm.Claims{}, err
 	}
+	if from := back.Get("iss"); from != i.URL && (from != "" || k.named) {
+		return farm.Claims{}, i.refuse(fmt.Errorf("the answer is of issuer %.200q", from))
+	}
 	ctx, cancel := context.WithTimeout(oidc.ClientContext(ctx, i.http.client), askTime)
 	defer cancel()
-	answer, err := i.oauth(k, redirect).Exchange(ctx, code, oauth2.VerifierOption(trip.Verifier))
+	answer, err := i.oauth(k, redirect).Exchange(ctx, back.Get("code"), oauth2.VerifierOption(trip.Verifier))
 	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok && refused.ErrorCode != "" {
 		return farm.Claims{}, i.refuse(fmt.Errorf("the issuer does not take the code: %.100s", refused.ErrorCode))
 	}

@@ -1,8 +1,12 @@
 package oidc
 
 import (
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/oidc/oidctest"
@@ -22,12 +26,12 @@ func TestTrip(t *testing.T) {
 	}
 	to, trip := begin()
 	back := real.Authorize(to, map[string]any{"preferred_username": "ann"})
-	claims, err := i.End(t.Context(), trip, back.Get("code"), redirect)
+	claims, err := i.End(t.Context(), trip, back, redirect)
 	if err != nil || claims.Subject != "17" || claims.Issuer != "org" || claims.All["preferred_username"] != "ann" ||
 		!claims.Create || claims.NameClaim != "preferred_username" {
 		t.Fatalf("%+v, %v", claims, err)
 	}
-	if _, err := i.End(t.Context(), trip, back.Get("code"), redirect); codeOf(err) != farm.CodeNotKnown {
+	if _, err := i.End(t.Context(), trip, back, redirect); codeOf(err) != farm.CodeNotKnown {
 		t.Errorf("the code again: %v", err)
 	}
 	for name, change := range map[string]func(*Trip, map[string]any){
@@ -44,8 +48,29 @@ func TestTrip(t *testing.T) {
 		claims := map[string]any{}
 		change(&trip, claims)
 		back := real.Authorize(to, claims)
-		if got, err := i.End(t.Context(), trip, back.Get("code"), redirect); codeOf(err) != farm.CodeNotKnown {
+		if got, err := i.End(t.Context(), trip, back, redirect); codeOf(err) != farm.CodeNotKnown {
 			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}
+
+// TestNamedAnswers: an issuer that says that it names itself in each answer is not believed without.
+func TestNamedAnswers(t *testing.T) {
+	for _, names := range []bool{false, true} {
+		real, i, _ := lab(t, nil)
+		real.Describe = func(doc map[string]any) { doc["authorization_response_iss_parameter_supported"] = names }
+		for iss, good := range map[string]bool{real.URL: true, "": !names, "https://evil.example": false} {
+			to, trip, err := i.Begin(t.Context(), redirect)
+			if err != nil {
+				t.Fatal(err)
+			}
+			back := real.Authorize(to, nil)
+			if back.Set("iss", iss); iss == "" {
+				back.Del("iss")
+			}
+			if _, err := i.End(t.Context(), trip, back, redirect); good != (err == nil) {
+				t.Errorf("an answer of %q, of an issuer that names itself, %v: %v", iss, names, err)
+			}
 		}
 	}
 }
@@ -60,7 +85,7 @@ func TestUserInfo(t *testing.T) {
 			t.Fatal(err)
 		}
 		back := real.Authorize(to, map[string]any{"name": "of the token"})
-		claims, err := i.End(t.Context(), trip, back.Get("code"), redirect)
+		claims, err := i.End(t.Context(), trip, back, redirect)
 		if good != (err == nil) || good && (claims.All["groups"] == nil || claims.All["name"] != "of the token") {
 			t.Errorf("subject %s: %+v, %v", subject, claims, err)
 		}
@@ -77,10 +102,27 @@ func TestIdentity(t *testing.T) {
 		"of a program":    real.Claims("grange", nil),
 		"old":             real.Claims(oidctest.DeviceID, map[string]any{"iat": now.Add(-time.Hour).Unix()}),
 		"of no known age": real.Claims(oidctest.DeviceID, map[string]any{"iat": nil}),
+		"with a scope":    real.Claims(oidctest.DeviceID, map[string]any{"scope": "openid storage.read:/"}),
+		"of a client":     real.Claims(oidctest.DeviceID, map[string]any{"client_id": oidctest.DeviceID}),
+		"of type Bearer":  real.Claims(oidctest.DeviceID, map[string]any{"typ": "Bearer"}),
+		"good, of type":   real.Claims(oidctest.DeviceID, map[string]any{"typ": "ID", "wlcg.ver": "1.0"}),
+		"for access":      real.Claims(oidctest.DeviceID, map[string]any{"token_use": "access"}),
 	} {
-		if _, err := i.Identity(t.Context(), real.Sign(claims)); (name == "good") != (err == nil) {
+		if _, err := i.Identity(t.Context(), real.Sign(claims)); strings.HasPrefix(name, "good") != (err == nil) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	access, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: real.Key()},
+		(&jose.SignerOptions{}).WithType("at+JWT"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := jwt.Signed(access).Claims(real.Claims(oidctest.DeviceID, nil)).Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := i.Identity(t.Context(), text); codeOf(err) != farm.CodeNotKnown {
+		t.Errorf("an access token: %v", err)
 	}
 	_, none, _ := lab(t, func(c *Config) { c.DeviceClientID = "" })
 	if _, err := none.Identity(t.Context(), "x"); codeOf(err) != farm.CodeNotKnown {

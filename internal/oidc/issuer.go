@@ -47,7 +47,8 @@ type Config struct {
 const (
 	askTime      = 10 * time.Second // for one question
 	pause        = 10 * time.Second // between two attempts to learn an issuer's keys
-	refreshAfter = 10 * time.Minute // keys are learned again in the background
+	refreshAfter = 10 * time.Minute // keys are learned again
+	refreshWait  = 2 * time.Second  // for keys that are newer than those that are known
 	keepKeys     = 24 * time.Hour   // keys are used without the issuer
 )
 
@@ -58,15 +59,17 @@ type Issuer struct {
 	now  func() time.Time
 	http *bounded
 
-	mu   sync.Mutex
-	last *known   // nil: nothing was learned yet
-	try  *attempt // the last one to learn it; nil: none
+	mu     sync.Mutex
+	last   *known   // nil: nothing was learned yet
+	try    *attempt // the last one to learn it; nil: none
+	failed bool     // the last one that ended
 }
 
 // known is what an issuer has said of itself.
 type known struct {
 	provider *oidc.Provider
 	keys     keys
+	named    bool // it says who it is with each answer to a browser
 	at       time.Time
 }
 
@@ -93,24 +96,42 @@ func NewIssuer(c Config, o Options) *Issuer {
 
 // current is what is known of the issuer, learned now if it must be.
 func (i *Issuer) current(ctx context.Context) (*known, error) {
-	i.mu.Lock()
-	last := i.last
-	i.mu.Unlock()
-	if last != nil {
-		age := i.now().Sub(last.at)
-		if age > refreshAfter {
-			i.attempt()
-		}
-		if age < keepKeys {
-			return last, nil
-		}
+	last := i.lastKnown()
+	if last != nil && i.now().Sub(last.at) > refreshAfter {
+		i.refresh(ctx)
+		last = i.lastKnown()
+	}
+	if last != nil && i.now().Sub(last.at) < keepKeys {
+		return last, nil
 	}
 	if err := i.learn(ctx); err != nil {
 		return nil, err
 	}
+	return i.lastKnown(), nil
+}
+
+func (i *Issuer) lastKnown() *known {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.last, nil
+	return i.last
+}
+
+// refresh learns what may be old. A key may have been dropped in quiet hours, so it waits for the answer; not for long,
+// and not for an issuer that did not answer the last time.
+func (i *Issuer) refresh(ctx context.Context) {
+	i.mu.Lock()
+	failed := i.failed
+	i.mu.Unlock()
+	a := i.attempt()
+	if failed {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, refreshWait)
+	defer cancel()
+	select {
+	case <-a.done:
+	case <-ctx.Done():
+	}
 }
 
 // learn waits for an attempt.
@@ -152,7 +173,7 @@ func (i *Issuer) run(a *attempt) {
 	k, err := i.ask(ctx)
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if err != nil {
+	if i.failed = err != nil; i.failed {
 		i.log.Warn("an issuer of users does not answer", "issuer", i.Name, "url", i.URL, "error", err)
 		a.err = i.down(err)
 	} else {
@@ -169,7 +190,8 @@ func (i *Issuer) ask(ctx context.Context) (*known, error) {
 		return nil, err
 	}
 	var doc struct {
-		Keys string `json:"jwks_uri"`
+		Keys  string `json:"jwks_uri"`
+		Named bool   `json:"authorization_response_iss_parameter_supported"`
 	}
 	if err := provider.Claims(&doc); err != nil {
 		return nil, err
@@ -178,7 +200,7 @@ func (i *Issuer) ask(ctx context.Context) (*known, error) {
 	if err != nil {
 		return nil, fmt.Errorf("its keys: %w", err)
 	}
-	return &known{provider: provider, keys: all, at: at}, nil
+	return &known{provider: provider, keys: all, named: doc.Named, at: at}, nil
 }
 
 func (i *Issuer) down(err error) error {

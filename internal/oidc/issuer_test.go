@@ -72,6 +72,8 @@ func TestBearer(t *testing.T) {
 		"good, of the WLCG profile": real.Sign(claims(map[string]any{"wlcg.ver": "1.2"})),
 		"good, for two":             real.Sign(claims(map[string]any{"aud": []string{"other", "grange"}})),
 		"expired":                   real.Sign(claims(map[string]any{"exp": now.Add(-time.Second).Unix()})),
+		"of no subject":             real.Sign(claims(map[string]any{"sub": ""})),
+		"of two lines":              real.Sign(claims(map[string]any{"sub": "17\n18"})),
 		"without an end":            real.Sign(claims(map[string]any{"exp": nil})),
 		"not yet":                   real.Sign(claims(map[string]any{"nbf": now.Add(time.Hour).Unix()})),
 		"for another":               real.Sign(real.Claims("other", nil)),
@@ -168,6 +170,36 @@ func TestDown(t *testing.T) {
 	c.pass(2 * time.Hour)
 	if _, err := all.Bearer(t.Context(), text); codeOf(err) != CodeIssuerDown {
 		t.Errorf("down for too long: %v", err)
+	}
+}
+
+// TestDroppedKey: a key that the issuer has dropped since the server last looked holds no more, however long nobody
+// came; an issuer that hangs keeps nobody for longer than once.
+func TestDroppedKey(t *testing.T) {
+	real, i, c := lab(t, nil)
+	all, later := NewIssuers(i), time.Now().Add(999*time.Hour).Unix()
+	text := real.Sign(real.Claims("grange", map[string]any{"exp": later}))
+	if _, err := all.Bearer(t.Context(), text); err != nil {
+		t.Fatal(err)
+	}
+	real.Rotate()
+	c.pass(refreshAfter + time.Minute)
+	if _, err := all.Bearer(t.Context(), text); codeOf(err) != farm.CodeNotKnown {
+		t.Errorf("by a key that was dropped: %v", err)
+	}
+	text = real.Sign(real.Claims("grange", map[string]any{"exp": later}))
+	if _, err := all.Bearer(t.Context(), text); err != nil {
+		t.Fatal(err)
+	}
+	real.Lock()
+	real.Answer = func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }
+	real.Unlock()
+	c.pass(refreshAfter + time.Minute)
+	for range 3 { // the second attempt waits for nothing
+		if _, err := all.Bearer(t.Context(), text); err != nil {
+			t.Errorf("down: %v", err)
+		}
+		c.pass(2 * pause)
 	}
 }
 

@@ -108,6 +108,9 @@ func (all keys) named(id string) (some []crypto.PublicKey) {
 // claims is what a token says.
 func (i *Issuer) claims(token *oidc.IDToken) (farm.Claims, error) {
 	out := farm.Claims{Issuer: i.Name, Subject: token.Subject, NameClaim: i.NameClaim}
+	if _, err := farm.Login(i.Name, token.Subject); err != nil {
+		return out, i.refuse(err)
+	}
 	if err := token.Claims(&out.All); err != nil {
 		return out, i.refuse(err)
 	}
@@ -129,6 +132,9 @@ func (i *Issuer) Identity(ctx context.Context, text string) (farm.Claims, error)
 	if err := i.meant(token, i.DeviceClientID); err != nil {
 		return farm.Claims{}, err
 	}
+	if err := identity(text, token); err != nil {
+		return farm.Claims{}, i.refuse(err)
+	}
 	if age := i.now().Sub(token.IssuedAt); age > maxAge {
 		return farm.Claims{}, i.refuse(fmt.Errorf("it was made %v ago: sign in again", age.Round(time.Second)))
 	}
@@ -145,6 +151,34 @@ func (i *Issuer) meant(token *oidc.IDToken, client string) error {
 	}
 	if len(token.Audience) > 1 && more.Party == "" || more.Party != "" && more.Party != client {
 		return i.refuse(fmt.Errorf("it was given to %q", more.Party))
+	}
+	return nil
+}
+
+// identity refuses a token that lets a program do something in somebody's name: it does not say that somebody is there.
+// Some issuers give both kinds the same audience, and each has its own way to tell them apart.
+func identity(text string, token *oidc.IDToken) error {
+	signed, err := jose.ParseSigned(text, joseAlgorithms())
+	if err != nil {
+		return err
+	}
+	kind, _ := signed.Signatures[0].Header.ExtraHeaders[jose.HeaderType].(string)
+	said := map[string]any{}
+	if err := token.Claims(&said); err != nil {
+		return err
+	}
+	for claim, want := range map[string]string{"typ": "ID", "token_use": "id"} {
+		if text, there := said[claim]; there && text != want {
+			return fmt.Errorf("it is no identity token: its %s is %.40q", claim, fmt.Sprint(text))
+		}
+	}
+	for _, claim := range []string{"scope", "scp", "client_id"} {
+		if _, there := said[claim]; there {
+			return fmt.Errorf("it is no identity token: it has a claim %s", claim)
+		}
+	}
+	if kind = strings.ToLower(kind); strings.TrimPrefix(kind, "application/") == "at+jwt" {
+		return fmt.Errorf("it is no identity token: its type is %s", kind)
 	}
 	return nil
 }

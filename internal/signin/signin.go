@@ -4,16 +4,19 @@ package signin
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/grange-project/grange/internal/apiserver"
 	"github.com/grange-project/grange/internal/authn"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/oidc"
 	"github.com/grange-project/grange/internal/server/accounts"
+	"github.com/grange-project/grange/internal/throttle"
 )
 
 // Options is what the pages are made of.
@@ -25,26 +28,39 @@ type Options struct {
 	Log      *slog.Logger
 }
 
+// CodeOtherName is an error code; see docs/errors.md.
+const CodeOtherName farm.Code = "other-server-name"
+
 // signin answers browsers.
-type signin struct{ Options }
+type signin struct {
+	Options
+	asked throttle.Buckets // answers of issuers, by who brought them
+}
+
+// Answers of issuers that one address brings at once, and the time after which it may bring one more. A site's gateway
+// has many people behind it.
+const (
+	maxAsked  = 60
+	askedBack = time.Second
+)
 
 // Paths of the pages. Other pages link to the first, and have a form for the last.
 const (
 	LoginPath    = "/auth/login"
 	startPath    = "/auth/start/"
-	callbackPath = "/auth/callback"
+	callbackPath = "/auth/callback/"
 	LogoutPath   = "/auth/logout"
 )
 
 // Pages are the pages, for apiserver.Options.
 func Pages(o Options) []apiserver.Page {
-	s := &signin{o}
+	s := &signin{o, throttle.Buckets{Size: maxAsked, Leak: askedBack, Now: time.Now}}
 	open := func(pattern string, do http.HandlerFunc) apiserver.Page {
 		return apiserver.Page{Pattern: pattern, Handler: do, Open: true}
 	}
 	return []apiserver.Page{
 		open("GET "+LoginPath, s.login), open("POST "+LoginPath, s.byToken),
-		open("GET "+startPath+"{issuer}", s.start), open("GET "+callbackPath, s.callback),
+		open("GET "+startPath+"{issuer}", s.start), open("GET "+callbackPath+"{issuer}", s.callback),
 		open("POST "+LogoutPath, s.logout),
 	}
 }
@@ -76,7 +92,7 @@ func (s *signin) start(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, next, err)
 		return
 	}
-	to, trip, err := issuer.Begin(r.Context(), s.URL+callbackPath)
+	to, trip, err := issuer.Begin(r.Context(), s.redirect(issuer))
 	if err != nil {
 		s.fail(w, r, next, err)
 		return
@@ -85,16 +101,33 @@ func (s *signin) start(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, to, http.StatusSeeOther)
 }
 
+// redirect is where an issuer sends browsers back to: each has its own, so that no answer passes for another's.
+func (s *signin) redirect(i *oidc.Issuer) string { return s.URL + callbackPath + i.Name }
+
+// sent is set by who was sent here by elsewhere.
+const sent = "sent"
+
 // elsewhere sends a browser that knows this server by another name to the one that issuers send it back to: its cookies
-// are of one name alone.
+// are of one name alone. It does so once: a proxy in between may name the server as it likes.
 func (s *signin) elsewhere(w http.ResponseWriter, r *http.Request) bool {
 	u, err := url.Parse(s.URL)
-	if err != nil || strings.EqualFold(u.Host, r.Host) {
+	if err != nil || plainHost(u.Host) == plainHost(r.Host) {
 		return false
 	}
-	http.Redirect(w, r, s.URL+r.URL.RequestURI(), http.StatusSeeOther)
+	q := r.URL.Query()
+	if q.Has(sent) {
+		s.fail(w, r, q.Get("next"), &farm.Error{Kind: farm.Conflict, Code: CodeOtherName,
+			Message: fmt.Sprintf("this server is reached as %.100s, and its url is %s", farm.Printable(r.Host), s.URL),
+			Hint:    "an administrator sets url in server.toml to what browsers have, and has a proxy pass Host as it is"})
+		return true
+	}
+	q.Set(sent, "1")
+	http.Redirect(w, r, s.URL+r.URL.EscapedPath()+"?"+q.Encode(), http.StatusSeeOther)
 	return true
 }
+
+// plainHost is a host as browsers send it: without the usual port.
+func plainHost(host string) string { return strings.TrimSuffix(strings.ToLower(host), ":443") }
 
 // callback is where an issuer sends a browser back to.
 func (s *signin) callback(w http.ResponseWriter, r *http.Request) {
@@ -104,22 +137,34 @@ func (s *signin) callback(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, "/", err)
 		return
 	}
-	q := r.URL.Query()
-	issuer, err := s.Issuers.Named(bag.Trip.Issuer)
+	issuer, err := s.Issuers.Named(r.PathValue("issuer"))
 	if err == nil {
-		err = bag.check(q, issuer.URL)
+		err = bag.check(r.URL.Query(), issuer.Name)
+	}
+	if err == nil {
+		err = s.mayAsk(r)
 	}
 	if err != nil {
 		s.fail(w, r, bag.Next, err)
 		return
 	}
-	claims, err := issuer.End(r.Context(), bag.Trip, q.Get("code"), s.URL+callbackPath)
+	claims, err := issuer.End(r.Context(), bag.Trip, r.URL.Query(), s.redirect(issuer))
 	if err != nil {
 		s.fail(w, r, bag.Next, err)
 		return
 	}
 	_, text, err := s.Accounts.SignInClaims(r.Context(), claims, browserOf(r))
 	s.finish(w, r, text, bag.Next, err)
+}
+
+// mayAsk refuses an address that has the server ask issuers too often: anybody can make up an answer.
+func (s *signin) mayAsk(r *http.Request) error {
+	from := apiserver.Shown(r).Address
+	if room, _ := s.asked.Add(throttle.Party(from)); room || !from.IsValid() {
+		return nil
+	}
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeTooManyTries,
+		Message: fmt.Sprintf("too many sign-ins from %v", from), Hint: "begin again in a minute"}
 }
 
 // finish gives a browser its session.
@@ -156,9 +201,7 @@ func (s *signin) refused(w http.ResponseWriter, r *http.Request) bool {
 
 // fail shows an error, and counts it where it is one of who signs in.
 func (s *signin) fail(w http.ResponseWriter, r *http.Request, next string, err error) {
-	if farm.IsCode(err, farm.CodeNotKnown) {
-		err = s.Authn.Failed(apiserver.Shown(r), err)
-	}
+	err = s.Authn.Counted(apiserver.Shown(r), err)
 	own, ok := errors.AsType[*farm.Error](err)
 	if !ok {
 		s.Log.Error("sign-in failed", "path", r.URL.Path, "error", err)
@@ -177,11 +220,9 @@ func browserOf(r *http.Request) accounts.Browser {
 	return b
 }
 
-// localPath is where to go on: a path of this server, whatever a link says; "/" in place of what is none.
+// localPath is where to go on, whatever a link says; not to a page of this package, which would ask for a sign-in anew.
 func localPath(next string) string {
-	u, err := url.Parse(next)
-	if err != nil || u.IsAbs() || u.Host != "" || u.User != nil || !strings.HasPrefix(next, "/") ||
-		strings.HasPrefix(next, "//") || strings.ContainsAny(next, "\\\t\r\n") || strings.HasPrefix(u.Path, "/auth/") {
+	if next = apiserver.LocalPath(next, "/"); strings.HasPrefix(next, "/auth/") {
 		return "/"
 	}
 	return next

@@ -52,7 +52,8 @@ func newLab(t *testing.T, change func(*oidc.Config)) *lab {
 	if change != nil {
 		change(&c)
 	}
-	issuers := oidc.NewIssuers(oidc.NewIssuer(c, oidc.Options{Log: log}))
+	evil := oidc.Config{Name: "evil", URL: "https://evil.example", ClientID: "x"} // never asked
+	issuers := oidc.NewIssuers(oidc.NewIssuer(c, oidc.Options{Log: log}), oidc.NewIssuer(evil, oidc.Options{Log: log}))
 	known := authn.New(authn.Options{Directory: l.server.Directory(), Issuers: issuers})
 	l.api = apiserver.New(apiserver.Options{Server: l.server, Authn: known, Issuers: issuers, Log: log, Version: "test",
 		Pages: Pages(Options{Accounts: l.server.Accounts, Authn: known, Issuers: issuers, URL: serverURL, Log: log})})
@@ -116,7 +117,7 @@ func (b *browser) goAndReturn(next string, claims map[string]any) url.Values {
 }
 
 func (b *browser) callback(q url.Values) *httptest.ResponseRecorder {
-	return b.send("GET", "/auth/callback?"+q.Encode(), nil)
+	return b.send("GET", "/auth/callback/org?"+q.Encode(), nil)
 }
 
 func (b *browser) whoami() string {
@@ -195,6 +196,61 @@ func TestWaysBack(t *testing.T) {
 	}
 }
 
+// TestMixUp: an issuer that sends a browser to another one, with all that it needs there, is not given what that one
+// says of the browser's user, and the browser is not signed in at it.
+func TestMixUp(t *testing.T) {
+	l := newLab(t, nil)
+	b := l.browser()
+	back := b.goAndReturn("/", nil)
+	back.Del("iss")
+	if w := b.send("GET", "/auth/callback/evil?"+back.Encode(), nil); w.Code != http.StatusUnauthorized ||
+		!strings.Contains(w.Body.String(), "another issuer") || b.jar["__Host-grange"] != "" {
+		t.Errorf("by the other's way back: %d %s", w.Code, w.Body)
+	}
+	if n := l.issuer.Asked["/token"]; n != 0 {
+		t.Errorf("%d codes were exchanged", n)
+	}
+}
+
+// TestTooManyAnswers: nobody has the server ask an issuer without end.
+func TestTooManyAnswers(t *testing.T) {
+	l := newLab(t, nil)
+	b := l.browser()
+	b.goAndReturn("/", nil)
+	cookie := b.jar[tripCookie]
+	bag, err := tripOf(&http.Request{Header: http.Header{"Cookie": {tripCookie + "=" + cookie}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := url.Values{"state": {bag.Trip.State}, "code": {"x"}}
+	for range 4 * maxAsked {
+		b.jar[tripCookie] = cookie
+		b.callback(q)
+	}
+	const each = 2 // a code that is refused is tried with the secret in both of its places
+	if n := l.issuer.Asked["/token"]; n < maxAsked || n > each*(maxAsked+30) {
+		t.Errorf("the issuer was asked %d times", n)
+	}
+}
+
+// TestLoginTakenAway: a session by a login ends when the login is another user's, or nobody's.
+func TestLoginTakenAway(t *testing.T) {
+	l := newLab(t, nil)
+	b := l.browser()
+	b.callback(b.goAndReturn("/", nil))
+	if who := b.whoami(); !strings.HasPrefix(who, "200") {
+		t.Fatal(who)
+	}
+	l.update(func(tx *store.Tx) error { return tx.PutUser(farm.User{Name: "ann"}) })
+	if who := b.whoami(); !strings.HasPrefix(who, "401") {
+		t.Errorf("without the login: %s", who)
+	}
+	l.update(func(tx *store.Tx) error { return tx.PutUser(farm.User{Name: "eve", Logins: []string{"org:17"}}) })
+	if who := b.whoami(); !strings.HasPrefix(who, "401") {
+		t.Errorf("with the login another's: %s", who)
+	}
+}
+
 // TestByToken signs in by a token of grange, and not by a form of another site.
 func TestByToken(t *testing.T) {
 	l := newLab(t, nil)
@@ -242,6 +298,7 @@ func TestUsers(t *testing.T) {
 			{"a name of another", "99", "ann", "", "there is a user of this name already"},
 			{"a name that differs in case", "98", "bob", "", "differs in case alone"},
 			{"root's name", "97", "root", "", "is called so in its log"},
+			{"nearly root's name", "93", "Root", "", "is called so in its log"},
 			{"no name", "96", "", "", "is empty"},
 			{"a name that is none", "95", "../x", "", "in it"},
 			{"a new one", "94", "zoe", "zoe", ""},
@@ -320,8 +377,19 @@ func TestElsewhere(t *testing.T) {
 	r := httptest.NewRequest("GET", "https://127.0.0.1:7480/auth/start/org?next=/vms", nil)
 	w := httptest.NewRecorder()
 	l.api.ServeHTTP(w, r)
-	if to := w.Header().Get("Location"); to != serverURL+"/auth/start/org?next=/vms" {
+	if to := w.Header().Get("Location"); to != serverURL+"/auth/start/org?next=%2Fvms&sent=1" {
 		t.Errorf("sent to %s", to)
+	}
+	r = httptest.NewRequest("GET", "https://127.0.0.1:7480/auth/start/org?next=%2Fvms&sent=1", nil)
+	w = httptest.NewRecorder()
+	if l.api.ServeHTTP(w, r); w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), "sets url") {
+		t.Errorf("by a proxy that names the server otherwise: %d %s", w.Code, w.Body)
+	}
+	for host, same := range map[string]bool{"grange.example": true, "GRANGE.example:443": true,
+		"grange.example:444": false} {
+		if (plainHost(host) == plainHost("grange.example:443")) != same {
+			t.Errorf("%s", host)
+		}
 	}
 }
 
@@ -336,7 +404,8 @@ func TestCommandLines(t *testing.T) {
 		l.api.ServeHTTP(w, r)
 		return w
 	}
-	token := l.issuer.Sign(l.issuer.Claims(oidctest.DeviceID, map[string]any{"groups": "atlas"}))
+	claims := l.issuer.Claims(oidctest.DeviceID, map[string]any{"groups": "atlas"})
+	token := l.issuer.Sign(claims)
 	body := fmt.Sprintf(`{"issuer":"org","token":%q}`, token)
 	w := post("/v1/auth/login", "", body)
 	var answer fleet.LoginAnswer
@@ -346,6 +415,13 @@ func TestCommandLines(t *testing.T) {
 	}
 	if w := post("/v1/auth/login", "", body); w.Code != http.StatusUnauthorized {
 		t.Errorf("the token once more: %d %s", w.Code, w.Body)
+	}
+	again := l.issuer.Sign(claims) // the same, in another text
+	if again == token {
+		t.Fatal("a signature is always the same")
+	}
+	if w := post("/v1/auth/login", "", fmt.Sprintf(`{"issuer":"org","token":%q}`, again)); w.Code != 401 {
+		t.Errorf("the same token in another text: %d %s", w.Code, w.Body)
 	}
 	for _, want := range []int{http.StatusNoContent, http.StatusUnauthorized} {
 		if w := post("/v1/auth/logout", answer.Secret, ""); w.Code != want {

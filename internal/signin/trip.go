@@ -12,7 +12,8 @@ import (
 )
 
 // tripCookie holds what a browser takes with it to an issuer and back. Nothing is kept on the server, so that nobody
-// can fill it, and the browser may come back to it after a restart.
+// can fill it, and the browser may come back to it after a restart. It is not signed: by its name, pages of this server
+// alone can set it, and with one of its own making a browser gets no further than with one of ours.
 const tripCookie = "__Host-grange-trip"
 
 // tripTime is how long a sign-in at an issuer may take, in seconds.
@@ -60,12 +61,12 @@ func lost(message string) error {
 		Hint: "begin again, on this page; cookies of this server must be allowed"}
 }
 
-// check holds what an issuer sent back against what the browser took with it.
+// check holds what came back, by the path of an issuer, against what the browser took with it.
 func (l luggage) check(q url.Values, issuer string) error {
 	switch {
 	case subtle.ConstantTimeCompare([]byte(q.Get("state")), []byte(l.Trip.State)) != 1:
 		return lost("this is the answer to another sign-in")
-	case q.Has("iss") && q.Get("iss") != issuer:
+	case issuer != l.Trip.Issuer:
 		return lost("this is the answer of another issuer")
 	case q.Has("error"):
 		said := q.Get("error")

@@ -27,13 +27,14 @@ var page = template.Must(template.New("login").Parse(`<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Sign in – grange</title>
+<link rel="icon" href="/assets/grange.svg">
 <link rel="stylesheet" href="/assets/style.css">
 </head>
 <body class="signin">
 <main>
 <h1>Sign in to grange</h1>
 {{- if .Message}}
-<div class="problem" role="alert"><p>{{.Message}}</p>{{if .Hint}}<p class="hint">{{.Hint}}</p>{{end}}</div>
+<div class="trouble" role="alert"><p>{{.Message}}</p>{{if .Hint}}<p class="hint">{{.Hint}}</p>{{end}}</div>
 {{- end}}
 {{- if .Issuers}}
 <ul class="issuers">
@@ -56,7 +57,7 @@ var page = template.Must(template.New("login").Parse(`<!doctype html>
 `))
 
 // policy lets the page load its style, and nothing else; nobody shows it in a frame.
-const policy = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; " +
+const policy = "default-src 'none'; style-src 'self'; font-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; " +
 	"frame-ancestors 'none'"
 
 func (s *signin) show(w http.ResponseWriter, status int, v view) {

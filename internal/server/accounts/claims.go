@@ -2,7 +2,9 @@ package accounts
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,11 +16,8 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// Codes of errors about people whom an issuer knows; see docs/errors.md.
-const (
-	CodeNoLogin   farm.Code = "no-login"        // no user has the login
-	CodeUserTaken farm.Code = "user-name-taken" // another user is called so, or nearly
-)
+// CodeUserTaken is an error code: another user is called so, or nearly; see docs/errors.md.
+const CodeUserTaken farm.Code = "user-name-taken"
 
 // meansClaims is Identity.Means of who comes by an issuer; Source is then the login.
 const meansClaims = "oidc"
@@ -31,12 +30,16 @@ func (s *Accounts) SignInClaims(ctx context.Context, claims farm.Claims, b Brows
 	})
 }
 
-// SignInOnce is SignInClaims for a token that somebody sent: each makes one session.
-func (s *Accounts) SignInOnce(ctx context.Context, claims farm.Claims, token string, b Browser) (farm.Session, string,
-	error) {
+// SignInOnce is SignInClaims for a token that somebody sent: what it says makes one session. Its text would not do to
+// know it again: a signature can be written in several ways.
+func (s *Accounts) SignInOnce(ctx context.Context, claims farm.Claims, b Browser) (farm.Session, string, error) {
+	said, err := json.Marshal(claims.All)
+	if err != nil {
+		return farm.Session{}, "", err
+	}
+	digest := sha256.Sum256(said)
 	return s.start(ctx, b, func(t *store.Tx, now time.Time) (farm.Identity, time.Time, error) {
-		digest := hashOf(token)
-		err := t.PutAnswer("issuer "+claims.Issuer, hex.EncodeToString(digest), digest, nil, now)
+		err := t.PutAnswer("issuer "+claims.Issuer, hex.EncodeToString(digest[:]), digest[:], nil, now)
 		if farm.IsCode(err, store.CodeTaken) {
 			err = notKnown("this identity token has made a session already; sign in again")
 		}
@@ -79,9 +82,15 @@ func mapped(t *store.Tx, claims farm.Claims, user string) (farm.Identity, policy
 // IdentifyClaims is who calls with a token of an issuer. A program has what mappings give to the token's claims, and
 // nothing else of its user's: a token that was made to read files does not delete VMs.
 func (s *Accounts) IdentifyClaims(ctx context.Context, claims farm.Claims) (who farm.Identity, err error) {
-	claims.Create = false
 	err = s.actions.Store.View(ctx, func(t *store.Tx) error {
-		u, _, err := userOf(t, claims)
+		login, err := farm.Login(claims.Issuer, claims.Subject)
+		if err != nil {
+			return err
+		}
+		u, err := enabledUser(t, login)
+		if action.Missing(err) {
+			return noLogin(nil, claims, login) // an issuer has more people than this server, and programs try again
+		}
 		if err == nil {
 			who, _, err = mapped(t, claims, u.Name)
 		}
@@ -100,11 +109,7 @@ func userOf(t *store.Tx, claims farm.Claims) (u farm.User, isNew bool, err error
 	if err != nil {
 		return u, false, err
 	}
-	u, err = t.UserOfLogin(login)
-	switch {
-	case err == nil && u.Disabled:
-		return farm.User{}, false, notKnown("user %s is disabled", u.Name)
-	case !action.Missing(err):
+	if u, err = enabledUser(t, login); !action.Missing(err) {
 		return u, false, err
 	}
 	all, err := t.Users()
@@ -118,9 +123,18 @@ func userOf(t *store.Tx, claims farm.Claims) (u farm.User, isNew bool, err error
 	return u, err == nil, err
 }
 
-// noLogin says that nobody has a login, and who has one that differs in case alone.
+// enabledUser is the one with a login.
+func enabledUser(t *store.Tx, login string) (farm.User, error) {
+	u, err := t.UserOfLogin(login)
+	if err == nil && u.Disabled {
+		return farm.User{}, notKnown("user %s is disabled", u.Name)
+	}
+	return u, err
+}
+
+// noLogin says that nobody has a login, and who of some users has one that differs in case alone.
 func noLogin(all []farm.User, claims farm.Claims, login string) error {
-	e := &farm.Error{Kind: farm.Denied, Code: CodeNoLogin,
+	e := &farm.Error{Kind: farm.Denied, Code: farm.CodeNoLogin,
 		Message: fmt.Sprintf("issuer %s knows you as %q, and no user of this server has this login", claims.Issuer,
 			claims.Subject),
 		Hint: fmt.Sprintf("an administrator gives it to your user: `grange user set USER --login '%s'`", login)}
@@ -139,7 +153,7 @@ func noLogin(all []farm.User, claims farm.Claims, login string) error {
 func newUser(all []farm.User, claims farm.Claims, login string) (farm.User, error) {
 	names, why := policy.ClaimValues(claims.All, claims.NameClaim)
 	if len(names) != 1 {
-		return farm.User{}, &farm.Error{Kind: farm.Denied, Code: CodeNoLogin,
+		return farm.User{}, &farm.Error{Kind: farm.Denied, Code: farm.CodeNoLogin,
 			Message: fmt.Sprintf("you have no user yet, and claim %s of issuer %s, by which one would be called, has "+
 				"%d values %s", claims.NameClaim, claims.Issuer, len(names), why),
 			Hint: "an administrator sets name_claim of the issuer, or makes a user: `grange user set USER --login '" +

@@ -172,7 +172,7 @@ func clientName(text string) string {
 }
 
 // IdentifySession is who calls with the text of a session. farm.CodeNotKnown: it has ended, its user is disabled, or
-// the token that it was made by is no more.
+// what it was made by, a token or a login, is no more.
 func (s *Accounts) IdentifySession(ctx context.Context, text string) (farm.Identity, error) {
 	var found farm.Session
 	var u farm.User
@@ -181,8 +181,8 @@ func (s *Accounts) IdentifySession(ctx context.Context, text string) (farm.Ident
 		if found, err = sessionShown(t, text); err != nil {
 			return err
 		}
-		if u, err = t.User(found.User); err == nil && found.Means == meansToken {
-			_, err = t.Token(found.Source)
+		if u, err = t.User(found.User); err == nil {
+			err = stillProven(t, found)
 		}
 		return err
 	})
@@ -198,6 +198,22 @@ func (s *Accounts) IdentifySession(ctx context.Context, text string) (farm.Ident
 	s.used(ctx, found, now)
 	return farm.Identity{User: u.Name, Means: meansSession, Source: found.ID, Role: found.Role,
 		Projects: found.Projects, Grants: found.Grants}, nil
+}
+
+// stillProven refuses a session whose token was taken back, or whose login is its user's no more.
+func stillProven(t *store.Tx, s farm.Session) error {
+	switch s.Means {
+	case meansToken:
+		_, err := t.Token(s.Source)
+		return err
+	case meansClaims:
+		u, err := t.UserOfLogin(s.Source)
+		if err == nil && u.Name != s.User {
+			err = noSession(s.ID)
+		}
+		return err
+	}
+	return nil
 }
 
 // used notes that a session goes on. Where that cannot be written it goes on all the same, until it would have ended.

@@ -89,6 +89,9 @@ func (s *Links) CreateJoinToken(ctx context.Context, who farm.Identity, o JoinOr
 		if err := mayReplace(c, o); err != nil {
 			return err
 		}
+		if err := mayLater(c, o.Cell); err != nil {
+			return err
+		}
 		ids, again, err := c.Once(key, o, func() ([]string, error) { return makeJoinToken(c, token, o) })
 		if err != nil {
 			return err
@@ -126,6 +129,26 @@ func mayReplace(c *action.Call, o JoinOrder) error {
 	}
 	c.Target = token
 	return nil
+}
+
+// mayLater refuses a token whose maker has its role by a login alone: who uses the token later meets the maker's own
+// roles of that day, and no issuer is asked then.
+func mayLater(c *action.Call, cell string) error {
+	if c.Who.User == "" || c.Who.Root {
+		return nil
+	}
+	own, err := c.Tx.Grants(c.Who.User)
+	if err != nil {
+		return err
+	}
+	if access := policy.Allow(farm.Identity{User: c.Who.User}, own, policy.JoinHost,
+		action.CellTarget(cell)); access.Allowed {
+		return nil
+	}
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeNoRole,
+		Message: "you may let hosts join by what your issuer says of you, and a join token is used without the issuer",
+		Hint: fmt.Sprintf("an administrator gives you a role of your own: `grange user grant %s admin`, with --cell",
+			c.Who.User)}
 }
 
 func makeJoinToken(c *action.Call, token pki.JoinToken, o JoinOrder) ([]string, error) {
