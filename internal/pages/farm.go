@@ -90,6 +90,12 @@ func (f hostFilter) chooses(h server.MappedHost, words []string) bool {
 	return true
 }
 
+// passed reports whether a host is before the table, or its last one was; that one need not be there any more.
+func (f hostFilter) passed(h server.MappedHost) bool {
+	cell, name, ok := strings.Cut(f.After, "/")
+	return ok && cmp.Or(cmp.Compare(h.Cell, cell), cmp.Compare(h.Name, name)) <= 0
+}
+
 func (v *visit) farm() error {
 	hosts, err := v.Server.Hosts.Map(v.ctx(), v.who)
 	if err != nil {
@@ -108,23 +114,20 @@ func (v *visit) farm() error {
 
 // choose fills the table.
 func (p *farmPage) choose(hosts []server.MappedHost, u *url.URL, now time.Time) {
-	words, behind := p.Filter.words(), p.Filter.After == ""
+	words, last := p.Filter.words(), ""
 	for _, h := range hosts {
 		if !p.Filter.chooses(h, words) {
 			continue
 		}
 		p.Chosen++
-		at := h.Cell + "/" + h.Name
-		if !behind {
-			behind = at == p.Filter.After
+		if p.Filter.passed(h) {
 			continue
 		}
 		switch {
 		case len(p.Rows) < hostsAtOnce:
-			p.Rows = append(p.Rows, hostRowOf(h, now))
+			p.Rows, last = append(p.Rows, hostRowOf(h, now)), h.Cell+"/"+h.Name
 		case p.Next == "":
-			last := p.Rows[hostsAtOnce-1]
-			p.Next = listBehind(u, last.Cell+"/"+last.Name)
+			p.Next = listBehind(u, last)
 		}
 	}
 	if p.Filter.After != "" {

@@ -227,7 +227,7 @@ func TestWords(t *testing.T) {
 	}
 	for path, want := range map[string]string{"/vms?of=all": "/vms?of=all", "//evil.example": "/vms",
 		"https://evil.example/": "/vms", `/\evil.example`: "/vms", "": "/vms", "vms": "/vms"} {
-		if got := local(path, "/vms"); got != want {
+		if got := apiserver.LocalPath(path, "/vms"); got != want {
 			t.Errorf("%q leads to %q, want %q", path, got, want)
 		}
 	}

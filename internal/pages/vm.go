@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/grange-project/grange/internal/apiserver"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
 	"github.com/grange-project/grange/internal/server"
@@ -278,19 +279,9 @@ func (v *visit) doVM() error {
 		return err
 	}
 	if verb == "delete" {
-		return v.to(local(v.r.FormValue("back"), "/vms"))
+		return v.to(apiserver.LocalPath(v.r.FormValue("back"), "/vms"))
 	}
-	return v.to(local(v.r.FormValue("back"), v.back()))
-}
-
-// local is a path of this server that a form names, or the usual one: nobody is sent elsewhere.
-func local(path, usual string) string {
-	u, err := url.Parse(path)
-	if err != nil || u.IsAbs() || u.Host != "" || !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") ||
-		strings.Contains(path, "\\") {
-		return usual
-	}
-	return path
+	return v.to(apiserver.LocalPath(v.r.FormValue("back"), v.back()))
 }
 
 // parse reads a form. Its size is bounded by who hands the request over.

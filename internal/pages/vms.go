@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -183,7 +184,11 @@ func rowOf(v server.VMView, now time.Time) vmRow {
 
 // sumOf stands for what a part of a page shows: it is sent anew when that is something else.
 func sumOf(shown any) string {
-	sum := sha256.Sum256(fmt.Append(nil, shown))
+	text, err := json.Marshal(shown)
+	if err != nil {
+		panic(err) // it is of our own types, which can all be written
+	}
+	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])
 }
 

@@ -225,9 +225,11 @@
 	};
 	const open = i => { if (i >= 0) location.assign("/hosts/" + encodeURIComponent(d.name[i])); };
 
+	let signedOut = false;
 	const load = async () => {
 		const answer = await fetch(map.dataset.src, { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store" });
 		if (answer.status === 304) return;
+		if (answer.status === 401) { signedOut = true; return; }
 		if (!answer.ok) throw new Error(answer.status);
 		const next = await answer.json();
 		tag = answer.headers.get("ETag") || "";
@@ -257,6 +259,11 @@
 		if (!document.hidden) {
 			try {
 				await load();
+				if (signedOut) {
+					stale.textContent = "You are signed out: load the page again to sign in.";
+					stale.hidden = false;
+					return;
+				}
 				stale.hidden = true;
 			} catch {
 				stale.textContent = "The server does not answer: the map may be old. Trying again.";

@@ -5,14 +5,16 @@
 	const stale = document.getElementById("stale");
 	const say = text => { stale.textContent = text; stale.hidden = text === ""; };
 
-	// a hidden page asks for nothing
+	// a hidden page asks for nothing, nor does one whose session has ended
+	let signedOut = false;
 	document.addEventListener("htmx:confirm", e => {
-		if (document.hidden && e.detail.triggeringEvent === undefined) e.preventDefault();
+		if ((document.hidden || signedOut) && e.detail.triggeringEvent === undefined) e.preventDefault();
 	});
 	document.addEventListener("htmx:afterRequest", e => { if (e.detail.successful) say(""); });
 	document.addEventListener("htmx:sendError", () => say("The server does not answer: what is shown may be old. Trying again."));
 	document.addEventListener("htmx:responseError", e => {
 		const status = e.detail.xhr.status;
+		signedOut = status === 401;
 		say(status === 401 ? "You are signed out: load the page again to sign in."
 			: "The server could not answer (" + status + "): what is shown may be old. Trying again.");
 	});
