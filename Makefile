@@ -18,7 +18,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-move e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-oci-start bench-streams chaos clean install install-grange install-grange-server packages test-packages test-images test-metal metal metal-down test-net test-gateways test-security test-metrics completion test-hwloc test-api test-nova-cases bench-numa bench-place bench-images bench-files test-pages screenshots test-pools test-accounting
+.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-move e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-oci-start bench-streams chaos clean install install-grange install-grange-server packages test-packages test-images test-metal metal metal-down test-net test-gateways test-security test-metrics completion test-hwloc test-api test-nova-cases bench-numa bench-place bench-images bench-files test-pages screenshots test-pools test-accounting test-login
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -114,6 +114,12 @@ test-metrics: ## check the alert rules with promtool, and that each fault raises
 test-accounting: ## 500 jobs and cloud VMs under kills of agent, server and machines: records lost, doubled, their CPU time; JSON
 	@scripts/install-packages test
 	$(ROOT) $(GO) run ./e2e/accounting $(ARGS)
+
+test-login: ## sign people and programs in by a real issuer, and those who are nobody: claims, tokens, replays, floods; ARGS="-only tokens"; JSON on the last line
+	@scripts/install-packages test
+	@command -v npm >/dev/null || scripts/install-packages npm
+	$(GOBUILD) -o bin/grange ./cmd/grange
+	$(GO) run ./e2e/login $(ARGS)
 
 lint: fmt-check ## gofmt, go vet, staticcheck, functions that nothing calls and parameters that nothing uses
 	$(GO) vet ./...

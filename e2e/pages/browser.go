@@ -58,7 +58,7 @@ func startBrowser(ctx context.Context, dir string, s *server) (*browser, error) 
 	b := &browser{server: s}
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(chromium),
 		chromedp.NoSandbox, chromedp.UserDataDir(filepath.Join(dir, "chromium")),
-		chromedp.Flag("ignore-certificate-errors-spki-list", s.spki),
+		chromedp.Flag("ignore-certificate-errors-spki-list", s.SPKI),
 		chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("hide-scrollbars", true),
 		chromedp.WSURLReadTimeout(2*time.Minute))
 	ctx, cancel := chromedp.NewExecAllocator(ctx, options...)
@@ -107,7 +107,7 @@ func (b *browser) listen(ctx context.Context) error {
 			if err != nil || u.Scheme == "data" || u.Scheme == "about" || u.Scheme == "chrome-error" {
 				return
 			}
-			if own := strings.HasPrefix(e.Request.URL, b.server.url+"/"); !own {
+			if own := strings.HasPrefix(e.Request.URL, b.server.URL+"/"); !own {
 				b.seen.add(&b.seen.foreign, "%s asks for %s", e.DocumentURL, e.Request.URL)
 			}
 		case *log.EventEntryAdded:

@@ -73,7 +73,7 @@ func run(ctx context.Context, f *figures, binary, axe, screens, only string) err
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer s.Close()
 	b, err := startBrowser(ctx, dir, s)
 	if err != nil {
 		return err

@@ -12,6 +12,8 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
+
+	"github.com/grange-project/grange/internal/procstat"
 )
 
 const (
@@ -90,7 +92,7 @@ func (t *test) cost() error {
 		if err := t.get(path); err != nil { // the first one may have to read the fleet
 			return err
 		}
-		before, err := t.server.cpuTime()
+		before, err := procstat.CPUTime(t.server.PID)
 		if err != nil {
 			return err
 		}
@@ -99,7 +101,7 @@ func (t *test) cost() error {
 				return err
 			}
 		}
-		after, err := t.server.cpuTime()
+		after, err := procstat.CPUTime(t.server.PID)
 		if err != nil {
 			return err
 		}
@@ -111,12 +113,12 @@ func (t *test) cost() error {
 }
 
 func (t *test) get(path string) error {
-	r, err := http.NewRequest(http.MethodGet, t.server.url+path, nil)
+	r, err := http.NewRequest(http.MethodGet, t.server.URL+path, nil)
 	if err != nil {
 		return err
 	}
 	r.Header.Set("Authorization", "Bearer "+t.server.token)
-	answer, err := t.server.client.Do(r)
+	answer, err := t.server.Client.Do(r)
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func (l look) step() step {
 
 // visit loads a page, and waits until it is there.
 func (b *browser) visit(path string) step {
-	return chromedp.Steps(chromedp.Navigate(b.server.url+path), visible("main"))
+	return chromedp.Steps(chromedp.Navigate(b.server.URL+path), visible("main"))
 }
 
 func visible(selector string) step { return chromedp.WaitVisible(chromedp.CSS(selector)) }
