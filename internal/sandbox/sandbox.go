@@ -225,7 +225,7 @@ func readerRoot(input mount, dirs ...string) error {
 		if err := os.Mkdir(root+"/etc", 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(root+cache, nil, 0o644); err != nil {
+		if err := place(root + cache); err != nil {
 			return err
 		}
 		if err := bind(cache, root+cache, readOnly|unix.MS_NOEXEC); err != nil {
@@ -233,7 +233,7 @@ func readerRoot(input mount, dirs ...string) error {
 		}
 	}
 	if input != noMount {
-		if err := os.WriteFile(root+inputFile, nil, 0o644); err != nil {
+		if err := place(root + inputFile); err != nil {
 			return err
 		}
 		if err := input.at(root+inputFile, readOnly|unix.MS_NOEXEC); err != nil {
@@ -246,6 +246,15 @@ func readerRoot(input mount, dirs ...string) error {
 		}
 	}
 	return unix.Mount("", root, "", unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "")
+}
+
+// place makes an empty file, for a mount to cover. It is not opened: a program that another thread starts at this
+// moment would have it open for writing until it runs, and the file system could not be made read-only.
+func place(path string) error {
+	if err := unix.Mknod(path, unix.S_IFREG|0o644, 0); err != nil {
+		return fmt.Errorf("mknod %s: %w", path, err)
+	}
+	return nil
 }
 
 // readerDir gives the new root one directory of the host, or the link that stands for it where /usr is merged.

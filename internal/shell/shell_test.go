@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -196,6 +198,7 @@ func codeOf(err error) farm.Code {
 
 // TestNotLeft: a session that may not go on without a terminal is not left by an escape, and ends with its terminal.
 func TestNotLeft(t *testing.T) {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // below nohup, shells could not trap it
 	s := Sessions{Base: t.TempDir(), User: os.Getuid()}
 	kept := keep(t, s, "cccc3333", false, `trap 'exit 4' HUP; echo up; while :; do sleep 0.1; done`)
 	view, _ := attach(t, s, "")
