@@ -7,5 +7,9 @@ type navEntry struct{ Name, Title, Path, Key string }
 var navigation = []navEntry{
 	{"vms", "VMs", "/vms", "v"},
 	{"farm", "Farm", "/farm", "f"},
+	{"projects", "Projects", "/projects", "p"},
+	{"images", "Images", "/images", "i"},
+	{"networks", "Networks", "/networks", "w"},
 	{"why", "Why", "/why", "y"},
+	{"log", "Log", "/log", "l"},
 }

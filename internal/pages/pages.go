@@ -83,6 +83,11 @@ var routes = map[string]func(*visit) error{
 	"GET /hosts/{host}/now":     (*visit).hostNow,
 	"POST /hosts/{host}/{verb}": (*visit).doHost,
 	"GET /why":                  (*visit).why,
+	"GET /projects":             listProjects,
+	"GET /images":               listImages,
+	"GET /images/{image}":       showImage,
+	"GET /networks":             listNetworks,
+	"GET /log":                  showLog,
 }
 
 // policyHeader lets pages load what this server has, and run no script and no style that is written into a page: text

@@ -32,8 +32,15 @@ type lab struct {
 	tokens map[string]string
 }
 
+// imageDigest is that of the image debian-13.
+var imageDigest = "sha256:" + strings.Repeat("a", 64)
+
 func newLab(t *testing.T) *lab {
 	t.Helper()
+	lan, err := farm.ParseAddressPool("10.0.0.10-10.0.0.20/24")
+	if err != nil {
+		t.Fatal(err)
+	}
 	st, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "farm.db"))
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +52,15 @@ func newLab(t *testing.T) *lab {
 	topology := sim.Hardware{Sockets: 2, Cores: 4, Memory: 64 * farm.GiB}.Topology()
 	_, err = st.Update(t.Context(), func(tx *store.Tx) error {
 		return errors.Join(tx.PutCell(farm.Cell{Name: "east", Default: true}.WithDefaults()),
-			tx.PutCell(farm.Cell{Name: "west"}.WithDefaults()), tx.PutProject(farm.Project{Name: "atlas"}),
+			tx.PutCell(farm.Cell{Name: "west"}.WithDefaults()), tx.PutProject(farm.Project{Name: "atlas",
+				Quota: farm.Quota{VMs: 5}, Networks: []string{"lan"}}),
+			tx.PutNetwork(farm.FleetNetwork{Name: "lan", Bridge: "br0", Isolate: true,
+				Addresses: []farm.AddressPool{lan}}),
+			store.ImagesOf(tx).Put(farm.FleetImage{Digest: imageDigest, Kind: "disk", Format: "qcow2", Size: farm.GiB,
+				MinMemory: 2 * farm.GiB, State: farm.ImageDeprecated, Successor: "debian-14", Reason: "<old>",
+				Created: time.Now()}),
+			store.ImagesOf(tx).PutName(farm.ImageName{Name: "debian-13", Digest: imageDigest,
+				Versions: []farm.ImageVersion{{Digest: imageDigest, By: "root"}}}),
 			tx.PutShape(farm.Shape{Name: "small", CPUs: 2, Memory: farm.GiB, Network: farm.NetworkNone}),
 			tx.PutUser(farm.User{Name: "ann"}), tx.PutUser(farm.User{Name: "eve"}), tx.PutUser(farm.User{Name: "otto"}),
 			tx.PutGrant(farm.Grant{User: "ann", Role: farm.RoleMember, Project: "atlas"}),
@@ -172,6 +187,27 @@ func TestWhoSeesWhat(t *testing.T) {
 		t.Errorf("drained: %d\n%s", status, body)
 	}
 	l.shows("otto", "/hosts/h1", "&lt;b&gt;disks&lt;/b&gt;", "draining")
+}
+
+// TestCatalogue: what there is to make VMs of and for, and who did what.
+func TestCatalogue(t *testing.T) {
+	l := newLab(t)
+	l.as("ann", "/vms/new", url.Values{"name": {"web"}, "project": {"atlas"}, "image": {"micro"}, "shape": {"small"}})
+	l.shows("ann", "/projects", "atlas", "1 of 5", "<span>VMs</span>", "New VMs go to east", "networks lan")
+	l.shows("eve", "/projects", "no projects that you may see")
+	l.shows("ann", "/networks", "lan", "bridge:br0", "10.0.0.10-10.0.0.20/24", "do not reach each other")
+	l.shows("ann", "/images", "debian-13", "deprecated", "use debian-14", "/images/debian-13")
+	l.shows("ann", "/images/"+imageDigest, "debian-13", "&lt;old&gt;; use debian-14", "2G of memory", "0 hosts with it")
+	l.shows("ann", "/images/debian-13", imageDigest, "What the name has meant")
+	if status, _, _ := l.as("ann", "/images/sha256:"+strings.Repeat("0", 64), nil); status != http.StatusNotFound {
+		t.Errorf("an image that there is not: %d", status)
+	}
+	l.shows("ann", "/log?who=ann", "vm.create", "atlas/web", `class="state good">done`)
+	l.shows("ann", "/log", `value="ann"`, "atlas/web")
+	l.shows("eve", "/log", `value="eve"`, "by this filter")
+	if status, body, _ := l.as("eve", "/log?project=atlas", nil); status != http.StatusForbidden {
+		t.Errorf("somebody of no project reads what is done in it: %d\n%s", status, body)
+	}
 }
 
 // TestHeaders: nothing that is written into a page runs, and assets may be kept for good.
