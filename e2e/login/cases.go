@@ -18,20 +18,21 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/e2e/oidclab"
 )
 
 // sessionCookie is what a browser has that is signed in.
 const sessionCookie = "__Host-grange"
 
-func (l *lab) browser() *browser { return newBrowser(l.server.URL, l.provider.roots) }
+func (l *lab) browser() *oidclab.Browser { return oidclab.NewBrowser(l.server.URL, l.provider.Roots) }
 
 // whoami is whom the server takes a browser for.
-func (b *browser) whoami() (who fleet.Identity, status int, err error) {
-	p, err := b.get(b.server + "/v1/auth/whoami")
-	if err == nil && p.status == http.StatusOK {
-		err = json.Unmarshal([]byte(p.text), &who)
+func whoami(b *oidclab.Browser) (who fleet.Identity, status int, err error) {
+	p, err := b.Get(b.Server + "/v1/auth/whoami")
+	if err == nil && p.Status == http.StatusOK {
+		err = json.Unmarshal([]byte(p.Text), &who)
 	}
-	return who, p.status, err
+	return who, p.Status, err
 }
 
 // wrong is what was seen in the place of what should have been, and the error that came with it, if one did.
@@ -57,31 +58,31 @@ func roles(who fleet.Identity) (all []string) {
 // inBrowser signs in and out.
 func (l *lab) inBrowser(context.Context) error {
 	b := l.browser()
-	if p, err := b.get(l.server.URL + "/auth/login"); err != nil || !strings.Contains(p.text, "The Organization") {
-		return wrong(err, "the page: %d %s", p.status, p.text)
+	if p, err := b.Get(l.server.URL + "/auth/login"); err != nil || !strings.Contains(p.Text, "The Organization") {
+		return wrong(err, "the page: %d %s", p.Status, p.Text)
 	}
-	p, err := b.signIn(l.provider.Issuer, "ann", "/v1/auth/whoami")
-	if err != nil || p.url.Path != "/v1/auth/whoami" || p.status != http.StatusOK {
-		return wrong(err, "signed in, and led to %s: %d %s", p.url, p.status, p.text)
+	p, err := b.SignIn(l.provider.Issuer, "ann", "/v1/auth/whoami")
+	if err != nil || p.URL.Path != "/v1/auth/whoami" || p.Status != http.StatusOK {
+		return wrong(err, "signed in, and led to %s: %d %s", p.URL, p.Status, p.Text)
 	}
-	who, _, err := b.whoami()
+	who, _, err := whoami(b)
 	if got := roles(who); err != nil || who.User != "ann" || !slices.Equal(got, []string{"member atlas"}) {
 		return wrong(err, "ann is %+v, with %q", who, got)
 	}
-	session := b.cookie(sessionCookie)
-	if p, err := b.stay().send(http.MethodPost, l.server.URL+"/auth/logout", url.Values{}, "same-origin"); err != nil ||
-		p.status != http.StatusSeeOther {
-		return wrong(err, "signing out: %d %s", p.status, p.text)
+	session := b.Cookie(sessionCookie)
+	if p, err := b.Stay().Send(http.MethodPost, l.server.URL+"/auth/logout", url.Values{}, "same-origin"); err != nil ||
+		p.Status != http.StatusSeeOther {
+		return wrong(err, "signing out: %d %s", p.Status, p.Text)
 	}
-	b.setCookie(sessionCookie, session)
-	if _, status, err := b.whoami(); status != http.StatusUnauthorized {
+	b.SetCookie(sessionCookie, session)
+	if _, status, err := whoami(b); status != http.StatusUnauthorized {
 		return wrong(err, "with the session of before: %d", status)
 	}
 	stranger := l.browser()
-	p, err = stranger.signIn(l.provider.Issuer, "nobody", "/")
-	if err != nil || p.status != http.StatusForbidden && p.status != http.StatusUnauthorized ||
-		!strings.Contains(p.text, "org:nobody") || stranger.cookie(sessionCookie) != "" {
-		return wrong(err, "somebody without a user: %d %s", p.status, p.text)
+	p, err = stranger.SignIn(l.provider.Issuer, "nobody", "/")
+	if err != nil || p.Status != http.StatusForbidden && p.Status != http.StatusUnauthorized ||
+		!strings.Contains(p.Text, "org:nobody") || stranger.Cookie(sessionCookie) != "" {
+		return wrong(err, "somebody without a user: %d %s", p.Status, p.Text)
 	}
 	return nil
 }
@@ -96,7 +97,7 @@ func (l *lab) onCommandLine(ctx context.Context) error {
 		return err
 	}
 	env := append(os.Environ(), "XDG_CONFIG_HOME="+config)
-	cmd := exec.CommandContext(ctx, l.server.Binary, "login", "--issuer", "org", "--issuer-ca", l.provider.caFile())
+	cmd := exec.CommandContext(ctx, l.server.Binary, "login", "--issuer", "org", "--issuer-ca", l.provider.CAFile())
 	cmd.Env = env
 	var out bytes.Buffer
 	cmd.Stdout = &out
@@ -115,13 +116,13 @@ func (l *lab) onCommandLine(ctx context.Context) error {
 			continue
 		}
 		b := l.browser()
-		p, err := b.get(where)
+		p, err := b.Get(where)
 		if err == nil {
-			p, err = b.answerForms(p, l.provider.Issuer, "ann")
+			p, err = b.AnswerForms(p, l.provider.Issuer, "ann")
 		}
 		if err != nil {
 			cmd.Process.Kill()
-			return errors.Join(wrong(err, "the code: %d %s", p.status, p.text), cmd.Wait())
+			return errors.Join(wrong(err, "the code: %d %s", p.Status, p.Text), cmd.Wait())
 		}
 	}
 	if err := cmd.Wait(); err != nil || !strings.Contains(out.String(), "signed in as ann") {
@@ -182,23 +183,23 @@ func (l *lab) bearer(token string) (who fleet.Identity, a answer, err error) {
 // replay: what was good once is not good again, in whatever form.
 func (l *lab) replay(context.Context) error {
 	b := l.browser()
-	back, err := b.back(l.provider.Issuer, "ann")
+	back, err := b.Back(l.provider.Issuer, "ann")
 	if err != nil {
 		return err
 	}
-	trip := b.cookie("__Host-grange-trip")
-	if p, err := b.stay().get(back.String()); err != nil || p.status != http.StatusSeeOther {
-		return wrong(err, "the first time: %d %s", p.status, p.text)
+	trip := b.Cookie("__Host-grange-trip")
+	if p, err := b.Stay().Get(back.String()); err != nil || p.Status != http.StatusSeeOther {
+		return wrong(err, "the first time: %d %s", p.Status, p.Text)
 	}
 	thief := l.browser()
-	thief.setCookie("__Host-grange-trip", trip)
-	if p, err := thief.stay().get(back.String()); err != nil || !nobody(p.status) ||
-		thief.cookie(sessionCookie) != "" {
-		return wrong(err, "the code once more: %d %s", p.status, p.text)
+	thief.SetCookie("__Host-grange-trip", trip)
+	if p, err := thief.Stay().Get(back.String()); err != nil || !nobody(p.Status) ||
+		thief.Cookie(sessionCookie) != "" {
+		return wrong(err, "the code once more: %d %s", p.Status, p.Text)
 	}
-	claims := l.provider.claims("ann", deviceID, nil)
+	claims := l.provider.Claims("ann", oidclab.DeviceID, nil)
 	for n := range 3 {
-		token, err := l.provider.sign(claims) // another signature each time
+		token, err := l.provider.Sign(claims) // another signature each time
 		if err != nil {
 			return err
 		}
@@ -220,24 +221,24 @@ func (l *lab) login(token string) (answer, error) {
 
 // mixUp: the answer of one issuer is none of another, and none without what the browser began with.
 func (l *lab) mixUp(context.Context) error {
-	for name, change := range map[string]func(*browser, *url.URL, url.Values){
-		"by the way of another issuer": func(_ *browser, u *url.URL, _ url.Values) { u.Path = "/auth/callback/other" },
-		"without the issuer's name":    func(_ *browser, _ *url.URL, q url.Values) { q.Del("iss") },
-		"with another's name":          func(_ *browser, _ *url.URL, q url.Values) { q.Set("iss", "https://127.0.0.1:1") },
-		"with another state":           func(_ *browser, _ *url.URL, q url.Values) { q.Set("state", "x") },
-		"in a browser that began none": func(b *browser, _ *url.URL, _ url.Values) { *b = *l.browser() },
+	for name, change := range map[string]func(*oidclab.Browser, *url.URL, url.Values){
+		"by the way of another issuer": func(_ *oidclab.Browser, u *url.URL, _ url.Values) { u.Path = "/auth/callback/other" },
+		"without the issuer's name":    func(_ *oidclab.Browser, _ *url.URL, q url.Values) { q.Del("iss") },
+		"with another's name":          func(_ *oidclab.Browser, _ *url.URL, q url.Values) { q.Set("iss", "https://127.0.0.1:1") },
+		"with another state":           func(_ *oidclab.Browser, _ *url.URL, q url.Values) { q.Set("state", "x") },
+		"in a browser that began none": func(b *oidclab.Browser, _ *url.URL, _ url.Values) { *b = *l.browser() },
 	} {
 		b := l.browser()
-		back, err := b.back(l.provider.Issuer, "ann")
+		back, err := b.Back(l.provider.Issuer, "ann")
 		if err != nil {
 			return err
 		}
 		q := back.Query()
 		change(b, back, q)
 		back.RawQuery = q.Encode()
-		p, err := b.stay().get(back.String())
-		if err != nil || !nobody(p.status) || b.cookie(sessionCookie) != "" {
-			return wrong(err, "%s: %d %s", name, p.status, p.text)
+		p, err := b.Stay().Get(back.String())
+		if err != nil || !nobody(p.Status) || b.Cookie(sessionCookie) != "" {
+			return wrong(err, "%s: %d %s", name, p.Status, p.Text)
 		}
 	}
 	return nil
@@ -246,18 +247,18 @@ func (l *lab) mixUp(context.Context) error {
 // crossSite: pages of other sites do nothing with a session.
 func (l *lab) crossSite(context.Context) error {
 	b := l.browser()
-	if _, err := b.signIn(l.provider.Issuer, "ann", "/auth/login"); err != nil {
+	if _, err := b.SignIn(l.provider.Issuer, "ann", "/auth/login"); err != nil {
 		return err
 	}
 	for _, path := range []string{"/auth/logout", "/auth/login", "/vms/new", "/v1/vms", "/v1/tokens"} {
 		for _, site := range []string{"cross-site", "same-site"} {
-			p, err := b.stay().send(http.MethodPost, l.server.URL+path, url.Values{"name": {"x"}}, site)
-			if err != nil || p.status != http.StatusForbidden {
-				return wrong(err, "a form of another site (%s) for %s: %d %s", site, path, p.status, p.text)
+			p, err := b.Stay().Send(http.MethodPost, l.server.URL+path, url.Values{"name": {"x"}}, site)
+			if err != nil || p.Status != http.StatusForbidden {
+				return wrong(err, "a form of another site (%s) for %s: %d %s", site, path, p.Status, p.Text)
 			}
 		}
 	}
-	if who, status, err := b.whoami(); err != nil || who.User != "ann" {
+	if who, status, err := whoami(b); err != nil || who.User != "ann" {
 		return wrong(err, "the session did not outlive them: %d", status)
 	}
 	return nil
@@ -266,20 +267,20 @@ func (l *lab) crossSite(context.Context) error {
 // fixation: a session that somebody planted is not the one of whoever signs in.
 func (l *lab) fixation(context.Context) error {
 	planter := l.browser()
-	if _, err := planter.signIn(l.provider.Issuer, "bob", "/auth/login"); err != nil {
+	if _, err := planter.SignIn(l.provider.Issuer, "bob", "/auth/login"); err != nil {
 		return err
 	}
-	planted := planter.cookie(sessionCookie)
+	planted := planter.Cookie(sessionCookie)
 	b := l.browser()
-	b.setCookie(sessionCookie, planted)
-	if _, err := b.signIn(l.provider.Issuer, "ann", "/auth/login"); err != nil {
+	b.SetCookie(sessionCookie, planted)
+	if _, err := b.SignIn(l.provider.Issuer, "ann", "/auth/login"); err != nil {
 		return err
 	}
-	who, _, err := b.whoami()
-	if err != nil || who.User != "ann" || b.cookie(sessionCookie) == planted {
+	who, _, err := whoami(b)
+	if err != nil || who.User != "ann" || b.Cookie(sessionCookie) == planted {
 		return wrong(err, "signed in as ann, and is %+v", who)
 	}
-	if who, status, err := planter.whoami(); err != nil || who.User == "ann" {
+	if who, status, err := whoami(planter); err != nil || who.User == "ann" {
 		return wrong(err, "whoever planted it is %+v, %d", who, status)
 	}
 	return nil
@@ -288,16 +289,16 @@ func (l *lab) fixation(context.Context) error {
 // takenAway: a session ends with the login that it was made by.
 func (l *lab) takenAway(ctx context.Context) error {
 	b := l.browser()
-	if _, err := b.signIn(l.provider.Issuer, "bob", "/auth/login"); err != nil {
+	if _, err := b.SignIn(l.provider.Issuer, "bob", "/auth/login"); err != nil {
 		return err
 	}
-	if who, status, err := b.whoami(); err != nil || who.User != "bob" || len(who.Grants) > 0 {
+	if who, status, err := whoami(b); err != nil || who.User != "bob" || len(who.Grants) > 0 {
 		return wrong(err, "bob is %+v, %d", who, status)
 	}
 	if _, err := l.server.Grange(ctx, "user", "set", "bob", "--without-login", "org:bob"); err != nil {
 		return err
 	}
-	if _, status, err := b.whoami(); err != nil || !nobody(status) {
+	if _, status, err := whoami(b); err != nil || !nobody(status) {
 		return wrong(err, "without the login: %d", status)
 	}
 	_, err := l.server.Grange(ctx, "user", "set", "bob", "--login", "org:bob")
@@ -306,19 +307,19 @@ func (l *lab) takenAway(ctx context.Context) error {
 
 // rotated: with the issuer's next key its new tokens hold at once, and those of the key before do not any more.
 func (l *lab) rotated(ctx context.Context) error {
-	claims := l.provider.claims("ann", audience, nil)
-	old, err := l.provider.sign(claims)
+	claims := l.provider.Claims("ann", oidclab.Audience, nil)
+	old, err := l.provider.Sign(claims)
 	if err != nil {
 		return err
 	}
 	if _, a, err := l.bearer(old); err != nil || a.status != http.StatusOK {
 		return wrong(err, "before: %d %s", a.status, a.text)
 	}
-	l.provider.end()
-	if err := errors.Join(l.provider.rotate(), l.provider.start(ctx)); err != nil {
+	l.provider.End()
+	if err := errors.Join(l.provider.Rotate(), l.provider.Start(ctx)); err != nil {
 		return err
 	}
-	fresh, err := l.provider.sign(claims)
+	fresh, err := l.provider.Sign(claims)
 	if err != nil {
 		return err
 	}
@@ -342,39 +343,39 @@ func (l *lab) rotated(ctx context.Context) error {
 // down: without the issuer those who have signed in go on, programs too, and others are told why they cannot.
 func (l *lab) down(context.Context) error {
 	b := l.browser()
-	if _, err := b.signIn(l.provider.Issuer, "ann", "/auth/login"); err != nil {
+	if _, err := b.SignIn(l.provider.Issuer, "ann", "/auth/login"); err != nil {
 		return err
 	}
-	token, err := l.provider.sign(l.provider.claims("ann", audience, nil))
+	token, err := l.provider.Sign(l.provider.Claims("ann", oidclab.Audience, nil))
 	if err != nil {
 		return err
 	}
-	back, err := l.browser().back(l.provider.Issuer, "ann")
+	back, err := l.browser().Back(l.provider.Issuer, "ann")
 	if err != nil {
 		return err
 	}
-	l.provider.end()
-	if who, status, err := b.whoami(); err != nil || who.User != "ann" {
+	l.provider.End()
+	if who, status, err := whoami(b); err != nil || who.User != "ann" {
 		return wrong(err, "a session without the issuer: %d", status)
 	}
 	if _, a, err := l.bearer(token); err != nil || a.status != http.StatusOK {
 		return wrong(err, "a program without the issuer: %d %s", a.status, a.text)
 	}
 	late := l.browser()
-	to, err := late.stay().get(l.server.URL + "/auth/start/org")
+	to, err := late.Stay().Get(l.server.URL + "/auth/start/org")
 	if err != nil {
 		return err
 	}
-	sent, err := url.Parse(to.header.Get("Location"))
+	sent, err := url.Parse(to.Header.Get("Location"))
 	if err != nil {
 		return err
 	}
 	q := back.Query()
 	q.Set("state", sent.Query().Get("state"))
 	began := time.Now()
-	p, err := late.stay().get(l.server.URL + "/auth/callback/org?" + q.Encode())
-	if err != nil || p.status != http.StatusServiceUnavailable || !strings.Contains(p.text, "does not answer") {
-		return wrong(err, "a sign-in without the issuer: %d after %v: %s", p.status, time.Since(began), p.text)
+	p, err := late.Stay().Get(l.server.URL + "/auth/callback/org?" + q.Encode())
+	if err != nil || p.Status != http.StatusServiceUnavailable || !strings.Contains(p.Text, "does not answer") {
+		return wrong(err, "a sign-in without the issuer: %d after %v: %s", p.Status, time.Since(began), p.Text)
 	}
 	return nil
 }

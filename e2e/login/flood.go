@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/grange-project/grange/e2e/oidclab"
 	"github.com/grange-project/grange/e2e/serverlab"
 )
 
@@ -23,15 +24,15 @@ const (
 // flood sends a thousand bad logins a second, of each kind that there is, while people sign in at the same server, from
 // the same address.
 func (l *lab) flood(ctx context.Context) error {
-	unknownKey, err := newKey()
+	unknownKey, err := oidclab.NewKey()
 	if err != nil {
 		return err
 	}
-	forged, err := signWith(unknownKey, "ES256", "JWT", l.provider.claims("ann", audience, nil))
+	forged, err := oidclab.SignWith(unknownKey, "ES256", "JWT", l.provider.Claims("ann", oidclab.Audience, nil))
 	if err != nil {
 		return err
 	}
-	nobody, err := l.provider.sign(l.provider.claims("nobody", audience, nil))
+	nobody, err := l.provider.Sign(l.provider.Claims("nobody", oidclab.Audience, nil))
 	if err != nil {
 		return err
 	}
@@ -89,7 +90,7 @@ func (l *lab) flood(ctx context.Context) error {
 func (l *lab) goodLogins(ctx context.Context) (took []time.Duration, bad []error) {
 	for n := 0; ctx.Err() == nil && n < mostGood; n++ {
 		began := time.Now()
-		token, err := l.provider.sign(l.provider.claims("ann", deviceID, map[string]any{"jti": fmt.Sprint("flood", n)}))
+		token, err := l.provider.Sign(l.provider.Claims("ann", oidclab.DeviceID, map[string]any{"jti": fmt.Sprint("flood", n)}))
 		if err != nil {
 			return took, append(bad, err)
 		}
@@ -99,8 +100,8 @@ func (l *lab) goodLogins(ctx context.Context) (took []time.Duration, bad []error
 		}
 		if n%10 == 0 { // and now and then in a browser
 			b := l.browser()
-			_, err := b.signIn(l.provider.Issuer, "ann", "/auth/login")
-			if who, status, asked := b.whoami(); err != nil || asked != nil || who.User != "ann" {
+			_, err := b.SignIn(l.provider.Issuer, "ann", "/auth/login")
+			if who, status, asked := whoami(b); err != nil || asked != nil || who.User != "ann" {
 				bad = append(bad, wrong(errors.Join(err, asked), "in a browser: %d", status))
 			}
 		}

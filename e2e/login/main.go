@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/grange-project/grange/e2e/oidclab"
 	"github.com/grange-project/grange/e2e/serverlab"
 )
 
@@ -40,7 +41,7 @@ const startTime = serverlab.StartTime
 type lab struct {
 	*figures
 	server   *serverlab.Server
-	provider *provider
+	provider *oidclab.Provider
 	dir      string
 }
 
@@ -94,22 +95,22 @@ func (f *figures) all(ctx context.Context, binary string, only []string) error {
 		return err
 	}
 	fmt.Println("installing and starting the issuer")
-	if l.provider, err = newProvider(ctx, dir, l.server.URL+"/auth/callback/org", accounts); err != nil {
+	if l.provider, err = oidclab.New(ctx, dir, l.server.URL+"/auth/callback/org", accounts); err != nil {
 		return err
 	}
-	if err := l.provider.start(ctx); err != nil {
+	if err := l.provider.Start(ctx); err != nil {
 		return err
 	}
-	defer func() { l.provider.end() }()
+	defer func() { l.provider.End() }()
 	defer l.server.Close()
-	if err := errors.Join(os.WriteFile(l.server.Path("client.secret"), []byte(secret), 0o600),
+	if err := errors.Join(os.WriteFile(l.server.Path("client.secret"), []byte(oidclab.Secret), 0o600),
 		l.server.Start(ctx, l.config())); err != nil {
 		return err
 	}
 	if err := l.server.Apply(ctx, farmFile); err != nil {
 		return err
 	}
-	if err := l.trust(); err != nil {
+	if err := l.provider.Trust(l.server.CAFile()); err != nil {
 		return err
 	}
 	known := map[string]bool{}
@@ -124,15 +125,6 @@ func (f *figures) all(ctx context.Context, binary string, only []string) error {
 		f.result(c.name, c.try(l, ctx))
 	}
 	return unknown(only, known)
-}
-
-// trust has browsers know the server as well as the issuer.
-func (l *lab) trust() error {
-	text, err := os.ReadFile(l.server.CAFile())
-	if err == nil && !l.provider.roots.AppendCertsFromPEM(text) {
-		err = errors.New("the server has shown no certificate")
-	}
-	return err
 }
 
 func unknown(only []string, known map[string]bool) error {
@@ -160,7 +152,7 @@ ca = %q
 [issuers.other]
 url = "https://127.0.0.1:1"
 client_id = "grange"
-`, l.provider.Issuer, clientID, l.server.Path("client.secret"), deviceID, audience, l.provider.caFile())
+`, l.provider.Issuer, oidclab.ClientID, l.server.Path("client.secret"), oidclab.DeviceID, oidclab.Audience, l.provider.CAFile())
 }
 
 // accounts are those of the issuer's people, with what it says of them.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/grange-project/grange/e2e/oidclab"
 )
 
 const itEntitlement = "urn:geant:example.org:group:it#issuer.example.org"
@@ -46,7 +48,7 @@ func (l *lab) matrix(context.Context) error {
 				[]string{"member atlas", "operator general", "reader"}},
 		} {
 			l.Combined++
-			token, err := l.provider.sign(l.provider.claims(subject, audience, c.claims))
+			token, err := l.provider.Sign(l.provider.Claims(subject, oidclab.Audience, c.claims))
 			if err != nil {
 				return err
 			}
@@ -57,7 +59,7 @@ func (l *lab) matrix(context.Context) error {
 			}
 		}
 	}
-	token, err := l.provider.sign(l.provider.claims("nobody", audience, map[string]any{"groups": "atlas"}))
+	token, err := l.provider.Sign(l.provider.Claims("nobody", oidclab.Audience, map[string]any{"groups": "atlas"}))
 	if err != nil {
 		return err
 	}
@@ -69,12 +71,12 @@ func (l *lab) matrix(context.Context) error {
 
 // badTokens: none that does not hold in each way is taken, as a program's or as a sign-in.
 func (l *lab) badTokens(context.Context) error {
-	forged, err := newKey()
+	forged, err := oidclab.NewKey()
 	if err != nil {
 		return err
 	}
-	forged.KeyID = l.provider.key.KeyID
-	public, err := json.Marshal(l.provider.key.Public())
+	forged.KeyID = l.provider.Private.KeyID
+	public, err := json.Marshal(l.provider.Private.Public())
 	if err != nil {
 		return err
 	}
@@ -93,36 +95,37 @@ func (l *lab) badTokens(context.Context) error {
 		"of nobody":              {"sub": nil},
 		"for another":            {"aud": "https://other.example"},
 		"for all":                {"aud": nil},
-		"for sign-ins":           {"aud": clientID},
+		"for sign-ins":           {"aud": oidclab.ClientID},
 		"of a later WLCG":        {"wlcg.ver": "2.0"},
 		"of a subject with text": {"sub": "ann\n"},
 	} {
-		token, err := l.provider.sign(l.provider.claims("ann", audience, change))
+		token, err := l.provider.Sign(l.provider.Claims("ann", oidclab.Audience, change))
 		program = append(program, bad{name, token, err})
 	}
 	for name, change := range map[string]map[string]any{
 		"old":              {"iat": now.Add(-time.Hour).Unix()},
 		"of no age":        {"iat": nil},
 		"given to another": {"azp": "other"},
-		"for two":          {"aud": []string{deviceID, "other"}},
+		"for two":          {"aud": []string{oidclab.DeviceID, "other"}},
 		"with a scope":     {"scope": "openid"},
-		"of a browser":     {"aud": clientID},
-		"of a program":     {"aud": audience},
+		"of a browser":     {"aud": oidclab.ClientID},
+		"of a program":     {"aud": oidclab.Audience},
 		"for access":       {"typ": "Bearer"},
 	} {
-		token, err := l.provider.sign(l.provider.claims("ann", deviceID, change))
+		token, err := l.provider.Sign(l.provider.Claims("ann", oidclab.DeviceID, change))
 		person = append(person, bad{name, token, err})
 	}
-	access, err := signWith(l.provider.key, jose.ES256, "at+jwt", l.provider.claims("ann", deviceID, nil))
+	access, err := oidclab.SignWith(l.provider.Private, jose.ES256, "at+jwt",
+		l.provider.Claims("ann", oidclab.DeviceID, nil))
 	person = append(person, bad{"an access token", access, err})
 	for _, one := range []struct {
 		audience string
 		all      *[]bad
-	}{{audience, &program}, {deviceID, &person}} {
-		claims := l.provider.claims("ann", one.audience, nil)
-		good, err := l.provider.sign(claims)
-		other, err1 := signWith(forged, jose.ES256, "JWT", claims)
-		secret, err2 := signWith(public, jose.HS256, "JWT", claims)
+	}{{oidclab.Audience, &program}, {oidclab.DeviceID, &person}} {
+		claims := l.provider.Claims("ann", one.audience, nil)
+		good, err := l.provider.Sign(claims)
+		other, err1 := oidclab.SignWith(forged, jose.ES256, "JWT", claims)
+		secret, err2 := oidclab.SignWith(public, jose.HS256, "JWT", claims)
 		parts := strings.Split(good, ".")
 		*one.all = append(*one.all, bad{"signed by somebody else", other, err1},
 			bad{"signed with the public key as a secret", secret, err2}, bad{"cut", good[:len(good)-4], err},

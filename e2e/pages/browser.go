@@ -16,6 +16,8 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"github.com/grange-project/grange/e2e/oidclab"
 )
 
 // chromium is Debian's.
@@ -54,11 +56,11 @@ func (c *complaints) all() complaints {
 	return complaints{csp: slices.Clone(c.csp), foreign: slices.Clone(c.foreign), errors: slices.Clone(c.errors)}
 }
 
-func startBrowser(ctx context.Context, dir string, s *server) (*browser, error) {
+func startBrowser(ctx context.Context, dir string, s *server, issuer *oidclab.Provider) (*browser, error) {
 	b := &browser{server: s}
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(chromium),
 		chromedp.NoSandbox, chromedp.UserDataDir(filepath.Join(dir, "chromium")),
-		chromedp.Flag("ignore-certificate-errors-spki-list", s.SPKI),
+		chromedp.Flag("ignore-certificate-errors-spki-list", s.SPKI+","+issuer.SPKI()),
 		chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("hide-scrollbars", true),
 		chromedp.WSURLReadTimeout(2*time.Minute))
 	ctx, cancel := chromedp.NewExecAllocator(ctx, options...)
@@ -94,6 +96,14 @@ func (b *browser) close() {
 func (b *browser) tab() (context.Context, func(), error) {
 	ctx, cancel := chromedp.NewContext(b.ctx)
 	err := b.begin(ctx) // which the timeout must not bound: the tab would end with it
+	ctx, timeout := context.WithTimeout(ctx, caseTime)
+	return ctx, func() { timeout(); cancel() }, err
+}
+
+// strangersTab is a tab in which nobody has signed in, and where the pages of others may do as they like.
+func (b *browser) strangersTab() (context.Context, func(), error) {
+	ctx, cancel := chromedp.NewContext(b.ctx)
+	err := chromedp.Do(ctx, call(network.Enable, network.EnableParams{}))
 	ctx, timeout := context.WithTimeout(ctx, caseTime)
 	return ctx, func() { timeout(); cancel() }, err
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/grange-project/grange/api"
@@ -54,7 +55,7 @@ func fill(ctx context.Context, path string, hosts int) error {
 				return err
 			}
 		}
-		return nil
+		return putImages(t)
 	})
 	if err != nil {
 		return err
@@ -86,6 +87,23 @@ func fill(ctx context.Context, path string, hosts int) error {
 		return nil
 	})
 	return err
+}
+
+// putImages fills the catalogue: a name that was moved once.
+func putImages(t *store.Tx) error {
+	name := farm.ImageName{Name: "debian-13"}
+	for i, digit := range []string{"a", "b"} {
+		made := time.Now().Add(time.Duration(i-9) * 24 * time.Hour)
+		image := farm.FleetImage{Digest: "sha256:" + strings.Repeat(digit, 64), Kind: "disk", Format: "qcow2",
+			Size: 310 * farm.MiB, VirtualSize: 3 * farm.GiB, OS: "Debian 13", MinMemory: 512 * farm.MiB, By: "otto",
+			Source: "https://images.example.org/debian-13.qcow2", Verdict: "SHA256SUMS, signed by the distribution",
+			State: farm.ImageActive, Created: made}
+		name.Move(image.Digest, "otto", made)
+		if err := store.ImagesOf(t).Put(image); err != nil {
+			return err
+		}
+	}
+	return store.ImagesOf(t).PutName(name)
 }
 
 func hostRow(n, of int, dice *rand.Rand) farm.Host {

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/grange-project/grange/e2e/oidclab"
 )
 
 // figures are the line at the end.
@@ -69,12 +71,23 @@ func run(ctx context.Context, f *figures, binary, axe, screens, only string) err
 		return err
 	}
 	defer os.RemoveAll(dir)
-	s, err := startServer(ctx, dir, binary, f.Hosts)
+	s, err := newServer(dir, binary)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	b, err := startBrowser(ctx, dir, s)
+	issuer, err := startIssuer(ctx, dir, s)
+	if err != nil {
+		return err
+	}
+	defer func() { issuer.End() }()
+	if err := s.begin(ctx, f.Hosts, issuer); err != nil {
+		return err
+	}
+	if err := issuer.Trust(s.CAFile()); err != nil {
+		return err
+	}
+	b, err := startBrowser(ctx, dir, s, issuer)
 	if err != nil {
 		return err
 	}
@@ -85,7 +98,7 @@ func run(ctx context.Context, f *figures, binary, axe, screens, only string) err
 	if b.axe, err = axeSource(ctx, dir, axe); err != nil {
 		return err
 	}
-	t := &test{figures: f, server: s, browser: b}
+	t := &test{figures: f, server: s, browser: b, issuer: issuer}
 	for _, c := range cases {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -103,6 +116,7 @@ type test struct {
 	*figures
 	server  *server
 	browser *browser
+	issuer  *oidclab.Provider
 }
 
 // aCase is one thing that must hold.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/grange-project/grange/e2e/oidclab"
 	"github.com/grange-project/grange/e2e/serverlab"
 )
 
@@ -29,6 +30,7 @@ default = true
 quota = { vms = 40, cpus = 160, memory = "640G", scratch = "2T" }
 
 [users.ann]
+logins = ["org:ann"]
 
 [[grants]]
 user = "ann"
@@ -54,25 +56,19 @@ bridge = "br0"
 addresses = ["10.77.1.1-10.77.1.250/16"]
 `
 
-func startServer(ctx context.Context, dir, binary string, hosts int) (*server, error) {
+func newServer(dir, binary string) (*server, error) {
 	process, err := serverlab.New(dir, binary)
-	if err != nil {
-		return nil, err
-	}
-	s := &server{Server: process}
-	if err := fill(ctx, s.Store(), hosts-answering); err != nil {
-		return nil, fmt.Errorf("writing the fleet: %w", err)
-	}
-	if err := s.begin(ctx); err != nil {
-		s.Close()
-		return nil, err
-	}
-	return s, nil
+	return &server{Server: process}, err
 }
 
-func (s *server) begin(ctx context.Context) error {
+// begin starts the server with so many hosts and an issuer.
+func (s *server) begin(ctx context.Context, hosts int, issuer *oidclab.Provider) error {
+	if err := fill(ctx, s.Store(), hosts-answering); err != nil {
+		return fmt.Errorf("writing the fleet: %w", err)
+	}
 	// hosts that are rows alone are not heard of again
-	if err := s.Start(ctx, "silent_after = \"1h\"\n"); err != nil {
+	config := "silent_after = \"1h\"\n" + declared(issuer, s.Path("client.secret"))
+	if err := s.Start(ctx, config); err != nil {
 		return err
 	}
 	if err := s.Apply(ctx, farmFile); err != nil {

@@ -1,13 +1,17 @@
-package main
+// Package oidclab has a real issuer of people's identities for programs that try sign-ins, oidc-provider from npm, and
+// a browser without scripts.
+package oidclab
 
 import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	_ "embed"
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -33,12 +37,12 @@ const providerPackage = "oidc-provider@8.8.1"
 //go:embed provider.mjs
 var program []byte
 
-// Clients and audience that the issuer and the server are told.
+// Clients and the audience that the issuer and the server are told.
 const (
-	clientID = "grange"
-	deviceID = "grange-cli"
-	secret   = "a secret of the client"
-	audience = "https://grange.example"
+	ClientID = "grange"
+	DeviceID = "grange-cli"
+	Secret   = "a secret of the client"
+	Audience = "https://grange.example"
 )
 
 // settings are what provider.mjs reads.
@@ -49,21 +53,22 @@ type settings struct {
 	Key         string                    `json:"key"`
 	Clients     []map[string]any          `json:"clients"`
 	Keys        map[string][]any          `json:"jwks"`
-	Claims      []string                  `json:"claims"`
-	Accounts    map[string]map[string]any `json:"accounts"` // by the name that people type
+	Told        []string                  `json:"claims"`
+	Accounts    map[string]map[string]any `json:"accounts"`
 }
 
-// provider is the issuer. Its keys are ours, so that tokens can be made that it never would.
-type provider struct {
+// Provider is the issuer. Its keys are ours, so that tokens can be made that it never would.
+type Provider struct {
 	settings
-	dir   string
-	roots *x509.CertPool
-	key   jose.JSONWebKey
-	end   func()
+	dir     string
+	Roots   *x509.CertPool
+	Private jose.JSONWebKey
+	End     func()
 }
 
-// newProvider installs the issuer; start starts it.
-func newProvider(ctx context.Context, dir, callback string, accounts map[string]map[string]any) (*provider, error) {
+// New installs the issuer, which sends browsers to callback; Start starts it. Of each account, by the name that people
+// type, it tells the claims.
+func New(ctx context.Context, dir, callback string, accounts map[string]map[string]any) (*Provider, error) {
 	install := exec.CommandContext(ctx, "npm", "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts",
 		"--prefix", dir, providerPackage)
 	if out, err := install.CombinedOutput(); err != nil {
@@ -75,22 +80,22 @@ func newProvider(ctx context.Context, dir, callback string, accounts map[string]
 	}
 	port := l.Addr().(*net.TCPAddr).Port
 	l.Close()
-	p := &provider{dir: dir, end: func() {}}
+	p := &Provider{dir: dir, End: func() {}}
 	p.Issuer, p.Port = "https://127.0.0.1:"+strconv.Itoa(port), port
-	p.Claims = []string{"preferred_username", "groups", "wlcg.groups", "eduperson_entitlement"}
+	p.Told = []string{"preferred_username", "groups", "wlcg.groups", "eduperson_entitlement"}
 	p.Accounts = accounts
 	p.Clients = []map[string]any{
-		{"client_id": clientID, "client_secret": secret, "redirect_uris": []string{callback}},
-		{"client_id": deviceID, "token_endpoint_auth_method": "none", "redirect_uris": []string{},
+		{"client_id": ClientID, "client_secret": Secret, "redirect_uris": []string{callback}},
+		{"client_id": DeviceID, "token_endpoint_auth_method": "none", "redirect_uris": []string{},
 			"response_types": []string{}, "grant_types": []string{"urn:ietf:params:oauth:grant-type:device_code"}}}
 	if err := p.certify(); err != nil {
 		return nil, err
 	}
-	return p, errors.Join(p.rotate(), os.WriteFile(filepath.Join(dir, "provider.mjs"), program, 0o600))
+	return p, errors.Join(p.Rotate(), os.WriteFile(filepath.Join(dir, "provider.mjs"), program, 0o600))
 }
 
 // certify makes the issuer's TLS certificate, and writes it for the server to trust.
-func (p *provider) certify() error {
+func (p *Provider) certify() error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
@@ -109,31 +114,53 @@ func (p *provider) certify() error {
 	}
 	p.Certificate = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	p.Key = string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text}))
-	p.roots = x509.NewCertPool()
-	p.roots.AppendCertsFromPEM([]byte(p.Certificate))
-	return os.WriteFile(p.caFile(), []byte(p.Certificate), 0o600)
+	p.Roots = x509.NewCertPool()
+	p.Roots.AppendCertsFromPEM([]byte(p.Certificate))
+	return os.WriteFile(p.CAFile(), []byte(p.Certificate), 0o600)
 }
 
-func (p *provider) caFile() string { return filepath.Join(p.dir, "issuer.pem") }
+// CAFile has the certificate by which the issuer is known.
+func (p *Provider) CAFile() string { return filepath.Join(p.dir, "issuer.pem") }
 
-// rotate makes a new key to sign with, for the next start.
-func (p *provider) rotate() error {
-	key, err := newKey()
+// SPKI is by what a browser that checks nothing else knows the issuer's certificate.
+func (p *Provider) SPKI() string {
+	block, _ := pem.Decode([]byte(p.Certificate))
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		panic(err) // it is ours
+	}
+	sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
+	return base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// Trust has browsers know a server, too, by the certificates in a file.
+func (p *Provider) Trust(file string) error {
+	text, err := os.ReadFile(file)
+	if err == nil && !p.Roots.AppendCertsFromPEM(text) {
+		err = fmt.Errorf("%s has no certificate", file)
+	}
+	return err
+}
+
+// Rotate makes a new key to sign with, for the next start.
+func (p *Provider) Rotate() error {
+	key, err := NewKey()
 	if err != nil {
 		return err
 	}
-	p.key = key
+	p.Private = key
 	p.Keys = map[string][]any{"keys": {key}}
 	return nil
 }
 
-func newKey() (jose.JSONWebKey, error) {
+// NewKey is one to sign with, which no issuer has yet.
+func NewKey() (jose.JSONWebKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	return jose.JSONWebKey{Key: key, KeyID: rand.Text(), Algorithm: string(jose.ES256), Use: "sig"}, err
 }
 
-// start starts the issuer and waits until it answers.
-func (p *provider) start(ctx context.Context) error {
+// Start starts the issuer and waits until it answers.
+func (p *Provider) Start(ctx context.Context) error {
 	text, err := json.Marshal(p.settings)
 	if err != nil {
 		return err
@@ -152,12 +179,12 @@ func (p *provider) start(ctx context.Context) error {
 	if err := deathsig.Start(cmd, syscall.SIGKILL); err != nil {
 		return err
 	}
-	p.end = func() {
+	p.End = func() {
 		cmd.Process.Kill()
 		cmd.Wait()
-		p.end = func() {}
+		p.End = func() {}
 	}
-	err = serverlab.Await(ctx, startTime, func() error {
+	err = serverlab.Await(ctx, serverlab.StartTime, func() error {
 		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", p.Port))
 		if err == nil {
 			conn.Close()

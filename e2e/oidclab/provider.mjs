@@ -1,4 +1,4 @@
-// An issuer for make test-login: oidc-provider from npm, with its own pages for signing in and consenting. Its only
+// An issuer for tests: oidc-provider from npm, with its own pages for signing in and consenting. Its only
 // argument is a file of JSON; see settings in provider.go.
 import fs from 'node:fs';
 import https from 'node:https';
