@@ -1,6 +1,6 @@
 // Command grange-guest runs jobs in a VM that grange made. Its one option is --version. Under the name
 // srun it is that program for the jobs. `grange selftest` runs its probes, in VMs and on the host,
-// `grange network check` its answers, and `grange gateway bench` its load.
+// `grange network check` its answers, `grange gateway bench` its load, and `grange bench` its work.
 package main
 
 import (
@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/grange-project/grange/internal/bench/work"
 	"github.com/grange-project/grange/internal/filebench/load"
 	"github.com/grange-project/grange/internal/guest/inside"
 	"github.com/grange-project/grange/internal/netbench/answerer"
@@ -32,6 +33,9 @@ func main() {
 	}
 	if len(os.Args) > 1 && os.Args[1] == answerer.Name && os.Getpid() != 1 {
 		os.Exit(answerer.Main(os.Args[2:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == work.Name && os.Getpid() != 1 {
+		os.Exit(work.Main(os.Args[2:]))
 	}
 	if len(os.Args) > 1 && os.Args[1] == load.Name && os.Getpid() != 1 {
 		os.Exit(load.Main(os.Args[2:]))

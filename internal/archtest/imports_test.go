@@ -218,6 +218,8 @@ var runners = []string{"internal/disk", "internal/sandbox", "internal/hosttree",
 	"internal/hyper/libvirt", "internal/program", "internal/tuning/apply", "internal/steps",
 	"internal/store/storetest", "internal/gateway/gatewaytest", "internal/network", "internal/rawqemu",
 	"internal/selftest", "internal/deathsig",
+	"internal/execjob",         // `grange exec`, and what a measurement runs beside it
+	"internal/bench",           // the work of a benchmark: processes, and the site's own program
 	"internal/imagerecipe",     // as the user who builds: mmdebstrap, and QEMU in a sandbox
 	"internal/gateway/confine", // as the caller, in namespaces of its own: what starts virtiofsd, sftp-server
 	"internal/shell",           // as the user: the command of a session, in a terminal of its own

@@ -16,6 +16,7 @@ import (
 	"github.com/grange-project/grange/internal/cli/access"
 	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/batchsystem"
+	"github.com/grange-project/grange/internal/cli/bench"
 	"github.com/grange-project/grange/internal/cli/daemon"
 	"github.com/grange-project/grange/internal/cli/disks"
 	"github.com/grange-project/grange/internal/cli/filesystems"
@@ -66,7 +67,7 @@ func grange(a *app.App) *cobra.Command {
 		app.Group{Title: "Jobs", Commands: append(job.Commands(a), hookCommand(a))},
 		app.Group{Title: "Virtual machines", Commands: vm.Commands(a)},
 		app.Group{Title: "Hosts", Commands: slices.Concat(daemon.AgentCommands(a), host.Commands(a), disks.Commands(a),
-			filesystems.Commands(a), gateways.Commands(a), tune.Commands(a))},
+			filesystems.Commands(a), gateways.Commands(a), tune.Commands(a), bench.Commands(a))},
 		app.Group{Title: "Batch systems", Commands: batchsystem.Commands(a)},
 		app.Group{Title: "Fleet", Commands: slices.Concat(daemon.ServerCommands(a), fleet.Commands(a),
 			usage.Commands(a))},

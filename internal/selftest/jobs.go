@@ -25,7 +25,8 @@ func noise() io.Reader {
 func (t *tester) streams(ctx context.Context) verdict.Copy {
 	c := verdict.Copy{Sent: copied}
 	sent, received := sha256.New(), sha256.New()
-	cmd := t.exec(ctx, verdict.One(t.room), append(t.bind(), "--quiet", "--no-wait"), t.probeIn(probe.Echo)...)
+	flags := append(t.launcher().Bind(), "--quiet", "--no-wait")
+	cmd := t.exec(ctx, verdict.One(t.room), flags, t.probeIn(probe.Echo)...)
 	var errs bytes.Buffer
 	counted := &counter{to: received}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = io.TeeReader(noise(), sent), counted, &errs
@@ -68,7 +69,8 @@ func (t *tester) exits(ctx context.Context) []verdict.Ending {
 		{How: "signal 9", Want: 128 + 9}}
 	argv := [][]string{{probe.Exit, "0"}, {probe.Exit, "1"}, {probe.Exit, "255"}, {probe.Kill, "9"}}
 	for i := range all {
-		all[i].Job, _ = t.run(ctx, verdict.One(t.room), append(t.bind(), "--no-wait"), t.probeIn(argv[i]...)...)
+		flags := append(t.launcher().Bind(), "--no-wait")
+		all[i].Job, _ = t.run(ctx, verdict.One(t.room), flags, t.probeIn(argv[i]...)...)
 	}
 	return all
 }

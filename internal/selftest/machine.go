@@ -43,10 +43,10 @@ func (t *tester) try(ctx context.Context, s verdict.Shape) verdict.Machine {
 		m.Failed, m.Details = string(farm.CodeInternal), []string{err.Error()}
 		return m
 	}
-	if line, _ := j.out.ReadString('\n'); line == probe.Up+"\n" {
-		t.observe(bounded, j.machineOf(), &m)
+	if line, _ := j.Out.ReadString('\n'); line == probe.Up+"\n" {
+		t.observe(bounded, j.VM(), &m)
 	}
-	end := j.finish()
+	end := verdict.Job(j.Finish())
 	m.Details = slices.Compact(append(m.Details, end.Details...))
 	switch m.Refused = end.Refused; {
 	case bounded.Err() != nil:

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -90,23 +89,5 @@ func TestRules(t *testing.T) {
 		"table inet grange { chain out { drop", "table inet grange { chain in {", "table inet grange { chain in { drop"}
 	if got := rules(text); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
-	}
-}
-
-func TestEvents(t *testing.T) {
-	const text = `{"event":"phase","phase":{"name":"grant","ms":1.5}}
-{"event":"vm","vm":{"id":"1","name":"grange-1"}}
-not JSON at all
-{"event":"result","status":199,"error":"no CPUs are free","hint":"wait","code":"no-room","phases":[{"name":"clean","ms":2}]}
-`
-	var e events
-	var seen []string
-	e.read(strings.NewReader(text), func(v api.VM) { seen = append(seen, v.Name) })
-	if e.code != "no-room" || len(e.phases) != 2 || e.vm == nil || e.vm.ID != "1" ||
-		!slices.Equal(seen, []string{"grange-1"}) {
-		t.Errorf("%+v, %v", &e, seen)
-	}
-	if !slices.Equal(e.other, []string{"not JSON at all", "no CPUs are free"}) {
-		t.Errorf("%q", e.other)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/grange-project/grange/internal/execjob"
 	"github.com/grange-project/grange/internal/selftest/verdict"
 )
 
@@ -100,7 +101,7 @@ func ruleset() []string {
 	for _, nft := range []string{"/usr/sbin/nft", "/sbin/nft"} {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		if out, err := command(ctx, nft, "--stateless", "list", "ruleset").Output(); err == nil {
+		if out, err := execjob.Program(ctx, nft, "--stateless", "list", "ruleset").Output(); err == nil {
 			return rules(string(out))
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/execjob"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/rawqemu"
 	"github.com/grange-project/grange/internal/selftest/probe"
@@ -42,12 +43,12 @@ func (t *tester) starts(ctx context.Context) verdict.Starts {
 		switch {
 		case j.Refused:
 			return 0, errBusy
-		case j.Code != "" || j.Status != 0 || e.vm == nil || len(e.vm.Plan.VCPUs) == 0:
+		case j.Code != "" || j.Status != 0 || e.VM == nil || len(e.VM.Plan.VCPUs) == 0:
 			s.Code, s.Details = j.Code, j.Details
 			return 0, fmt.Errorf("status %d", j.Status)
 		}
-		cpus, guest.KVM = e.vm.Plan.VCPUs[0], e.vm.Applied.Accelerator == "kvm"
-		for _, p := range e.phases {
+		cpus, guest.KVM = e.VM.Plan.VCPUs[0], e.VM.Applied.Accelerator == "kvm"
+		for _, p := range e.Phases {
 			if done {
 				s.Phases[p.Name] = append(s.Phases[p.Name], p.Milliseconds)
 			}
@@ -121,20 +122,20 @@ func (t *tester) loads(ctx context.Context) verdict.Loads {
 		out.Code, out.Details = string(farm.CodeInternal), []string{err.Error()}
 		return out
 	}
-	if line, _ := j.out.ReadString('\n'); line == probe.Up+"\n" && j.machineOf() != nil {
-		vm := j.machineOf()
+	if line, _ := j.Out.ReadString('\n'); line == probe.Up+"\n" && j.VM() != nil {
+		vm := j.VM()
 		out.Emulated = vm.Applied.Accelerator != "kvm"
 		err = t.compare(ctx, j, vm.Plan.VCPUs[0], out)
 	}
-	out.Job = j.finish()
+	out.Job = verdict.Job(j.Finish())
 	if err != nil {
 		out.Details = append(out.Details, err.Error())
 	}
 	return out
 }
 
-func (t *tester) compare(ctx context.Context, j *job, cpus string, out verdict.Loads) error {
-	cmd := command(ctx, "/usr/bin/taskset", "-c", cpus, t.GuestFile, probe.Name, probe.Hold)
+func (t *tester) compare(ctx context.Context, j *execjob.Job, cpus string, out verdict.Loads) error {
+	cmd := execjob.Program(ctx, "/usr/bin/taskset", "-c", cpus, t.GuestFile, probe.Name, probe.Hold)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -161,7 +162,7 @@ func (t *tester) compare(ctx context.Context, j *job, cpus string, out verdict.L
 			in  io.Writer
 			out *bufio.Reader
 			all map[string][]time.Duration
-		}{{in, host, out.Host}, {j.in, j.out, out.Guest}} {
+		}{{in, host, out.Host}, {j.In, j.Out, out.Guest}} {
 			took, err := load(side.in, side.out, n)
 			if err != nil {
 				return err
