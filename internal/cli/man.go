@@ -162,7 +162,7 @@ func (m *manual) flags(title string, flags *pflag.FlagSet) {
 		if f.Shorthand != "" {
 			name = "-" + f.Shorthand + ", " + name
 		}
-		m.line(".TP\n.BI %s %s\n%s", quoted(name+" "), quoted(value), roff(usage+byDefault(f)))
+		m.line(".TP\n.BI %s %s\n%s", quoted(name+" "), quoted(value), breakable(roff(usage+byDefault(f))))
 	})
 }
 
@@ -184,6 +184,20 @@ func roff(text string) string {
 		}
 	}
 	return strings.Join(lines, "\n")
+}
+
+// longWord is how many letters troff cannot always fill a line beside.
+const longWord = 30
+
+// breakable lets a line end before the brackets of a long word.
+func breakable(text string) string {
+	words := strings.Split(text, " ")
+	for i, w := range words {
+		if len(w) > longWord {
+			words[i] = strings.ReplaceAll(w, "[", `\:[`)
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // quoted is a macro's argument with blanks.

@@ -32,6 +32,10 @@ func TestManual(t *testing.T) {
 }
 
 func TestRoff(t *testing.T) {
+	if got := breakable("a[b] " + strings.Repeat("x", longWord) + "[:y]"); !strings.HasSuffix(got, `x\:[:y]`) ||
+		strings.Contains(got, `a\:`) {
+		t.Error(got)
+	}
 	if got, want := roff(".TH a\\b\n'x --y"), `\&.TH a\eb`+"\n"+`\(aqx \-\-y`; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
