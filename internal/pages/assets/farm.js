@@ -81,6 +81,8 @@
 			area.canvas.setAttribute("aria-label", "Hosts of cell " + name + ": arrow keys go from host to host, Enter opens one");
 			area.pen = area.canvas.getContext("2d");
 			area.pen.scale(scale, scale);
+			area.image = area.pen.createImageData(Math.max(1, area.canvas.width), Math.max(1, area.canvas.height)); // a cell may have none
+			area.points = new Uint32Array(area.image.data.buffer);
 			listen(area);
 			box.append(head, area.canvas);
 			fields.append(box);
@@ -89,21 +91,32 @@
 		});
 	};
 
+	// ten thousand rectangles are slow to draw one by one, and all of them change with a letter: pixels are not
+	const probe = document.createElement("canvas").getContext("2d", { willReadFrequently: true }), pixels = new Map();
+	const pixel = css => {
+		let value = pixels.get(css);
+		if (value === undefined) {
+			probe.fillStyle = css;
+			probe.clearRect(0, 0, 1, 1);
+			probe.fillRect(0, 0, 1, 1);
+			value = new Uint32Array(probe.getImageData(0, 0, 1, 1).data.buffer)[0];
+			pixels.set(css, value);
+		}
+		return value;
+	};
 	const draw = () => {
-		const colourOf = ways[colour.value].of;
+		const colourOf = ways[colour.value].of, scale = devicePixelRatio || 1, dim = pixel(paint.dim);
 		for (const a of areas) {
-			const gap = a.size > 7 ? 2 : 1, side = a.size - gap;
-			a.pen.clearRect(0, 0, a.columns * a.size, a.lines * a.size);
+			const gap = a.size > 7 ? 2 : 1, side = a.size - gap, wide = a.image.width;
+			a.points.fill(0);
 			for (let k = 0; k < a.n; k++) {
-				const i = a.first + k, x = k % a.columns * a.size, y = Math.floor(k / a.columns) * a.size;
-				if (chosen[i]) {
-					a.pen.fillStyle = colourOf(i);
-					a.pen.fillRect(x, y, side, side);
-				} else {
-					a.pen.fillStyle = paint.dim;
-					a.pen.fillRect(x + side / 2 - 1, y + side / 2 - 1, 2, 2);
-				}
+				const i = a.first + k, on = chosen[i], value = on ? pixel(colourOf(i)) : dim;
+				const inset = on ? 0 : side / 2 - 1, edge = on ? side : 2;
+				const x = Math.round((k % a.columns * a.size + inset) * scale), end = x + Math.round(edge * scale);
+				const y = Math.round((Math.floor(k / a.columns) * a.size + inset) * scale), last = y + Math.round(edge * scale);
+				for (let line = y * wide; line < last * wide; line += wide) a.points.fill(value, line + x, line + end);
 			}
+			a.pen.putImageData(a.image, 0, 0);
 			if (here >= a.first && here < a.first + a.n) {
 				const k = here - a.first;
 				a.pen.strokeStyle = paint.ink;
