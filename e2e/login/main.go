@@ -34,9 +34,6 @@ type figures struct {
 	Seconds    float64 `json:"seconds"`
 }
 
-// startTime bounds how long the issuer takes to come up.
-const startTime = serverlab.StartTime
-
 // lab is a server, and an issuer that it declares.
 type lab struct {
 	*figures
