@@ -118,6 +118,7 @@ func (m *manual) line(format string, args ...any) { fmt.Fprintf(m, format+"\n", 
 func (m *manual) head(name, short string) {
 	m.line(".\\\" made from the commands themselves by `grange man`")
 	m.line(".TH %s 1 \"\" %s \"grange\"", quoted(strings.ToUpper(name)), quoted("grange "+version.Release()))
+	m.line(".ad l") // a line with one long word cannot be filled
 	m.line(".SH NAME\n%s \\- %s", roff(name), roff(short))
 }
 

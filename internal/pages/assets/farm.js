@@ -184,7 +184,7 @@
 			rows.replaceChildren(...some);
 			const parts = get("parts");
 			if (parts) parts.hidden = true;
-		}, 120);
+		}, 300); // when nobody types: a hundred rows take longer than a letter may
 	};
 
 	const show = rowsToo => {
