@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,14 +60,18 @@ func TestDebianImageCloud(t *testing.T) {
 
 // cloudLab makes a host with a bridge and an image, and runs the test there.
 func cloudLab(t *testing.T, image ...string) {
+	t.Parallel()
 	network := newNetwork(t, "cloud", "link add br0 type bridge", "addr add 10.77.0.1/16 dev br0", "link set br0 up")
 	cloudLabIn(t, network, "", image...)
 }
 
+// networks are those that were made: tests with a host of their own run beside each other.
+var networks atomic.Int64
+
 // newNetwork makes a network namespace, with links by commands of ip(8), and returns its name.
 func newNetwork(t *testing.T, name string, links ...string) string {
 	t.Helper()
-	network := fmt.Sprintf("grange%s%d", name, os.Getpid())
+	network := fmt.Sprintf("grange%s%d.%d", name, os.Getpid(), networks.Add(1))
 	command(t, "/usr/sbin/ip", "netns", "add", network)
 	t.Cleanup(func() {
 		if out, err := exec.Command("/usr/sbin/ip", "netns", "del", network).CombinedOutput(); err != nil {

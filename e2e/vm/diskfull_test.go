@@ -14,6 +14,7 @@ import (
 // TestDiskFull fills the file system of state_dir under a VM that writes to its scratch disk: its job ends with the
 // reason, a VM beside it goes on, the host takes no further job, and when there is space again all is as before.
 func TestDiskFull(t *testing.T) {
+	t.Parallel()
 	l := smallHost(t)
 	small := filepath.Join(l.Dir, "state")
 	idle, sayIdle := talk(t, l, "--", "sh", "-c", "echo up; read line; echo $line")

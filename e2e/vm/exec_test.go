@@ -14,8 +14,9 @@ import (
 	"github.com/grange-project/grange/e2e/lab"
 )
 
-// TestExec is what a command sees and gives back. Each case is a VM of its own.
+// TestExec is what a command sees and gives back.
 func TestExec(t *testing.T) {
+	task := inOneVM(t, 61)
 	cases := []struct {
 		name  string
 		args  []string
@@ -42,7 +43,7 @@ func TestExec(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			r := run(t, host.Exec(ctx(t), append([]string{"--"}, c.args...)...), c.input)
+			r := run(t, task(t, append([]string{"--"}, c.args...)...), c.input)
 			r.want(t, c.code, c.out)
 			if !strings.Contains(r.errors, c.errs) {
 				t.Errorf("stderr %q lacks %q", r.errors, c.errs)
@@ -124,23 +125,15 @@ func TestExecBindsReadOnly(t *testing.T) {
 	run(t, cmd, "").want(t, 0, fmt.Sprintf("%s\n%x  -\nrefused\nfile\n", dir, sum))
 }
 
-func TestExecFacts(t *testing.T) {
-	r := grange(t, "--memory", "512M", "--", "sh", "-c",
-		"echo $GRANGE_HS06 $GRANGE_CPUS $GRANGE_MEMORY; grep -c HOST_CPU_FLAGS=.*sse2 /etc/grange/host")
-	r.want(t, 0, "357 1 512\n1\n")
-}
-
-func TestExecScratch(t *testing.T) {
-	r := grange(t, "--scratch", "64M", "--", "sh", "-c",
-		`grep -q " /tmp ext4 " /proc/mounts && echo mounted; stat -c %a /tmp; dd if=/dev/zero of=/tmp/big bs=1M count=100 2>&1 | grep -c "No space"`)
-	r.want(t, 0, "mounted\n1777\n1\n")
-}
-
-func TestExecNetwork(t *testing.T) {
-	r := grange(t, "--network", "user", "--", "sh", "-c",
-		"basename $(readlink /sys/class/net/eth0/device/driver); ip -4 addr show eth0 | grep -c 10.0.2.15; ip route "+
-			"| grep -c default")
-	r.want(t, 0, "virtio_net\n1\n1\n")
+// TestExecOptions: what a VM was asked to have it has: facts of its host, scratch that ends, a network.
+func TestExecOptions(t *testing.T) {
+	r := grange(t, "--memory", "512M", "--scratch", "64M", "--network", "user", "--", "sh", "-c",
+		"echo $GRANGE_HS06 $GRANGE_CPUS $GRANGE_MEMORY; grep -c HOST_CPU_FLAGS=.*sse2 /etc/grange/host;"+
+			`grep -q " /tmp ext4 " /proc/mounts && echo mounted; stat -c %a /tmp;`+
+			`dd if=/dev/zero of=/tmp/big bs=1M count=100 2>&1 | grep -c "No space";`+
+			"basename $(readlink /sys/class/net/eth0/device/driver); ip -4 addr show eth0 | grep -c 10.0.2.15;"+
+			"ip route | grep -c default")
+	r.want(t, 0, "357 1 512\n1\nmounted\n1777\n1\nvirtio_net\n1\n1\n")
 }
 
 // TestExecShape compares what the guest sees with what was planned.

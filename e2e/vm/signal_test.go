@@ -10,12 +10,14 @@ import (
 
 // TestSignals sends each signal to `grange exec`; the command in the VM gets it and answers.
 func TestSignals(t *testing.T) {
+	task := inOneVM(t, 62)
 	for name, s := range map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM,
 		"HUP": syscall.SIGHUP, "USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			j := start(t, host, "--", "sh", "-c",
-				"trap 'echo got "+name+"; exit 9' "+name+"; echo up; while :; do sleep 0.05; done")
+			j := launch(t, task(t, "--", "sh", "-c",
+				"trap 'echo got "+name+"; exit 9' "+name+"; echo up; while :; do sleep 0.05; done"))
+			j.expect(t, "up")
 			j.Process.Signal(s)
 			j.finish(t).want(t, 9, "up\ngot "+name+"\n")
 		})

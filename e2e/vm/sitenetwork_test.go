@@ -42,6 +42,7 @@ wn2 52:54:00:77:00:12 2001:db8::12/64
 // TestSiteNetwork has jobs on a bridge with leases of both families and of IPv6 alone: what guests know and reach, what
 // their hosts reach, what stays when the agent is killed, and what is left at the end.
 func TestSiteNetwork(t *testing.T) {
+	t.Parallel()
 	network := newNetwork(t, "site", "link add br0 type bridge mcast_snooping 0", "addr add 10.77.0.1/16 dev br0",
 		"addr add 2001:db8::1/64 dev br0 nodad", "link set br0 up", "link add eno2 type veth peer name eno3",
 		"addr add 192.0.2.1/24 dev eno2", "link set eno2 up")

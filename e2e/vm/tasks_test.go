@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -77,6 +78,25 @@ func (b batchJob) task(t *testing.T, step string, args ...string) *exec.Cmd {
 	cmd.Args = append([]string{"sh", "-c", script + `exec "$@"`, "sh", host.Binary}, cmd.Args[1:]...)
 	cmd.Path = "/bin/sh"
 	return cmd
+}
+
+// inOneVM has commands run in one VM, as tasks of a job that lasts until the test has ended: a VM of its own for each
+// takes most of a test's time, and shows nothing more of streams, signals and status.
+func inOneVM(t *testing.T, number int) func(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	b := newBatchJob(t, number)
+	hold := b.task(t, "batch", "--", "sh", "-c", "echo up; cat")
+	input, err := hold.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	launch(t, hold).expect(t, "up")
+	t.Cleanup(func() { input.Close() })
+	var steps atomic.Int64
+	return func(t *testing.T, args ...string) *exec.Cmd {
+		t.Helper()
+		return b.task(t, fmt.Sprint(steps.Add(1)), args...)
+	}
 }
 
 const bootID = "cat /proc/sys/kernel/random/boot_id"
