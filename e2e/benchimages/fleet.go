@@ -115,12 +115,33 @@ func (f *fleet) prepare(ctx context.Context, r *result) (data int64, err error) 
 			return 0, err
 		}
 	}
-	images, err := vmimage.Open(filepath.Join(f.dir, "images"))
+	if err := f.serve(ctx); err != nil {
+		return 0, err
+	}
+	if data, err = f.add(ctx, r); err != nil {
+		return 0, err
+	}
+	if err := f.join(ctx); err != nil {
+		return 0, err
+	}
+	return data, f.startAgents(ctx)
+}
+
+// add brings the image into the server's catalogue: what is not there it removes from its disk.
+func (f *fleet) add(ctx context.Context, r *result) (data int64, err error) {
+	if _, err := f.grange(ctx, "image", "add", "bench", filepath.Join(f.images, "first.raw")); err != nil {
+		return 0, err
+	}
+	images, err := vmimage.Open(filepath.Join(f.dir, "images", "store"))
 	if err != nil {
 		return 0, err
 	}
 	defer images.Close()
-	image, err := images.Import(ctx, "bench", filepath.Join(f.images, "first.raw"), nil)
+	digests, err := vmimage.Exchange{Store: images}.Digests()
+	if err != nil || len(digests) != 1 {
+		return 0, fmt.Errorf("the server has images %q, %v", digests, err)
+	}
+	image, err := images.Get(digests[0])
 	if err != nil {
 		return 0, err
 	}
@@ -130,13 +151,7 @@ func (f *fleet) prepare(ctx context.Context, r *result) (data int64, err error) 
 	}
 	f.digest, data = image.Files[0].SHA256, chunk.Lay(x).Bytes
 	r.Bytes, r.DataBytes = x.Size, data
-	if err := f.serve(ctx); err != nil {
-		return 0, err
-	}
-	if err := f.join(ctx); err != nil {
-		return 0, err
-	}
-	return data, f.startAgents(ctx)
+	return data, nil
 }
 
 // serve starts the server, also after it was killed.
