@@ -18,7 +18,7 @@ import (
 	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/store/storetest"
-	"github.com/grange-project/grange/internal/topology/topologytest"
+	"github.com/grange-project/grange/internal/topology"
 )
 
 // lab is a server on a database of its own, with a small farm: cells east (default) and west (of project atlas),
@@ -126,7 +126,7 @@ func (l *lab) view(do func(*store.Tx) error) {
 func (l *lab) host(name, cell string) farm.Host {
 	l.t.Helper()
 	h := farm.Host{ID: "id-" + name, Name: name, Cell: cell, Enrolled: l.clock(), Seen: l.clock(),
-		Facts: farm.Facts{Topology: topologytest.Grid{Sockets: 2, CoresPerNode: 8,
+		Facts: farm.Facts{Topology: topology.Grid{Sockets: 2, CoresPerNode: 8,
 			NodeMemory: 32 * farm.GiB}.Topology(), Images: []string{"micro"}, ScratchFree: farm.TiB}}
 	l.update(func(tx *store.Tx) error { return tx.InsertHost(h) })
 	return h

@@ -210,3 +210,16 @@ func TestUsageOfLiars(t *testing.T) {
 		t.Errorf("it is of project %s", u.Project)
 	}
 }
+
+// TestWhoseUsage: whose a cloud VM is the server knows, and no host says another thing of it.
+func TestWhoseUsage(t *testing.T) {
+	l, of, record := usageLab(t)
+	vm := l.create(ann, CreateVM{Project: "alice", Name: "web", Image: "micro", Shape: "small"})[0]
+	said := record(1)
+	said.Kind, said.VM, said.User, said.Project, said.Account = api.UsageVM, vm.ID, "eve", "atlas", ""
+	l.takes(of, 1, 0, said)
+	page, err := l.Usage.Records(t.Context(), site, fleet.UsageQuery{From: "2026-10", To: "2026-10"}, "", 10)
+	if err != nil || len(page.Items) != 1 || page.Items[0].User != "ann" || page.Items[0].Project != "alice" {
+		t.Errorf("%+v, %v", page.Items, err)
+	}
+}

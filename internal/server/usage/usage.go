@@ -71,6 +71,11 @@ func (s *Usage) Take(ctx context.Context, who farm.Identity, batch fleet.UsageBa
 				s.Log.Error("a record of usage is refused", "host", host.Name, "record", farm.Clean(u.ID, 50), "reason", why)
 				continue
 			}
+			if u.Kind == api.UsageVM {
+				if u, err = owned(t, u); err != nil {
+					return err
+				}
+			}
 			u = s.placed(u, host, projects, closed.Month, now)
 			row, err := rowOf(u)
 			if err != nil {
@@ -118,6 +123,16 @@ func senseless(u api.Usage) string {
 		return "it is too long, or no text"
 	}
 	return ""
+}
+
+// owned is the record of a cloud VM, with whose the server knows it to be. Of a VM that is gone the host's word stands.
+func owned(t *store.Tx, u api.Usage) (api.Usage, error) {
+	vm, err := t.VM(u.VM)
+	if action.Missing(err) {
+		return u, nil
+	}
+	u.User, u.Project = vm.Owner, vm.Project
+	return u, err
 }
 
 // early is how far a host's clock may be before the server's.
