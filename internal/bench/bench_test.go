@@ -83,7 +83,7 @@ func TestLimits(t *testing.T) {
 		rounds int
 		shown  string
 	}{
-		"quiet":     {0, func(*Options) {}, "narrow enough", fewest, "no difference shown"},
+		"quiet":     {0, func(*Options) {}, "narrow enough", 6, "no difference shown"},
 		"no rounds": {0.2, func(o *Options) { o.Limits.Rounds = 9 }, "no more rounds", 9, ""},
 		"no time": {0.2, func(o *Options) { o.Limits.Budget = 3 * time.Second }, "the time was over", 3,
 			"too few rounds"},
@@ -135,7 +135,7 @@ func TestParseSize(t *testing.T) {
 }
 
 func TestInterval(t *testing.T) {
-	if i := interval([]float64{1, 2, 3}); i.Median != 2 || i.Shows(1e9) || i.within(0.5) {
+	if i := interval([]float64{1, 2, 3}); i.known() || i.Median != 2 || i.Shows(1e9) || i.within(0.5) {
 		t.Errorf("of three values: %+v", i)
 	}
 	if i := interval([]float64{1, 2, 3, 4, 5, 6}); i.Low != 1 || i.High != 6 || math.Abs(i.Median-3.5) > 1e-9 {

@@ -108,7 +108,7 @@ func Table(m Measurement) string {
 }
 
 func bounds(r Result) string {
-	if len(r.Rounds) < fewest {
+	if !r.Ratio.known() {
 		return "not known"
 	}
 	return fmt.Sprintf("%.3f to %.3f", r.Ratio.Low, r.Ratio.High)
@@ -130,9 +130,13 @@ func CSV(m Measurement) string {
 		"low", "high", "noise", "rounds", "outliers", "shown"})
 	f := func(n float64) string { return strconv.FormatFloat(n, 'g', 8, 64) }
 	for _, r := range m.Results {
+		low, high := "", ""
+		if r.Ratio.known() {
+			low, high = f(r.Ratio.Low), f(r.Ratio.High)
+		}
 		w.Write([]string{m.Time.Format(time.RFC3339), m.Host.CPU, m.Host.Kernel, m.Host.QEMU, r.Workload,
 			strconv.Itoa(r.Size.VMs), strconv.Itoa(r.Size.CPUs), strconv.FormatUint(uint64(r.Size.Memory), 10), r.Unit,
-			f(r.Host), f(r.VM), f(r.Ratio.Median), f(r.Ratio.Low), f(r.Ratio.High), f(r.Noise),
+			f(r.Host), f(r.VM), f(r.Ratio.Median), low, high, f(r.Noise),
 			strconv.Itoa(len(r.Rounds)), strconv.Itoa(r.Outliers), r.Shown()})
 	}
 	w.Flush() // into memory, which takes all

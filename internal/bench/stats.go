@@ -11,31 +11,33 @@ import (
 // confidence is that of all intervals.
 const confidence = 0.95
 
-// fewest rounds give the median an interval of that confidence: with less, none holds.
-const fewest = 6
-
-// Interval is a median, and where it lies. Of too few values Low and High are not known: nothing is shown by them.
+// Interval is a median, and where it lies. Of too few values Low and High are not known, and 0.
 type Interval struct {
 	Median float64 `json:"median"`
-	Low    float64 `json:"low"`
-	High   float64 `json:"high"`
+	Low    float64 `json:"low,omitempty"`
+	High   float64 `json:"high,omitempty"`
 }
 
-// interval is that of some values, of which nothing is assumed.
-func interval(values []float64) Interval {
-	if len(values) < fewest {
-		return Interval{Median: median(values), Low: 0, High: math.MaxFloat64}
+// interval is that of some values.
+func interval(values []float64) Interval { return IntervalOf(values, confidence) }
+
+// IntervalOf is that of some values, of which nothing is assumed, with another confidence.
+func IntervalOf(values []float64, confidence float64) Interval {
+	if 2*math.Pow(0.5, float64(len(values))) > 1-confidence { // that the median is outside of all of them
+		return Interval{Median: median(values)}
 	}
 	s := benchmath.AssumeNothing.Summary(benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds),
 		confidence)
 	return Interval{Median: s.Center, Low: s.Lo, High: s.Hi}
 }
 
+func (i Interval) known() bool { return i.High > 0 }
+
 // Shows reports whether the interval leaves a value out.
-func (i Interval) Shows(value float64) bool { return value < i.Low || value > i.High }
+func (i Interval) Shows(value float64) bool { return i.known() && (value < i.Low || value > i.High) }
 
 // within reports whether the interval is as narrow as it is to be, as a part of its median.
-func (i Interval) within(part float64) bool { return i.High-i.Low <= 2*part*i.Median }
+func (i Interval) within(part float64) bool { return i.known() && i.High-i.Low <= 2*part*i.Median }
 
 func median(values []float64) float64 {
 	if len(values) == 0 {
@@ -108,7 +110,7 @@ func resultOf(s Size, workload, unit string, rounds []Round) Result {
 // Shown is what the measurement shows: a loss, a gain, or nothing.
 func (r Result) Shown() string {
 	switch {
-	case len(r.Rounds) < fewest:
+	case !r.Ratio.known():
 		return "too few rounds"
 	case !r.Ratio.Shows(1):
 		return "no difference shown"
@@ -132,7 +134,7 @@ func (l Limits) enough(rounds []Round, took time.Duration) string {
 		ratios = append(ratios, r.ratio())
 	}
 	switch n := len(rounds); {
-	case n >= fewest && interval(ratios).within(l.Narrow):
+	case interval(ratios).within(l.Narrow):
 		return "narrow enough"
 	case n >= l.Rounds:
 		return "no more rounds"

@@ -215,7 +215,7 @@ func (a benchCommands) options(ctx context.Context, f runFlags, workloads []stri
 		if s.VMs*s.CPUs > free {
 			return o, &farm.Error{Kind: farm.Conflict, Code: bench.CodeBench,
 				Message: fmt.Sprintf("size %v needs %s, and %d are free", s, farm.Count(s.VMs*s.CPUs, "CPU"), free),
-				Hint:    "choose a smaller one, or drain the host first: `grange host drain`"}
+				Hint:    "choose a smaller one, or empty the host first: `grange host drain HOST`"}
 		}
 		s.Memory = memory
 		o.Sizes = append(o.Sizes, s)
@@ -253,7 +253,7 @@ func (a benchCommands) free(ctx context.Context) (int, error) {
 	free, err := farm.ParseCPUSet(h.Free)
 	if err == nil && free.Len() == 0 {
 		err = &farm.Error{Kind: farm.Conflict, Code: bench.CodeBench, Message: "no CPU of this host is free",
-			Hint: "drain the host first: `grange host drain`"}
+			Hint: "empty the host first: `grange host drain HOST`"}
 	}
 	return free.Len(), err
 }
