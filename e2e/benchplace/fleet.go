@@ -17,6 +17,7 @@ import (
 	"github.com/grange-project/grange/internal/placement"
 	"github.com/grange-project/grange/internal/server"
 	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/topology"
 	"github.com/grange-project/grange/internal/topology/topologytest"
 )
 
@@ -41,8 +42,8 @@ const (
 
 // kinds of hosts, dual-socket: 32, 32, 64, 128 and 256 threads. Half of the memory of each node is in pages of 2 MiB.
 func kinds() []farm.Topology {
-	middle := topologytest.Grid{Sockets: 2, CoresPerNode: 16, Threads: 2, NodeMemory: 128 * farm.GiB}.Topology()
-	large := topologytest.Grid{Sockets: 2, NodesPerSocket: 2, CoresPerNode: 16, Threads: 2,
+	middle := topology.Grid{Sockets: 2, CoresPerNode: 16, Threads: 2, NodeMemory: 128 * farm.GiB}.Topology()
+	large := topology.Grid{Sockets: 2, NodesPerSocket: 2, CoresPerNode: 16, Threads: 2,
 		NodeMemory: 128 * farm.GiB}.Topology()
 	all := []farm.Topology{topologytest.CERN2650v2(), topologytest.CERN2630v3(), middle, large, topologytest.EPYC256()}
 	for i, t := range all {

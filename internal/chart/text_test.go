@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/topology"
 	"github.com/grange-project/grange/internal/topology/topologytest"
 )
 
@@ -32,17 +33,17 @@ func TestHostPicture(t *testing.T) {
 	cern := topologytest.WithPages(topologytest.CERN2650v2(), 2*farm.MiB, 14336)
 	cern.Nodes[0].Pages[0].Free = 512
 	busy := held(t, map[string]string{"atlas-17": "0-3,16-19", "cms": "4-6,20-22", "lhcb-production-7": "8-15,24-31"})
-	uma := topologytest.Grid{Sockets: 2, CoresPerNode: 4, NodeMemory: 8 * farm.GiB}.Topology()
+	uma := topology.Grid{Sockets: 2, CoresPerNode: 4, NodeMemory: 8 * farm.GiB}.Topology()
 	uma.Nodes = []farm.Node{{ID: 0, CPUs: uma.Online, Memory: 16 * farm.GiB, Free: 3 * farm.GiB}}
 	for i := range uma.Cores {
 		uma.Cores[i].Node = 0
 	}
-	hybrid := topologytest.Grid{Sockets: 1, CoresPerNode: 7, Threads: 2, NodeMemory: 32489480 * farm.KiB}.Topology()
+	hybrid := topology.Grid{Sockets: 1, CoresPerNode: 7, Threads: 2, NodeMemory: 32489480 * farm.KiB}.Topology()
 	for i := 4; i < 7; i++ {
 		hybrid.Cores[i].Threads = farm.NewCPUSet(i)
 	}
 	hybrid.Online = farm.NewCPUSet(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
-	far := topologytest.Grid{Sockets: 1, CoresPerNode: 2, NodeMemory: 4 * farm.GiB}.Topology()
+	far := topology.Grid{Sockets: 1, CoresPerNode: 2, NodeMemory: 4 * farm.GiB}.Topology()
 	far.Nodes[0].Memory = 0
 	far.Nodes = append(far.Nodes, farm.Node{ID: 1, Memory: 8 * farm.TiB, Free: 10 * farm.GiB})
 	for name, c := range map[string]struct {

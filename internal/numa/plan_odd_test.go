@@ -9,6 +9,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/numa"
+	"github.com/grange-project/grange/internal/topology"
 	"github.com/grange-project/grange/internal/topology/topologytest"
 )
 
@@ -161,7 +162,7 @@ func TestPlanKeepsSocketsFree(t *testing.T) {
 
 // Node 0 has CPUs and no memory, node 1 both, node 2 memory only and nearest to node 0.
 func TestPlanBindsToNearestMemory(t *testing.T) {
-	host := topologytest.Grid{Sockets: 2, CoresPerNode: 4, NodeMemory: 8 * farm.GiB}.Topology()
+	host := topology.Grid{Sockets: 2, CoresPerNode: 4, NodeMemory: 8 * farm.GiB}.Topology()
 	host.Nodes[0].Memory = 0
 	host.Nodes = append(host.Nodes, farm.Node{ID: 2, Memory: 8 * farm.GiB})
 	host.Distance = [][]int{{10, 21, 17}, {21, 10, 28}, {17, 28, 10}}
@@ -175,7 +176,7 @@ func TestPlanBindsToNearestMemory(t *testing.T) {
 }
 
 func TestPlanOnHybridCores(t *testing.T) {
-	host := topologytest.Grid{Sockets: 1, CoresPerNode: 4, Threads: 2, NodeMemory: 8 * farm.GiB}.Topology()
+	host := topology.Grid{Sockets: 1, CoresPerNode: 4, Threads: 2, NodeMemory: 8 * farm.GiB}.Topology()
 	for i := range host.Cores[2:] { // two cores without SMT: threads 2 and 3
 		host.Cores[2+i].Threads = farm.NewCPUSet(2 + i)
 	}
@@ -216,7 +217,7 @@ func TestNewRoom(t *testing.T) {
 
 // Three of four threads are free on each core: four vCPUs that want company go two and two, not three and one.
 func TestPlanLeavesNobodyAlone(t *testing.T) {
-	host := topologytest.Grid{Sockets: 1, CoresPerNode: 4, Threads: 4, NodeMemory: 8 * farm.GiB}.Topology()
+	host := topology.Grid{Sockets: 1, CoresPerNode: 4, Threads: 4, NodeMemory: 8 * farm.GiB}.Topology()
 	room := numa.NewRoom(host, numa.Reserve{}, nil)
 	for _, c := range host.Cores {
 		room.Free = room.Free.Minus(farm.NewCPUSet(c.Threads.List()[0]))
@@ -235,7 +236,7 @@ func TestPlanLeavesNobodyAlone(t *testing.T) {
 
 // TestSmallNodes: a VM of one vCPU lies on one node, and a refusal names how many vCPUs reach the memory that it wants.
 func TestSmallNodes(t *testing.T) {
-	host := topologytest.Grid{Sockets: 2, CoresPerNode: 2, Threads: 2, NodeMemory: 1450 * farm.MiB}.Topology()
+	host := topology.Grid{Sockets: 2, CoresPerNode: 2, Threads: 2, NodeMemory: 1450 * farm.MiB}.Topology()
 	ask := func(reserve farm.Bytes, vcpus int, memory farm.Bytes) error {
 		_, err := numa.Plan(numa.NewRoom(host, numa.Reserve{Memory: reserve}, nil),
 			numa.Request{VCPUs: vcpus, Memory: memory, Allowed: host.Online})

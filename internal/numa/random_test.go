@@ -11,6 +11,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/numa"
+	"github.com/grange-project/grange/internal/topology"
 	"github.com/grange-project/grange/internal/topology/topologytest"
 )
 
@@ -370,7 +371,7 @@ func fits(room numa.Room, req numa.Request) bool {
 func TestRoomWithAnotherTopology(t *testing.T) {
 	room := numa.NewRoom(topologytest.CERN2650v2(), numa.Reserve{}, nil)
 	// the same CPUs, other cores
-	other := topologytest.Grid{Sockets: 2, CoresPerNode: 16, NodeMemory: 32 * farm.GiB}.Topology()
+	other := topology.Grid{Sockets: 2, CoresPerNode: 16, NodeMemory: 32 * farm.GiB}.Topology()
 	room.Topology = other
 	got, err := numa.Plan(room, numa.Request{VCPUs: 4, Memory: farm.GiB, Allowed: other.Online})
 	if err != nil || got.CPUs().String() != "0-3" || got.Guest.Threads != 1 {

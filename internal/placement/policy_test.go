@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/topology"
 	"github.com/grange-project/grange/internal/topology/topologytest"
 )
 
@@ -22,7 +23,7 @@ func town(hosts int, c farm.Cell, with ...func(i int, h *Host)) *Fleet {
 	for i := range hosts {
 		name := fmt.Sprint("h", i)
 		h := Host{ID: name, Name: name, Cell: "c", Labels: map[string]string{"host": name}, Scratch: 100 * farm.GiB,
-			Topology: topologytest.Grid{Sockets: 2, CoresPerNode: 4, NodeMemory: 16 * farm.GiB}.Topology()}
+			Topology: topology.Grid{Sockets: 2, CoresPerNode: 4, NodeMemory: 16 * farm.GiB}.Topology()}
 		for _, do := range with {
 			do(i, &h)
 		}
@@ -160,7 +161,7 @@ func needs(selectors ...string) func(*Request) {
 // Pools of huge pages of 29 and 31 pages hold two VMs of 15 each that a plan over even pools would not have put there.
 func TestUnevenPools(t *testing.T) {
 	f := town(1, farm.Cell{}, func(_ int, h *Host) {
-		h.Topology = topologytest.WithPages(topologytest.Grid{Sockets: 2, CoresPerNode: 4,
+		h.Topology = topologytest.WithPages(topology.Grid{Sockets: 2, CoresPerNode: 4,
 			NodeMemory: 40 * farm.GiB}.Topology(), farm.GiB, 31)
 		h.Topology.Nodes[0].Pages[0].Total = 29
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/topology"
 	"github.com/grange-project/grange/internal/topology/topologytest"
 )
 
@@ -91,7 +92,7 @@ func (g *game) cell(name string) farm.Cell {
 }
 
 func (g *game) host(id string) Host {
-	grid := topologytest.Grid{Sockets: 1 + g.r.IntN(2), NodesPerSocket: 1 + g.r.IntN(2), CoresPerNode: 2 + g.r.IntN(5),
+	grid := topology.Grid{Sockets: 1 + g.r.IntN(2), NodesPerSocket: 1 + g.r.IntN(2), CoresPerNode: 2 + g.r.IntN(5),
 		Threads: 1 + g.r.IntN(2), NodeMemory: 8 * farm.GiB}
 	t := grid.Topology()
 	if g.r.IntN(2) == 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/numa"
-	"github.com/grange-project/grange/internal/topology/topologytest"
+	"github.com/grange-project/grange/internal/topology"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 type golden struct {
 	Accelerator Accelerator
 	WhyTCG      string
-	Host        *topologytest.Grid
+	Host        *topology.Grid
 	Pages       farm.Bytes // size of the huge pages that fill three quarters of each node
 	Reserve     farm.CPUSet
 	Shared      map[int]numa.SharedRoom // by node: the pools of VMs that float

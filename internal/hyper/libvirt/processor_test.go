@@ -8,7 +8,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/numa"
-	"github.com/grange-project/grange/internal/topology/topologytest"
+	"github.com/grange-project/grange/internal/topology"
 )
 
 func TestWantsTopoext(t *testing.T) {
@@ -36,11 +36,11 @@ func TestWantsTopoext(t *testing.T) {
 // else.
 func TestSharesAlike(t *testing.T) {
 	// threads of a core: n, n+8
-	smt := topologytest.Grid{Sockets: 2, CoresPerNode: 4, Threads: 2, NodeMemory: 8 * farm.GiB}
-	plain := topologytest.Grid{Sockets: 2, CoresPerNode: 4, NodeMemory: 8 * farm.GiB}
-	ccx := topologytest.Grid{Sockets: 1, CoresPerNode: 8, Threads: 2, CachesPerNode: 2, NodeMemory: 8 * farm.GiB}
+	smt := topology.Grid{Sockets: 2, CoresPerNode: 4, Threads: 2, NodeMemory: 8 * farm.GiB}
+	plain := topology.Grid{Sockets: 2, CoresPerNode: 4, NodeMemory: 8 * farm.GiB}
+	ccx := topology.Grid{Sockets: 1, CoresPerNode: 8, Threads: 2, CachesPerNode: 2, NodeMemory: 8 * farm.GiB}
 	// 3 cores a cache
-	uneven := topologytest.Grid{Sockets: 1, CoresPerNode: 6, Threads: 2, CachesPerNode: 2, NodeMemory: 8 * farm.GiB}
+	uneven := topology.Grid{Sockets: 1, CoresPerNode: 6, Threads: 2, CachesPerNode: 2, NodeMemory: 8 * farm.GiB}
 	pins := func(cpus ...int) (out []farm.CPUSet) {
 		for _, cpu := range cpus {
 			out = append(out, farm.NewCPUSet(cpu))
@@ -89,7 +89,7 @@ func TestSharesAlike(t *testing.T) {
 		}
 	}
 	// What the planner makes of a whole host is laid out as the host is.
-	for _, grid := range []topologytest.Grid{smt, plain, ccx} {
+	for _, grid := range []topology.Grid{smt, plain, ccx} {
 		host := grid.Topology()
 		p, err := numa.Plan(numa.NewRoom(host, numa.Reserve{}, nil),
 			numa.Request{VCPUs: host.Online.Len(), Memory: farm.GiB, Allowed: host.Online})

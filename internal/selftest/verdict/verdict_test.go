@@ -9,7 +9,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/numa"
 	"github.com/grange-project/grange/internal/selftest/verdict"
-	"github.com/grange-project/grange/internal/topology/topologytest"
+	"github.com/grange-project/grange/internal/topology"
 )
 
 // sound is a machine of which nothing is wrong.
@@ -298,14 +298,14 @@ func TestLeft(t *testing.T) {
 }
 
 func TestShapesOf(t *testing.T) {
-	host := topologytest.Grid{Sockets: 2, CoresPerNode: 4, Threads: 2, NodeMemory: 8 * farm.GiB}.Topology()
+	host := topology.Grid{Sockets: 2, CoresPerNode: 4, Threads: 2, NodeMemory: 8 * farm.GiB}.Topology()
 	all := func(h farm.Topology) verdict.Room { return verdict.Room{Host: h, Allowed: h.Online, Free: h.Online} }
 	reserved := all(host)
 	reserved.Allowed = host.Online.Minus(farm.NewCPUSet(0)) // of core 0
 	busy := all(host)
 	busy.Free = host.Nodes[0].CPUs.Minus(farm.NewCPUSet(1))
-	plain := topologytest.Grid{Sockets: 1, CoresPerNode: 2, NodeMemory: 8 * farm.GiB}.Topology()
-	small := topologytest.Grid{Sockets: 2, CoresPerNode: 4, Threads: 2, NodeMemory: 700 * farm.MiB}.Topology()
+	plain := topology.Grid{Sockets: 1, CoresPerNode: 2, NodeMemory: 8 * farm.GiB}.Topology()
+	small := topology.Grid{Sockets: 2, CoresPerNode: 4, Threads: 2, NodeMemory: 700 * farm.MiB}.Topology()
 	for name, c := range map[string]struct {
 		room verdict.Room
 		want []string
@@ -353,7 +353,7 @@ func plan(t *testing.T, r verdict.Room, s verdict.Shape) {
 }
 
 func TestPagesShape(t *testing.T) {
-	host := topologytest.Grid{Sockets: 2, CoresPerNode: 2, NodeMemory: 8 * farm.GiB}.Topology()
+	host := topology.Grid{Sockets: 2, CoresPerNode: 2, NodeMemory: 8 * farm.GiB}.Topology()
 	host.Nodes[1].Pages = []farm.HugePages{{Size: 2 * farm.MiB, Total: 200, Free: 128}, {Size: farm.GiB, Total: 1}}
 	room := verdict.Room{Host: host, Allowed: host.Online, Free: host.Online}
 	if s := verdict.PagesShape(room, 2*farm.MiB); s.Missing+s.InUse != "" || s.Memory != 256*farm.MiB {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/numa"
-	"github.com/grange-project/grange/internal/topology/topologytest"
+	"github.com/grange-project/grange/internal/topology"
 	"github.com/grange-project/grange/internal/tuning"
 	"github.com/grange-project/grange/internal/tuning/verify"
 )
@@ -40,7 +40,7 @@ func asPlanned(pid int, p farm.Plan, online farm.CPUSet) farm.Process {
 func TestPlannedIsProven(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		host := topologytest.Grid{Sockets: 1 + random.IntN(2), NodesPerSocket: 1 + random.IntN(2),
+		host := topology.Grid{Sockets: 1 + random.IntN(2), NodesPerSocket: 1 + random.IntN(2),
 			CoresPerNode: 2 + random.IntN(6), Threads: 1 + random.IntN(2), NodeMemory: 64 * farm.GiB}.Topology()
 		reserve := numa.Reserve{CPUs: farm.NewCPUSet(0)}
 		if random.IntN(2) == 0 {
