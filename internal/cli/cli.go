@@ -17,6 +17,7 @@ import (
 	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/batchsystem"
 	"github.com/grange-project/grange/internal/cli/bench"
+	"github.com/grange-project/grange/internal/cli/capacity"
 	"github.com/grange-project/grange/internal/cli/daemon"
 	"github.com/grange-project/grange/internal/cli/disks"
 	"github.com/grange-project/grange/internal/cli/filesystems"
@@ -70,7 +71,7 @@ func grange(a *app.App) *cobra.Command {
 			filesystems.Commands(a), gateways.Commands(a), tune.Commands(a), bench.Commands(a))},
 		app.Group{Title: "Batch systems", Commands: batchsystem.Commands(a)},
 		app.Group{Title: "Fleet", Commands: slices.Concat(daemon.ServerCommands(a), fleet.Commands(a),
-			usage.Commands(a))},
+			usage.Commands(a), capacity.Commands(a))},
 		app.Group{Title: "Access", Commands: access.Commands(a)},
 		app.Group{Title: "", Commands: []*cobra.Command{manCommand()}})
 }
