@@ -57,6 +57,19 @@ func (c Config) Field(ctx context.Context, s bench.Size) (bench.Team, error) {
 	return t, nil
 }
 
+// HostField has only the workers on the host: each on as many of the CPUs as a VM of the size would have.
+func HostField(ctx context.Context, s bench.Size, cpus []int, guest string) (bench.Team, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	t := &team{threads: s.CPUs, cancel: cancel}
+	for i := range s.VMs {
+		own := farm.NewCPUSet(cpus[i*s.CPUs : (i+1)*s.CPUs]...)
+		if err := t.beside(ctx, own.String(), guest); err != nil {
+			return nil, errors.Join(err, t.Close())
+		}
+	}
+	return t, nil
+}
+
 func (c Config) start(ctx context.Context, t *team, s bench.Size) error {
 	shape := execjob.Shape{CPUs: s.CPUs, Memory: s.Memory}
 	for range s.VMs {

@@ -29,7 +29,7 @@ func Commands(a *app.App) []*cobra.Command {
 	group := &cobra.Command{Use: "bench", Short: "Measure what VMs cost on this host"}
 	c := benchCommands{a}
 	group.AddCommand(c.runCommand(), c.showCommand())
-	return []*cobra.Command{group}
+	return []*cobra.Command{group, c.trialCommand()}
 }
 
 type runFlags struct {
@@ -62,6 +62,18 @@ func (a benchCommands) runCommand() *cobra.Command {
 			f.named = cmd.Flags().Changed("config")
 			return a.run(cmd.Context(), f, args)
 		}}
+	f.members(a, cmd)
+	flags := cmd.Flags()
+	flags.DurationVar(&f.budget, "budget", 2*time.Minute, "time for each workload at each size, at most")
+	flags.Float64Var(&f.narrow, "narrow", 0.005, "half of the interval of the ratio that is narrow enough")
+	flags.IntVar(&f.rounds, "rounds", 100, "rounds of each workload at each size, at most")
+	flags.StringVarP(&f.csv, "output", "o", "", "write the results to `FILE` as CSV, too")
+	flags.StringVar(&f.svg, "svg", "", "draw the results to `FILE`, too")
+	return cmd
+}
+
+// members gives a command the flags of who works.
+func (f *runFlags) members(a benchCommands, cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.sizes, "size", nil,
 		"`VMSxCPUS` of each VM: 4x8,2x16 (default: one VM of all free CPUs, and VMs of one CPU on all)")
@@ -71,15 +83,9 @@ func (a benchCommands) runCommand() *cobra.Command {
 	flags.StringVar(&f.threads, "thread-policy", "", "threads of the VMs, as of grange exec")
 	flags.StringArrayVar(&f.programs, "program", nil, "a workload of the site: `NAME=COMMAND` (repeatable)")
 	flags.DurationVar(&f.each, "each", time.Second, "duration of a measurement; a program takes its own")
-	flags.DurationVar(&f.budget, "budget", 2*time.Minute, "time for each workload at each size, at most")
-	flags.Float64Var(&f.narrow, "narrow", 0.005, "half of the interval of the ratio that is narrow enough")
-	flags.IntVar(&f.rounds, "rounds", 100, "rounds of each workload at each size, at most")
-	flags.StringVarP(&f.csv, "output", "o", "", "write the results to `FILE` as CSV, too")
-	flags.StringVar(&f.svg, "svg", "", "draw the results to `FILE`, too")
 	flags.StringVar(&f.image, "image", "", "`IMAGE` of the VMs (default: the agent's)")
 	flags.StringVar(&f.config, "config", app.DefaultConfig, "the agent's configuration `FILE`")
 	cmd.RegisterFlagCompletionFunc("image", a.CompleteImages)
-	return cmd
 }
 
 func about() string {
@@ -132,7 +138,7 @@ func (a benchCommands) run(ctx context.Context, f runFlags, workloads []string) 
 	if err != nil {
 		return err
 	}
-	o, err := a.options(ctx, f, workloads)
+	o, err := a.options(ctx, f, workloads, a.free)
 	if err != nil {
 		return err
 	}
@@ -180,7 +186,8 @@ func (a benchCommands) keep(c config.Agent, m bench.Measurement, f runFlags) err
 }
 
 // options are what a command line asks for.
-func (a benchCommands) options(ctx context.Context, f runFlags, workloads []string) (o bench.Options, err error) {
+func (a benchCommands) options(ctx context.Context, f runFlags, workloads []string,
+	cpus func(context.Context) (int, error)) (o bench.Options, err error) {
 	switch {
 	case os.Geteuid() != 0:
 		return o, &farm.Error{Kind: farm.Denied, Code: farm.CodeUsage, Message: "only root can measure this host",
@@ -199,7 +206,7 @@ func (a benchCommands) options(ctx context.Context, f runFlags, workloads []stri
 	if err != nil {
 		return o, err
 	}
-	free, err := a.free(ctx)
+	free, err := cpus(ctx)
 	if err != nil {
 		return o, err
 	}
