@@ -55,6 +55,8 @@ sacctmgr -i add user nobody Account=physics Cluster=lab
 grange slurm install --write --default micro --allow-metal
 mkdir -p /srv/slurmlab/home /etc/grange
 chown nobody: /srv/slurmlab/home
+# Several guests boot at a time on emulated processors, beside what another emulated host does.
+sed -i '1i boot_timeout = "15m"' /etc/grange/agent.toml
 printf '[batch]\nbinds = ["/srv/slurmlab/home"]\nrequeues = 2\nwait_timeout = "1m"\n' >>/etc/grange/agent.toml
 systemctl restart libvirtd
 systemctl restart grange-agent

@@ -173,7 +173,7 @@ func slurmConforms(t *testing.T, h *metallab.Host, cases []string) {
 		Failed  int
 		Systems map[string]struct{ Passed int }
 	}
-	out := run(t, h, fmt.Sprintf("/root/batch -slow 4 -systems slurm-installed -cases '^(%s)$' 2>&1 || true",
+	out := run(t, h, fmt.Sprintf("/root/batch -slow 8 -systems slurm-installed -cases '^(%s)$' 2>&1 || true",
 		strings.Join(cases, "|")))
 	t.Log(out)
 	last := out[strings.LastIndexByte(out, '\n')+1:]

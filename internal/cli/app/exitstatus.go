@@ -24,6 +24,7 @@ const (
 	ExitUnlike    = 4
 	ExitBad       = 4
 	ExitMisplaced = 4
+	ExitLost      = 4
 	ExitCrowded   = 5
 
 	ExitSlow  = 1
@@ -51,6 +52,7 @@ var ExitStatuses = []struct {
 	{ExitDrift, "`tune drift`", "a setting differs from what was applied"},
 	{ExitUnlike, "`host compare`", "VMs with a CPU model of the host could not move"},
 	{ExitBad, "`selftest`, `network check`", "a verdict is bad"},
+	{ExitLost, "`bench gate`", "VMs are slower than the baseline says, beyond the noise"},
 	{ExitMisplaced, "`tune verify`", "a VM does not run where it was planned"},
 	{ExitFault, "`tune audit`", "the worst finding is a fault"},
 	{ExitCrowded, "`tune verify`", "VMs share CPUs while others idle, or are pinned to CPUs that do not exist"},

@@ -28,7 +28,7 @@ type benchCommands struct{ *app.App }
 func Commands(a *app.App) []*cobra.Command {
 	group := &cobra.Command{Use: "bench", Short: "Measure what VMs cost on this host"}
 	c := benchCommands{a}
-	group.AddCommand(c.runCommand(), c.showCommand())
+	group.AddCommand(c.runCommand(), c.showCommand(), c.gateCommand())
 	return []*cobra.Command{group, c.trialCommand()}
 }
 
@@ -111,8 +111,7 @@ func (a benchCommands) showCommand() *cobra.Command {
 				return err
 			}
 			if len(k.Measurements) == 0 {
-				return &farm.Error{Kind: farm.NotFound, Code: bench.CodeBench, Message: "nothing was measured on this host",
-					Hint: "run `grange bench run`"}
+				return nothingMeasured()
 			}
 			if !all {
 				k.Measurements = k.Measurements[len(k.Measurements)-1:]
@@ -123,6 +122,11 @@ func (a benchCommands) showCommand() *cobra.Command {
 	cmd.Flags().StringVar(&svg, "svg", "", "draw the last one to `FILE`, too")
 	cmd.Flags().StringVar(&file, "config", app.DefaultConfig, "the agent's configuration `FILE`")
 	return cmd
+}
+
+func nothingMeasured() error {
+	return &farm.Error{Kind: farm.NotFound, Code: bench.CodeBench, Message: "nothing was measured on this host",
+		Hint: "run `grange bench run`"}
 }
 
 func (a benchCommands) print(all []bench.Measurement, svg string) error {
