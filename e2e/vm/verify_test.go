@@ -86,6 +86,8 @@ func TestVerify(t *testing.T) {
 		t.Errorf("the thread is back, and the problem stays: %+v", p.Problems)
 	}
 
+	whySlow(t, name)
+
 	stranger := fmt.Sprintf("stranger-%d", os.Getpid())
 	pid := startStranger(t, stranger)
 	affine(t, threadNamed(t, pid, "CPU 0/"), cpu)
@@ -96,6 +98,28 @@ func TestVerify(t *testing.T) {
 	if r := run(t, host.Grange(ctx(t), "tune", "verify"), ""); r.code < code || !strings.Contains(r.out, stranger) ||
 		!strings.Contains(r.out, "crowded-cpus") {
 		t.Errorf("status %d, want %d or worse, of a table without the stranger:\n%s%s", r.code, code, r.out, r.errors)
+	}
+}
+
+// whySlow asks what a VM that idles loses its time to.
+func whySlow(t *testing.T, name string) {
+	t.Helper()
+	r := run(t, host.Grange(ctx(t), "tune", "why-slow", name, "--for", "1s", "--json"), "")
+	var says struct {
+		VM                  string
+		VCPUs               int
+		Seconds             float64
+		QEMU, Kernel, Waits float64
+		Causes              []struct{ Name, Text, Next string }
+		Findings, Problems  []string
+	}
+	if err := json.Unmarshal([]byte(r.out), &says); err != nil || r.code != 0 || says.VM != name || says.VCPUs != 1 ||
+		says.Seconds < 1 || says.Findings == nil || says.Problems == nil || says.Causes == nil {
+		t.Errorf("status %d, %v: %s%s", r.code, err, r.out, r.errors)
+	}
+	if r := run(t, host.Grange(ctx(t), "tune", "why-slow", "nobody"), ""); r.code != 1 ||
+		!strings.Contains(r.errors, "no-vm") {
+		t.Errorf("a VM that is not there: status %d, %s", r.code, r.errors)
 	}
 }
 

@@ -12,7 +12,8 @@ type tuneCommands struct{ *app.App }
 
 func (a tuneCommands) tuneCommand() *cobra.Command {
 	tune := &cobra.Command{Use: "tune", Short: "Audit and change the configuration of this host for VMs"}
-	tune.AddCommand(a.tuneAudit(), a.tuneRules(), a.tuneExplain(), a.tuneProfiles(), a.tuneVerifyCommand())
+	tune.AddCommand(a.tuneAudit(), a.tuneRules(), a.tuneExplain(), a.tuneProfiles(), a.tuneVerifyCommand(),
+		a.whySlowCommand())
 	tune.AddCommand(applyCommands(a).tuneApplyCommands()...)
 	return tune
 }
