@@ -3,7 +3,6 @@ package bench
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -62,7 +61,9 @@ Nobody else may use the host: other VMs are refused. Needs root, an agent and an
 			if len(args) == 0 {
 				return a.showTrial(f)
 			}
-			return a.trial(cmd.Context(), f, args[0])
+			ctx, stop := tune.Unheard(cmd.Context())
+			defer stop()
+			return a.trial(ctx, f, args[0])
 		}}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.workloads, "workload", nil, "`WORKLOADS` of grange bench run (default: all)")
@@ -86,31 +87,12 @@ func ruleIDs() (all []string) {
 	return all
 }
 
-// trialFile keeps the last trial, in the agent's state directory.
-func trialFile(stateDir string) string { return filepath.Join(stateDir, "trial.json") }
-
-func readTrial(stateDir string) (k trial.Kept, err error) {
-	text, err := os.ReadFile(trialFile(stateDir))
-	if err == nil {
-		err = json.Unmarshal(text, &k)
-	}
-	return k, err
-}
-
-func keepTrial(stateDir string, k trial.Kept) error {
-	text, err := json.Marshal(k)
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(trialFile(stateDir), append(text, '\n'), 0o600)
-}
-
 func (a benchCommands) showTrial(f trialFlags) error {
 	c, err := app.ReadConfig(f.config, f.named)
 	if err != nil {
 		return err
 	}
-	k, err := readTrial(c.StateDir)
+	k, err := live.ReadKept(c.StateDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &farm.Error{Kind: farm.NotFound, Code: trial.CodeTrial, Message: "no change was tried on this host",
 			Hint: "`grange trial RULE`; `grange tune audit` lists what there is to try"}
@@ -138,11 +120,16 @@ func (a benchCommands) trial(ctx context.Context, f trialFlags, change string) e
 		Each: f.each, OnHost: f.on == "host", Waiting: func(left []string) {
 			fmt.Fprintf(a.Err, "waiting for these VMs to end: %s\n", strings.Join(left, ", "))
 		}}
-	k, err := readTrial(c.StateDir)
+	unlock, err := live.Lock(c.StateDir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	k, err := live.ReadKept(c.StateDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	h.Note = func(m *trial.Made) error { k.Made = m; return keepTrial(c.StateDir, k) }
+	h.Note = func(m *trial.Made) error { k.Made = m; return live.Keep(c.StateDir, k) }
 	if err := h.Recover(ctx, k.Made); err != nil {
 		return fmt.Errorf("what the last trial made is not taken back: %w", err)
 	}
@@ -159,7 +146,7 @@ func (a benchCommands) trial(ctx context.Context, f trialFlags, change string) e
 		return err
 	}
 	done, err := trial.Run(ctx, h, k, trial.Options{Rounds: f.rounds, Tell: func(s string) { fmt.Fprintln(a.Err, s) },
-		Keep: func(r []trial.Round) error { k.Rounds = r; return keepTrial(c.StateDir, k) }})
+		Keep: func(r []trial.Round) error { k.Rounds = r; return live.Keep(c.StateDir, k) }})
 	if err = errors.Join(err, h.Close()); err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func (a applyCommands) tuneApply() *cobra.Command {
 		Example: "  grange tune apply\n  grange tune apply --rule thp-policy --yes\n  grange tune apply --drain " +
 			"--rule ept-off\n  grange tune apply --root ./node17 --yes",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := unheard(cmd.Context())
+			ctx, stop := Unheard(cmd.Context())
 			defer stop()
 			return inTree(f.root, a.apply(ctx, f))
 		},
@@ -102,7 +102,7 @@ services and modules. An apply or undo that was killed is undone from where it s
 Settings that were changed since are listed and kept, unless --force is given.`,
 		Example: "  grange tune undo\n  grange tune undo 20260921T101500Z",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := unheard(cmd.Context())
+			ctx, stop := Unheard(cmd.Context())
 			defer stop()
 			if drain {
 				return inTree(root, a.undoDrained(ctx, strings.Join(args, ""), force))
@@ -141,9 +141,9 @@ Exit status 0: all settings are as applied. 4: a setting differs.`,
 	return cmd
 }
 
-// unheard is for what must not end between two steps when nobody listens any more: a pipe's reader may go first at
+// Unheard is for what must not end between two steps when nobody listens any more: a pipe's reader may go first at
 // ctrl-C, and a lost terminal is as good as ctrl-C.
-func unheard(ctx context.Context) (_ context.Context, stop func()) {
+func Unheard(ctx context.Context) (_ context.Context, stop func()) {
 	signal.Ignore(syscall.SIGPIPE)
 	hangUps := func() {}
 	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
@@ -184,7 +184,7 @@ func planAt(ctx context.Context, system apply.System, f applyFlags) (apply.Plan,
 
 // readPlan plans, and tells what stands in the way. Nothing of it is left behind, also when nobody listens any more.
 func readPlan(ctx context.Context, f applyFlags) (p apply.Plan, blocked, err error) {
-	ctx, stop := unheard(ctx)
+	ctx, stop := Unheard(ctx)
 	defer stop()
 	var system apply.System
 	if f.from != "" {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/bench"
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/trial"
 	"github.com/grange-project/grange/internal/tuning"
 	"github.com/grange-project/grange/internal/tuning/apply"
@@ -200,4 +201,31 @@ func TestMeasure(t *testing.T) {
 	if err := h.Close(); err != nil || open != 0 {
 		t.Error(err, open)
 	}
+}
+
+// TestKept: a trial is read as it was written, and two are kept apart.
+func TestKept(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := ReadKept(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+	k := trial.Kept{Version: 1, Change: "x", Made: &trial.Made{Run: "20260101T000000Z"}}
+	if err := Keep(dir, k); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ReadKept(dir); err != nil || got.Change != "x" || got.Made == nil || *got.Made != *k.Made {
+		t.Errorf("%+v, %v", got, err)
+	}
+	unlock, err := Lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Lock(dir); !farm.IsCode(err, trial.CodeTrial) {
+		t.Error(err)
+	}
+	unlock()
+	if unlock, err = Lock(dir); err != nil {
+		t.Fatal(err)
+	}
+	unlock()
 }
