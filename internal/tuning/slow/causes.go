@@ -20,7 +20,8 @@ const (
 
 // causes are what slows the VM, what costs most first.
 func (r Report) causes() []Cause {
-	out := slices.Concat([]Cause{}, r.ofCPUs(), r.ofQEMU(), r.ofMemory(), r.ofDisks(), r.ofKernel(), r.ofExits())
+	out := append([]Cause{}, // none is an empty list in JSON
+		slices.Concat(r.ofCPUs(), r.ofQEMU(), r.ofMemory(), r.ofDisks(), r.ofKernel(), r.ofExits())...)
 	slices.SortStableFunc(out, func(a, b Cause) int { return cmp.Compare(b.Cost, a.Cost) })
 	return out
 }
