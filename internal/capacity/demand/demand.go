@@ -48,6 +48,9 @@ func Read(r io.Reader) (Recorded, error) {
 	return readLines(lines)
 }
 
+// longest is more than any job and any record is, and can be added up.
+const longest = 100 * 365 * 24 * time.Hour
+
 // found is a job with the time at which it was submitted.
 type found struct {
 	at  time.Time
@@ -80,6 +83,10 @@ func readLines(lines *csv.Reader) (out Recorded, err error) {
 			n, _ := lines.FieldPos(0)
 			return out, invalid(fmt.Sprintf("line %d: %v", n, err))
 		}
+		if job.Wall > longest || job.Memory > farm.MaxMemory || job.CPUs > farm.MaxCPUs {
+			n, _ := lines.FieldPos(0)
+			return out, invalid(fmt.Sprintf("line %d: such a job makes no sense", n))
+		}
 		if !ok {
 			out.Skipped++
 			continue
@@ -91,6 +98,9 @@ func readLines(lines *csv.Reader) (out Recorded, err error) {
 	}
 	slices.SortStableFunc(jobs, func(a, b found) int { return a.at.Compare(b.at) })
 	out.Begin = jobs[0].at
+	if jobs[len(jobs)-1].at.Sub(out.Begin) > longest {
+		return out, invalid("the record spans more than a hundred years")
+	}
 	for _, f := range jobs {
 		f.job.Submit = f.at.Sub(out.Begin)
 		out.Until = max(out.Until, f.job.Submit+f.job.Wall)
@@ -145,6 +155,9 @@ func (c columns) usage(l []string) (at time.Time, job capacity.Job, ok bool, err
 	cores, err2 := strconv.Atoi(c.text(l, "cores"))
 	memory, err3 := strconv.ParseUint(c.text(l, "memory"), 10, 62)
 	at, err4 := time.Parse(time.RFC3339Nano, c.text(l, "start"))
+	if !(wall <= longest.Seconds()) {
+		return at, job, false, fmt.Errorf("invalid time %g", wall)
+	}
 	job = capacity.Job{Wall: time.Duration(wall * float64(time.Second)), CPUs: cores, Memory: farm.Bytes(memory)}
 	return at, job, cores > 0 && wall >= 0, cmp.Or(err1, err2, err3, err4)
 }
@@ -168,7 +181,7 @@ func (c columns) sacct(l []string) (at time.Time, job capacity.Job, ok bool, err
 
 // elapsed reads seconds, or [days-][hours:]minutes:seconds.
 func elapsed(text string) (time.Duration, error) {
-	if n, err := strconv.ParseInt(text, 10, 40); err == nil && n >= 0 {
+	if n, err := strconv.ParseInt(text, 10, 32); err == nil && n >= 0 {
 		return time.Duration(n) * time.Second, nil
 	}
 	days, rest, ok := strings.Cut(text, "-")
@@ -202,14 +215,14 @@ func requested(text string, cpus, nodes int) (farm.Bytes, error) {
 		text, times = strings.TrimSuffix(text, "n"), nodes
 	}
 	n, err := farm.ParseBytes(text)
-	if err != nil {
-		return 0, err
+	if err != nil || n > farm.MaxMemory/farm.Bytes(max(times, 1)) {
+		return 0, cmp.Or(err, fmt.Errorf("invalid memory %q", text))
 	}
 	return max(n*farm.Bytes(times), farm.MinMemory), nil
 }
 
 func invalid(message string) error {
 	return &farm.Error{Kind: farm.Invalid, Code: capacity.CodeDemand, Message: message,
-		Hint: "take what `sacct --allusers --parsable2 --format=JobID,Submit,ElapsedRaw,AllocCPUS,ReqMem,State` prints, or " +
-			"`grange usage export --format csv`"}
+		Hint: "take what `sacct --allusers --parsable2 --format=JobID,Submit,ElapsedRaw,AllocCPUS,ReqMem,State` prints, " +
+			"or `grange usage export --format csv`"}
 }

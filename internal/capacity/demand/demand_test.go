@@ -50,6 +50,11 @@ func TestReadNonsense(t *testing.T) {
 		{"", "empty"}, {"JobID|Submit", "no jobs"}, {"a|b\n1|2\n", "columns"}, {head, "no job that ran"},
 		{head + "1|2026-10-01T00:00:00|60|many|2G\n", "line 2"}, {head + "1|yesterday|60|1|2G\n", "line 2"},
 		{head + "1|2026-10-01T00:00:00|60|1|2Q\n", "line 2"}, {head + "1|2026-10-01T00:00:00|-60|1|2G\n", "line 2"},
+		{head + "1|2026-10-01T00:00:00|9999999999|1|2G\n", "line 2"},
+		{head + "1|2026-10-01T00:00:00|60|1|9000000T\n", "line 2"},
+		{head + "1|1026-10-01T00:00:00|60|1|2G\n2|2026-10-01T00:00:00|60|1|2G\n", "hundred years"},
+		{"start,wall_seconds,cores,memory\n2026-10-01T00:00:00Z,1e300,1,1\n", "line 2"},
+		{"start,wall_seconds,cores,memory\n2026-10-01T00:00:00Z,NaN,1,1\n", "line 2"},
 		{`{"events": []}`, "no VMs"}, {`{"events": [{"ev": "depart", "id": 1}]}`, "event 1"}, {`{`, "EOF"},
 	} {
 		if _, err := Read(strings.NewReader(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
