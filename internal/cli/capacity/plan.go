@@ -140,7 +140,9 @@ func (f planFlags) options(ctx context.Context) (o capacity.Options, err error) 
 		return o, app.Usage("for example: grange capacity plan --host 200x2s16c2t256G --mix 8x16G@6h --load 0.9",
 			"name the hosts with --host, and their jobs with --jobs or with --mix")
 	}
-	if f.drained < 0 || f.broken < 0 || f.drained+f.broken > 0.9 || f.nodeLimit < 1 || f.days < 0 || f.days > 3660 {
+	// written so that NaN is refused, too
+	if !(f.drained >= 0 && f.broken >= 0 && f.drained+f.broken <= 0.9) || f.nodeLimit < 1 ||
+		!(f.days >= 0 && f.days <= 3660) {
 		return o, app.Usage("see `grange capacity plan --help`", "--drained, --broken, --days or --node-limit makes no sense")
 	}
 	if o.Hosts, err = f.farm(ctx, f.hosts); err != nil {

@@ -97,6 +97,7 @@ func TestPlanNonsense(t *testing.T) {
 		append(hosts, "--mix", "8x16G@6h", "--vm-cpus", "33"), append(hosts, "--mix", "8x16G@6h", "--page-size", "3M"),
 		append(hosts, "--mix", "8x16G@6h", "--thread-policy", "no"), append(hosts, "--mix", "8x16G@6h", "--numa", "0"),
 		append(hosts, "--mix", "8x16G@6h", "--reserve", "64"), append(hosts, "--mix", "8x16G@6h", "--days", "-1"),
+		append(hosts, "--mix", "8x16G@6h", "--days", "NaN"), append(hosts, "--mix", "8x16G@6h", "--broken", "NaN"),
 		append(hosts, "--mix", "8x16G@6h", "--drained", "0.95"), append(hosts, "--mix", "8x16G@6h", "--load", "1e9"),
 		append(hosts, "--mix", "8x16G@6h", "--memory-per-cpu", "1"),
 	} {
