@@ -45,7 +45,7 @@ var Reboots atomic.Int64
 const closeTime = 15 * time.Second
 
 // bootTime bounds a boot and a shutdown: a minute on two cores that do nothing else.
-const bootTime = 10 * time.Minute
+const bootTime = 20 * time.Minute
 
 func (h *Host) path(name string) string { return filepath.Join(h.Dir, name) }
 func (h *Host) socket() string          { return h.path("qmp.sock") }
