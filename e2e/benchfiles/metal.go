@@ -23,11 +23,7 @@ func onMetal(ctx context.Context, s setup, suite, packages string) (f figures, e
 	if err != nil {
 		return f, err
 	}
-	dist, err := metallab.Packages(ctx, packages)
-	if err != nil {
-		return f, err
-	}
-	debs, err := metallab.AgentDebs(dist)
+	debs, err := metallab.BuiltAgentDebs(ctx, packages)
 	if err != nil {
 		return f, err
 	}

@@ -85,11 +85,7 @@ func metalHost(ctx context.Context, suite string) (*metallab.Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	dist, err := metallab.Packages(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	debs, err := metallab.AgentDebs(dist)
+	debs, err := metallab.BuiltAgentDebs(ctx, "")
 	if err != nil {
 		return nil, err
 	}

@@ -93,11 +93,7 @@ func emulated(ctx context.Context) (*metallab.Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	dist, err := metallab.Packages(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	debs, err := metallab.AgentDebs(dist)
+	debs, err := metallab.BuiltAgentDebs(ctx, "")
 	if err != nil {
 		return nil, err
 	}

@@ -44,11 +44,7 @@ func up(ctx context.Context, args []string) error {
 	}
 	o := metallab.Options{Suite: *suite, Keep: true}
 	if !*bare {
-		dist, err := metallab.Packages(ctx, *packages)
-		if err != nil {
-			return err
-		}
-		if o.Debs, err = metallab.AgentDebs(dist); err != nil {
+		if o.Debs, err = metallab.BuiltAgentDebs(ctx, *packages); err != nil {
 			return err
 		}
 	}

@@ -135,7 +135,7 @@ func TestParseSize(t *testing.T) {
 }
 
 func TestInterval(t *testing.T) {
-	if i := interval([]float64{1, 2, 3}); i.known() || i.Median != 2 || i.Shows(1e9) || i.within(0.5) {
+	if i := interval([]float64{1, 2, 3}); i.Known() || i.Median != 2 || i.Shows(1e9) || i.within(0.5) {
 		t.Errorf("of three values: %+v", i)
 	}
 	if i := interval([]float64{1, 2, 3, 4, 5, 6}); i.Low != 1 || i.High != 6 || math.Abs(i.Median-3.5) > 1e-9 {

@@ -42,7 +42,7 @@ func Gate(base, now Measurement, least float64) (g Gated, err error) {
 	}
 	for _, b := range base.Results {
 		i := slices.IndexFunc(now.Results, func(r Result) bool {
-			return r.Size == b.Size && r.Workload == b.Workload && r.Ratio.known() && b.Ratio.known()
+			return r.Size == b.Size && r.Workload == b.Workload && r.Ratio.Known() && b.Ratio.Known()
 		})
 		if i < 0 {
 			return g, gateError(fmt.Sprintf("%s at %v was not measured, or in too few rounds", b.Workload, b.Size),

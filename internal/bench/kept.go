@@ -108,7 +108,7 @@ func Table(m Measurement) string {
 }
 
 func bounds(r Result) string {
-	if !r.Ratio.known() {
+	if !r.Ratio.Known() {
 		return "not known"
 	}
 	return fmt.Sprintf("%.3f to %.3f", r.Ratio.Low, r.Ratio.High)
@@ -131,7 +131,7 @@ func CSV(m Measurement) string {
 	f := func(n float64) string { return strconv.FormatFloat(n, 'g', 8, 64) }
 	for _, r := range m.Results {
 		low, high := "", ""
-		if r.Ratio.known() {
+		if r.Ratio.Known() {
 			low, high = f(r.Ratio.Low), f(r.Ratio.High)
 		}
 		w.Write([]string{m.Time.Format(time.RFC3339), m.Host.CPU, m.Host.Kernel, m.Host.QEMU, r.Workload,

@@ -21,9 +21,12 @@ type Interval struct {
 // interval is that of some values.
 func interval(values []float64) Interval { return IntervalOf(values, confidence) }
 
+// Fewest is how many values it takes for an interval of that confidence: with less, the median may be outside of all.
+func Fewest(confidence float64) int { return int(math.Ceil(1 - math.Log2(1-confidence))) }
+
 // IntervalOf is that of some values, of which nothing is assumed, with another confidence.
 func IntervalOf(values []float64, confidence float64) Interval {
-	if 2*math.Pow(0.5, float64(len(values))) > 1-confidence { // that the median is outside of all of them
+	if len(values) < Fewest(confidence) {
 		return Interval{Median: median(values)}
 	}
 	s := benchmath.AssumeNothing.Summary(benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds),
@@ -31,13 +34,14 @@ func IntervalOf(values []float64, confidence float64) Interval {
 	return Interval{Median: s.Center, Low: s.Lo, High: s.Hi}
 }
 
-func (i Interval) known() bool { return i.High > 0 }
+// Known reports whether it is known where the median lies.
+func (i Interval) Known() bool { return i.High > 0 }
 
 // Shows reports whether the interval leaves a value out.
-func (i Interval) Shows(value float64) bool { return i.known() && (value < i.Low || value > i.High) }
+func (i Interval) Shows(value float64) bool { return i.Known() && (value < i.Low || value > i.High) }
 
 // within reports whether the interval is as narrow as it is to be, as a part of its median.
-func (i Interval) within(part float64) bool { return i.known() && i.High-i.Low <= 2*part*i.Median }
+func (i Interval) within(part float64) bool { return i.Known() && i.High-i.Low <= 2*part*i.Median }
 
 func median(values []float64) float64 {
 	if len(values) == 0 {
@@ -110,7 +114,7 @@ func resultOf(s Size, workload, unit string, rounds []Round) Result {
 // Shown is what the measurement shows: a loss, a gain, or nothing.
 func (r Result) Shown() string {
 	switch {
-	case !r.Ratio.known():
+	case !r.Ratio.Known():
 		return "too few rounds"
 	case !r.Ratio.Shows(1):
 		return "no difference shown"

@@ -62,8 +62,8 @@ func Started(pid int) (uint64, error) {
 	return s.Started()
 }
 
-// tick is that of the kernel's clock for CPU time and starts, which is the same on every architecture that we know.
-const tick = 10 * time.Millisecond
+// Tick is that of the kernel's clock for CPU time and starts, which is the same on every architecture that we know.
+const Tick = 10 * time.Millisecond
 
 // CPUTime is what a process of this host has used, with all its threads.
 func CPUTime(pid int) (time.Duration, error) {
@@ -77,7 +77,7 @@ func CPUTime(pid int) (time.Duration, error) {
 		return 0, err
 	}
 	inSystem, err := strconv.ParseUint(s.Field(system), 10, 64)
-	return time.Duration(inUser+inSystem) * tick, err
+	return time.Duration(inUser+inSystem) * Tick, err
 }
 
 // Age is how long a process has been there, by a clock that nobody sets.
@@ -90,7 +90,7 @@ func Age(pid int) (time.Duration, error) {
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
 		return 0, err
 	}
-	return max(0, time.Duration(now.Nano())-time.Duration(started)*tick), nil
+	return max(0, time.Duration(now.Nano())-time.Duration(started)*Tick), nil
 }
 
 // Resident is the memory that this process has, in bytes; 0: the kernel does not tell.

@@ -2,7 +2,6 @@ package trial
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/grange-project/grange/internal/bench"
 )
@@ -12,9 +11,10 @@ import (
 const Wrong = 0.01
 
 // Fewest is how many rounds it takes to show anything at so many points.
-func Fewest(points int) int {
-	return int(math.Ceil(1 + math.Log2(float64(max(points, 1))/Wrong)))
-}
+func Fewest(points int) int { return bench.Fewest(confidence(points)) }
+
+// confidence is that of each of so many intervals which hold together.
+func confidence(points int) float64 { return 1 - Wrong/float64(max(points, 1)) }
 
 // Effect is what the change does at a point.
 type Effect struct {
@@ -42,14 +42,13 @@ type Verdict struct {
 // Judge is the verdict on what is kept. The intervals of all points hold together.
 func (k Kept) Judge() Verdict {
 	v := Verdict{Change: k.Change, Rounds: len(k.Rounds)}
-	confidence := 1 - Wrong/float64(max(len(k.Points), 1))
 	gains, losses := 0, 0
 	for i, p := range k.Points {
 		var ratios []float64
 		for _, r := range k.Rounds {
 			ratios = append(ratios, r.ratio(i))
 		}
-		e := Effect{Point: p, Ratio: bench.IntervalOf(ratios, confidence), Shown: Nothing}
+		e := Effect{Point: p, Ratio: bench.IntervalOf(ratios, confidence(len(k.Points))), Shown: Nothing}
 		switch {
 		case e.Ratio.Shows(1) && e.Ratio.Median > 1:
 			e.Shown = Gain

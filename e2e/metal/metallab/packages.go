@@ -29,3 +29,12 @@ func AgentDebs(dist string) ([]string, error) {
 	}
 	return debs, err
 }
+
+// BuiltAgentDebs are those of Packages.
+func BuiltAgentDebs(ctx context.Context, dir string) ([]string, error) {
+	dist, err := Packages(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	return AgentDebs(dist)
+}

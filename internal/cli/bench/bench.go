@@ -102,21 +102,14 @@ func (a benchCommands) showCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "show", Short: "Show what was measured on this host", Args: cobra.NoArgs,
 		Example: "  grange bench show\n  grange bench show --all --json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := app.ReadConfig(file, cmd.Flags().Changed("config"))
+			_, measurements, err := measured(file, cmd)
 			if err != nil {
 				return err
-			}
-			k, err := bench.ReadKept(c.StateDir)
-			if err != nil {
-				return err
-			}
-			if len(k.Measurements) == 0 {
-				return nothingMeasured()
 			}
 			if !all {
-				k.Measurements = k.Measurements[len(k.Measurements)-1:]
+				measurements = measurements[len(measurements)-1:]
 			}
-			return a.print(k.Measurements, svg)
+			return a.print(measurements, svg)
 		}}
 	cmd.Flags().BoolVar(&all, "all", false, "all measurements that are kept, the oldest first")
 	cmd.Flags().StringVar(&svg, "svg", "", "draw the last one to `FILE`, too")
@@ -124,9 +117,18 @@ func (a benchCommands) showCommand() *cobra.Command {
 	return cmd
 }
 
-func nothingMeasured() error {
-	return &farm.Error{Kind: farm.NotFound, Code: bench.CodeBench, Message: "nothing was measured on this host",
-		Hint: "run `grange bench run`"}
+// measured is what is kept of this host, one measurement at least, and the configuration that says where.
+func measured(file string, cmd *cobra.Command) (config.Agent, []bench.Measurement, error) {
+	c, err := app.ReadConfig(file, cmd.Flags().Changed("config"))
+	if err != nil {
+		return c, nil, err
+	}
+	k, err := bench.ReadKept(c.StateDir)
+	if err == nil && len(k.Measurements) == 0 {
+		err = &farm.Error{Kind: farm.NotFound, Code: bench.CodeBench, Message: "nothing was measured on this host",
+			Hint: "run `grange bench run`"}
+	}
+	return c, k.Measurements, err
 }
 
 func (a benchCommands) print(all []bench.Measurement, svg string) error {

@@ -32,22 +32,15 @@ Exit status 4: a loss. 1: it cannot be told.`,
 		Example: "  grange bench run --size 4x8,1x32 && grange bench gate --save\n" +
 			"  apt upgrade && reboot\n  grange bench run --size 4x8,1x32 && grange bench gate",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := app.ReadConfig(file, cmd.Flags().Changed("config"))
+			c, measurements, err := measured(file, cmd)
 			if err != nil {
 				return err
-			}
-			k, err := bench.ReadKept(c.StateDir)
-			if err != nil {
-				return err
-			}
-			if len(k.Measurements) == 0 {
-				return nothingMeasured()
 			}
 			if !(least >= 0 && least < 100) {
 				return app.Usage("for example 2", "--least %g is no part in per cent", least)
 			}
 			from := cmp.Or(baseline, filepath.Join(c.StateDir, "bench-baseline.json"))
-			last := k.Measurements[len(k.Measurements)-1]
+			last := measurements[len(measurements)-1]
 			if save {
 				return a.saveBaseline(from, last)
 			}

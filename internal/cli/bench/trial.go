@@ -297,7 +297,7 @@ func (a benchCommands) printVerdict(v trial.Verdict) error {
 	fmt.Fprintln(w, "WORKLOAD\tSIZE\tWITH/WITHOUT\tINTERVAL\tSHOWN")
 	for _, e := range v.Effects {
 		interval := "not known"
-		if e.Ratio.High > 0 {
+		if e.Ratio.Known() {
 			interval = fmt.Sprintf("%.4f to %.4f", e.Ratio.Low, e.Ratio.High)
 		}
 		w.Row(e.Workload, e.Size, fmt.Sprintf("%.4f", e.Ratio.Median), interval, e.Shown)

@@ -87,22 +87,10 @@ func pageSize(text string) (farm.Bytes, error) {
 }
 
 // shape is what the flags ask of all VMs.
-func (f planFlags) shape(s *farm.Shape) error {
-	switch f.threads {
-	case "", "prefer":
-	case "require", "isolate":
-		s.Threads = farm.ThreadPolicy(f.threads)
-	default:
-		return app.Usage("write prefer, require or isolate", "--thread-policy %q is not known", f.threads)
+func (f planFlags) shape(s *farm.Shape) (err error) {
+	if s.Threads, err = app.ThreadPolicy("--thread-policy", f.threads); err != nil {
+		return err
 	}
-	switch n, err := strconv.Atoi(f.numa); {
-	case f.numa == "" || f.numa == "auto":
-	case f.numa == "none":
-		s.Cells = 1
-	case err != nil || n < 1 || n > farm.MaxCPUs:
-		return app.Usage("write auto, none or a number of nodes", "--numa %q is not known", f.numa)
-	default:
-		s.Cells = n
-	}
-	return nil
+	s.Cells, err = app.GuestNodes("--numa", f.numa)
+	return err
 }

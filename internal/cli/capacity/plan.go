@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -84,8 +85,8 @@ is not in them. Jobs start in their order, and one that does not fit does not ho
 	flags.BoolVar(&f.noSMT, "no-smt", false, "what if: SMT is off")
 	flags.StringVar(&f.pages, "page-size", "", "what if: memory of VMs is in huge pages of this `SIZE`; none: in ordinary ones")
 	flags.StringVar(&f.memory, "memory-per-cpu", "", "what if: jobs ask for this `SIZE` of memory for each CPU")
-	flags.StringVar(&f.threads, "thread-policy", "", "what if: use of SMT siblings: prefer, require or isolate")
-	flags.StringVar(&f.numa, "numa", "", "what if: guest NUMA nodes of each VM: auto, none or a number")
+	flags.StringVar(&f.threads, "thread-policy", "prefer", "what if: use of SMT siblings: prefer, require or isolate")
+	flags.StringVar(&f.numa, "numa", "auto", "what if: guest NUMA nodes of each VM: auto, none or a number")
 	flags.StringArrayVar(&f.add, "add", nil, "what if: more hosts: `COUNTxHOST` (repeatable)")
 	cmd.RegisterFlagCompletionFunc("thread-policy", cobra.FixedCompletions([]string{"prefer", "require", "isolate"},
 		cobra.ShellCompDirectiveNoFileComp))
@@ -207,7 +208,7 @@ func (f planFlags) changed(ctx context.Context, o capacity.Options) (capacity.Op
 	if err != nil {
 		return o, err
 	}
-	all := append(append([]capacity.Hosts{}, o.Hosts...), more...)
+	all := slices.Concat(o.Hosts, more)
 	for i, h := range all {
 		if f.noSMT {
 			h = h.WithoutSMT()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -239,12 +238,8 @@ func (f fitFlags) request() (numa.Request, error) {
 		return f.fromProperties(memory)
 	}
 	req := numa.Request{VCPUs: f.cpus, Memory: memory}
-	switch f.threads {
-	case "prefer":
-	case "require", "isolate":
-		req.Threads = farm.ThreadPolicy(f.threads)
-	default:
-		return req, app.Usage("write prefer, require or isolate", "--threads %q is not known", f.threads)
+	if req.Threads, err = app.ThreadPolicy("--threads", f.threads); err != nil {
+		return req, err
 	}
 	switch f.emulator {
 	case "beside":
@@ -253,16 +248,12 @@ func (f fitFlags) request() (numa.Request, error) {
 	default:
 		return req, app.Usage("write beside or isolate", "--emulator %q is not known", f.emulator)
 	}
-	switch cells, err := strconv.Atoi(f.nodes); {
-	case f.nodes == "none":
-		req.Cells = 1
-	case f.nodes != "auto" && (err != nil || cells < 1):
-		return req, app.Usage("write auto, none or a number of cells", "--numa %q is not known", f.nodes)
-	case cells > f.cpus:
+	if req.Cells, err = app.GuestNodes("--numa", f.nodes); err != nil {
+		return req, err
+	}
+	if req.Cells > f.cpus {
 		return req, app.Usage("ask for no more cells than vCPUs", "%s cannot be in %d cells",
-			farm.Count(f.cpus, "vCPU"), cells)
-	default:
-		req.Cells = cells
+			farm.Count(f.cpus, "vCPU"), req.Cells)
 	}
 	req.Pages, err = pageList(f.pages)
 	return req, err

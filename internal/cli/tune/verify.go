@@ -73,14 +73,22 @@ be read. 5: there are faults, such as two VMs on one CPU.`,
 
 // VerifyTree reads all three sides. Notes are about what could not be read.
 func VerifyTree(tree *hosttree.Tree) (verify.Report, []string, error) {
-	host, err := hostfacts.Read(tree)
+	host, machines, err := readSides(tree)
 	if err != nil {
 		return verify.Report{}, nil, err
 	}
-	machines, err := hostfacts.ReadMachines(tree, host.Domains, tree.Live)
-	if err != nil {
-		return verify.Report{}, nil, err
+	r, notes := verifySides(host, machines)
+	return r, notes, nil
+}
+
+func readSides(tree *hosttree.Tree) (host farm.HostFacts, machines hostfacts.Machines, err error) {
+	if host, err = hostfacts.Read(tree); err == nil {
+		machines, err = hostfacts.ReadMachines(tree, host.Domains, tree.Live)
 	}
+	return host, machines, err
+}
+
+func verifySides(host farm.HostFacts, machines hostfacts.Machines) (verify.Report, []string) {
 	host.Domains = machines.Domains
 	notes := machines.Unread
 	unread := 0
@@ -98,7 +106,7 @@ func VerifyTree(tree *hosttree.Tree) (verify.Report, []string, error) {
 			notes = append(notes, u)
 		}
 	}
-	return verify.Verify(host, slices.Concat(machines.Processes, machines.Unseen), machines.Plans), notes, nil
+	return verify.Verify(host, slices.Concat(machines.Processes, machines.Unseen), machines.Plans), notes
 }
 
 // only keeps the VMs with these names, and the problems that are about them; all without names. The host is called

@@ -11,7 +11,6 @@ import (
 
 	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/hostfacts"
 	"github.com/grange-project/grange/internal/hosttree"
 	"github.com/grange-project/grange/internal/sleep"
 	"github.com/grange-project/grange/internal/tuning"
@@ -62,41 +61,27 @@ func (a tuneCommands) whySlow(ctx context.Context, name string, span time.Durati
 		return out, err
 	}
 	defer tree.Close()
-	report, _, err := VerifyTree(tree)
+	host, machines, err := readSides(tree)
 	if err != nil {
 		return out, err
 	}
+	report, _ := verifySides(host, machines)
 	if report, err = only(report, []string{name}, "this host"); err != nil {
 		return out, err
 	}
 	vm := report.VMs[0]
-	out = whySlow{VM: vm.Name, Problems: problems(report), Findings: []string{}}
-	p, err := processOf(tree, vm)
-	if err != nil {
-		return out, err
-	}
-	if out.Report, err = lookTwice(ctx, tree, p, span); err != nil {
-		return out, err
-	}
-	out.Findings, err = findingsFor(tree, vm.Name)
-	return out, err
-}
-
-func processOf(tree *hosttree.Tree, vm verify.VM) (p farm.Process, err error) {
-	host, err := hostfacts.Read(tree)
-	if err != nil {
-		return p, err
-	}
-	machines, err := hostfacts.ReadMachines(tree, host.Domains, true)
-	if err != nil {
-		return p, err
-	}
+	out = whySlow{VM: vm.Name, Problems: problems(report)}
 	i := slices.IndexFunc(machines.Processes, func(p farm.Process) bool { return p.PID == vm.PID })
 	if i < 0 {
-		return p, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: vm.Name + " has ended meanwhile",
-			Hint: "`grange tune verify` lists those that run"}
+		return out, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM,
+			Message: "no process of " + vm.Name + " is to be seen",
+			Hint:    "`grange tune verify` lists those that run; only root sees all"}
 	}
-	return machines.Processes[i], nil
+	if out.Report, err = lookTwice(ctx, tree, machines.Processes[i], span); err != nil {
+		return out, err
+	}
+	out.Findings, err = findingsFor(host, vm.Name)
+	return out, err
 }
 
 func lookTwice(ctx context.Context, tree *hosttree.Tree, p farm.Process, span time.Duration) (slow.Report, error) {
@@ -123,13 +108,13 @@ func problems(r verify.Report) []string {
 }
 
 // findingsFor are those of one VM and of the host: not those of other VMs.
-func findingsFor(tree *hosttree.Tree, vm string) ([]string, error) {
-	all, err := findingsOf(tree, applyFlags{})
+func findingsFor(host farm.HostFacts, vm string) ([]string, error) {
+	r, _, err := choice{}.judge(host)
 	if err != nil {
 		return nil, err
 	}
 	out := []string{}
-	for _, f := range all {
+	for _, f := range r.Findings() {
 		if f.Severity >= tuning.Warning && (f.Where == "VM "+vm || !strings.HasPrefix(f.Where, "VM ")) {
 			out = append(out, fmt.Sprintf("%s, %s: %s → %s", f.Rule, f.Where, f.Got, f.Wanted))
 		}

@@ -27,7 +27,7 @@ type Look struct {
 type Times struct {
 	User, System, Guest time.Duration // User holds Guest
 	Disk                time.Duration // that it waited for disks
-	Ran, Waited         time.Duration // on a CPU, and for one
+	Waited              time.Duration // for a CPU
 	Faults              uint64        // that read from a disk
 }
 
@@ -39,8 +39,6 @@ const (
 	diskTime    = 42
 	guestTime   = 43
 )
-
-const tick = 10 * time.Millisecond
 
 // kvmDir is where KVM counts, for root.
 const kvmDir = "sys/kernel/debug/kvm"
@@ -93,14 +91,14 @@ func readThread(files fs.FS, dir string) (t Times, err error) {
 		if err != nil {
 			return t, fmt.Errorf("%s/stat: field %d is %q", dir, one.field, stat.Field(one.field))
 		}
-		*one.to = time.Duration(n) * tick
+		*one.to = time.Duration(n) * procstat.Tick
 	}
 	t.Faults, _ = strconv.ParseUint(stat.Field(majorFaults), 10, 64)
 	// run time and time in the queue, in nanoseconds; a kernel without it says nothing
 	if text, err := fs.ReadFile(files, dir+"/schedstat"); err == nil {
 		var ran, waited int64
 		if n, _ := fmt.Sscan(string(text), &ran, &waited); n == 2 {
-			t.Ran, t.Waited = time.Duration(ran), time.Duration(waited)
+			t.Waited = time.Duration(waited)
 		}
 	}
 	return t, nil

@@ -76,13 +76,13 @@ func Compare(p farm.Process, before, after Look) Report {
 }
 
 func (t Times) less(o Times) Times {
-	return Times{t.User - o.User, t.System - o.System, t.Guest - o.Guest, t.Disk - o.Disk, t.Ran - o.Ran,
-		t.Waited - o.Waited, t.Faults - o.Faults}
+	return Times{t.User - o.User, t.System - o.System, t.Guest - o.Guest, t.Disk - o.Disk, t.Waited - o.Waited,
+		t.Faults - o.Faults}
 }
 
 func (t Times) plus(o Times) Times {
-	return Times{t.User + o.User, t.System + o.System, t.Guest + o.Guest, t.Disk + o.Disk, t.Ran + o.Ran,
-		t.Waited + o.Waited, t.Faults + o.Faults}
+	return Times{t.User + o.User, t.System + o.System, t.Guest + o.Guest, t.Disk + o.Disk, t.Waited + o.Waited,
+		t.Faults + o.Faults}
 }
 
 func percent(part, whole time.Duration) float64 {
