@@ -37,14 +37,8 @@ type Kept struct {
 	Began   time.Time `json:"began"`
 	Points  []Point   `json:"points"`
 	Rounds  []Round   `json:"rounds"`
-	// Made is the change, while it may be made; nil: it is not.
-	Made *Made `json:"made,omitempty"`
-}
-
-// Made is a change that is being made, or is.
-type Made struct {
-	At  time.Time `json:"at"`
-	Run string    `json:"run,omitempty"` // ID of the apply; "": it may have begun
+	// Made is the ID of the apply that makes the change, while it may be made; "": it is not.
+	Made string `json:"made,omitempty"`
 }
 
 // Same reports whether a trial asks what another one asked, so that rounds of both count.

@@ -100,7 +100,7 @@ func (a benchCommands) showTrial(f trialFlags) error {
 	if err != nil {
 		return err
 	}
-	if k.Made != nil {
+	if k.Made != "" {
 		fmt.Fprintf(a.Err, "the trial was cut short, and the change may still be made: give the same command again\n")
 	}
 	return a.printVerdict(k.Judge())
@@ -129,7 +129,7 @@ func (a benchCommands) trial(ctx context.Context, f trialFlags, change string) e
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	h.Note = func(m *trial.Made) error { k.Made = m; return live.Keep(c.StateDir, k) }
+	h.Note = func(made string) error { k.Made = made; return live.Keep(c.StateDir, k) }
 	if err := h.Recover(ctx, k.Made); err != nil {
 		return fmt.Errorf("what the last trial made is not taken back: %w", err)
 	}

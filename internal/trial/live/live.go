@@ -4,6 +4,7 @@ package live
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/grange-project/grange/internal/bench"
@@ -22,8 +23,8 @@ type Host struct {
 	Field    func(context.Context, bench.Size) (bench.Team, error)
 	OnHost   bool // the host's side of the field is measured, not its VMs
 	Each     time.Duration
-	// Note writes down that the change may be made, or is, before it is; nil: it is not.
-	Note    func(*trial.Made) error
+	// Note writes down which apply may make the change, before it does; "": none.
+	Note    func(made string) error
 	Waiting func([]string) // is told what VMs are waited for
 
 	made *apply.Run
@@ -36,9 +37,9 @@ func (h *Host) Plan(ctx context.Context) (apply.Plan, error) {
 	return apply.NewPlan(ctx, h.System, h.Findings)
 }
 
-// Recover takes back what an earlier trial that was cut short has made.
-func (h *Host) Recover(ctx context.Context, made *trial.Made) error {
-	if made == nil {
+// Recover takes back the apply of an earlier trial that was cut short, if it still holds.
+func (h *Host) Recover(ctx context.Context, made string) error {
+	if made == "" {
 		return nil
 	}
 	runs, err := apply.History(h.System.Root())
@@ -46,13 +47,12 @@ func (h *Host) Recover(ctx context.Context, made *trial.Made) error {
 		return err
 	}
 	for _, r := range runs {
-		holds := r.Phase != apply.Undone
-		if holds && (r.ID == made.Run || made.Run == "" && !r.At.Before(made.At.Add(-time.Second))) {
+		if r.ID == made && r.Phase != apply.Undone && r.Phase != apply.Planned {
 			h.made = r
 			return h.Switch(ctx, false)
 		}
 	}
-	return h.Note(nil)
+	return h.Note("")
 }
 
 // Switch makes the change, or takes it back. Where no VM may run meanwhile, those of the trial end first, and others
@@ -82,27 +82,32 @@ func (h *Host) Switch(ctx context.Context, on bool) error {
 }
 
 func (h *Host) do(ctx context.Context, p apply.Plan) error {
-	at := time.Now()
-	if err := h.Note(&trial.Made{At: at}); err != nil {
-		return err
+	o := h.Apply
+	o.Begin = h.Note
+	run, err := apply.Do(ctx, h.System, p, o)
+	if err == nil {
+		h.made = run
+		return nil
 	}
-	run, err := apply.Do(ctx, h.System, p, h.Apply)
-	if err != nil {
-		return err
+	if run == nil || run.Phase == apply.Undone { // nothing is made
+		return errors.Join(err, h.Note(""))
 	}
-	h.made = run
-	return h.Note(&trial.Made{At: at, Run: run.ID})
+	return err
 }
 
 func (h *Host) undo(ctx context.Context) error {
+	id := h.made.ID
 	if h.made.Phase != apply.Undone { // of one that was cut short, Alone may have taken it back
-		if _, err := apply.Undo(ctx, h.System, h.made.ID, false, h.Apply); err != nil &&
-			!farm.IsCode(err, apply.CodeNoApply) {
+		if _, err := apply.Undo(ctx, h.System, id, false, h.Apply); err != nil && !farm.IsCode(err, apply.CodeNoApply) {
 			return err
 		}
 	}
 	h.made = nil
-	return h.Note(nil)
+	if err := h.Note(""); err != nil {
+		return err
+	}
+	// A trial makes its change dozens of times: what is left of them in the history would tell nobody anything.
+	return apply.Forget(h.System, id)
 }
 
 // Measure has all members do each workload at once.

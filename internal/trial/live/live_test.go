@@ -24,7 +24,7 @@ type tree struct {
 	*Host
 	t    *testing.T
 	dir  string
-	made *trial.Made
+	made string
 }
 
 func newTree(t *testing.T) *tree {
@@ -46,7 +46,7 @@ func newTree(t *testing.T) *tree {
 	t.Cleanup(func() { root.Close() })
 	h := &tree{t: t, dir: dir}
 	h.Host = &Host{System: apply.Tree(root), Findings: []tuning.Finding{Setting("/"+swappiness, "10")},
-		Note: func(m *trial.Made) error { h.made = m; return nil }}
+		Note: func(made string) error { h.made = made; return nil }}
 	return h
 }
 
@@ -54,7 +54,7 @@ func newTree(t *testing.T) *tree {
 func (h *tree) again() *tree {
 	next := *h
 	next.Host = &Host{System: h.System, Findings: h.Findings,
-		Note: func(m *trial.Made) error { next.made = m; return nil }}
+		Note: func(made string) error { next.made = made; return nil }}
 	return &next
 }
 
@@ -92,8 +92,8 @@ func TestSwitch(t *testing.T) {
 			if err := h.Switch(t.Context(), on); err != nil {
 				t.Fatal(err)
 			}
-			if on != (h.made != nil) || on && h.made.Run == "" {
-				t.Errorf("on %v: noted %+v", on, h.made)
+			if on != (h.made != "") {
+				t.Errorf("on %v: noted %q", on, h.made)
 			}
 			h.want(map[bool]string{true: "10", false: "60"}[on])
 		}
@@ -101,15 +101,37 @@ func TestSwitch(t *testing.T) {
 	if h.files() != before {
 		t.Errorf("files are not as before:\n%s", h.files())
 	}
+	if runs, err := apply.History(h.System.Root()); err != nil || len(runs) != 0 {
+		t.Errorf("%d applies are left in the history, %v", len(runs), err)
+	}
 }
 
 // TestNoteFails: what could not be noted is not made.
 func TestNoteFails(t *testing.T) {
 	h := newTree(t)
 	full := errors.New("disk full")
-	h.Note = func(*trial.Made) error { return full }
+	h.Note = func(string) error { return full }
 	if err := h.Switch(t.Context(), true); !errors.Is(err, full) {
 		t.Error(err)
+	}
+	h.want("60")
+}
+
+// TestApplyFails: an apply that took itself back is not noted, so that the next trial leaves alone what others make.
+func TestApplyFails(t *testing.T) {
+	h := newTree(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	noted := ""
+	note := h.Note
+	h.Note = func(made string) error {
+		if made != "" {
+			noted = made
+			cancel()
+		}
+		return note(made)
+	}
+	if err := h.Switch(ctx, true); !farm.IsCode(err, apply.CodeApplyFailed) || noted == "" || h.made != "" {
+		t.Errorf("%v, noted %q and then %q", err, noted, h.made)
 	}
 	h.want("60")
 }
@@ -117,15 +139,14 @@ func TestNoteFails(t *testing.T) {
 // TestRecover: whenever a trial is killed, the next one takes back what it made, and nothing else.
 func TestRecover(t *testing.T) {
 	for name, killed := range map[string]func(*tree){
-		"before the apply": func(h *tree) { h.made = &trial.Made{At: time.Now()} },
-		"after the apply":  func(h *tree) { h.made.Run = "" },
+		"before the apply": func(h *tree) { h.made = "20260101T000000Z" },
 		"in a round":       func(*tree) {},
 		"before it was noted that it is taken back": func(h *tree) {
-			was := *h.made
+			was := h.made
 			if err := h.Switch(context.Background(), false); err != nil {
 				t.Fatal(err)
 			}
-			h.made = &was
+			h.made = was
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -141,8 +162,8 @@ func TestRecover(t *testing.T) {
 			if err := next.Recover(t.Context(), next.made); err != nil {
 				t.Fatal(err)
 			}
-			if next.want("60"); next.made != nil || next.files() != before {
-				t.Errorf("noted %+v\n%s", next.made, next.files())
+			if next.want("60"); next.made != "" || next.files() != before {
+				t.Errorf("noted %q\n%s", next.made, next.files())
 			}
 		})
 	}
@@ -154,7 +175,7 @@ func TestRecoverNothing(t *testing.T) {
 	if err := h.Switch(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
-	for _, made := range []*trial.Made{nil, {At: time.Now().Add(time.Hour)}, {Run: "20260101T000000Z"}} {
+	for _, made := range []string{"", "20260101T000000Z"} {
 		next := h.again()
 		if err := next.Recover(t.Context(), made); err != nil {
 			t.Error(err)
@@ -209,11 +230,11 @@ func TestKept(t *testing.T) {
 	if _, err := ReadKept(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
-	k := trial.Kept{Version: 1, Change: "x", Made: &trial.Made{Run: "20260101T000000Z"}}
+	k := trial.Kept{Version: 1, Change: "x", Made: "20260101T000000Z"}
 	if err := Keep(dir, k); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := ReadKept(dir); err != nil || got.Change != "x" || got.Made == nil || *got.Made != *k.Made {
+	if got, err := ReadKept(dir); err != nil || got.Change != k.Change || got.Made != k.Made {
 		t.Errorf("%+v, %v", got, err)
 	}
 	unlock, err := Lock(dir)

@@ -312,3 +312,25 @@ func TestEmptyPagesTakeMemory(t *testing.T) {
 		t.Errorf("it needs %v", got)
 	}
 }
+
+// TestForget: only what was taken back is forgotten.
+func TestForget(t *testing.T) {
+	root := extract(t, map[string]string{"proc/sys/vm/swappiness": "60\n"})
+	if err := doPlan(t, Tree(root), swappiness); err != nil {
+		t.Fatal(err)
+	}
+	runs, err := History(root)
+	if err != nil || len(runs) != 1 {
+		t.Fatal(runs, err)
+	}
+	wantCode(t, Forget(Tree(root), runs[0].ID), farm.CodeUnfinished)
+	if _, err := Undo(t.Context(), Tree(root), runs[0].ID, false, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := Forget(Tree(root), runs[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	if runs, err = History(root); err != nil || len(runs) != 0 {
+		t.Error(runs, err)
+	}
+}

@@ -24,6 +24,8 @@ type Progress struct {
 type Options struct {
 	Who  Who
 	Tell func(Progress) // may be nil
+	// Begin is told which run an apply is before anything changes, and stops it by an error; may be nil.
+	Begin func(id string) error
 }
 
 func (o Options) tell(p Progress) {
@@ -61,6 +63,11 @@ func Do(ctx context.Context, system System, plan Plan, o Options) (*Run, error) 
 		return nil, err
 	}
 	defer j.close()
+	if o.Begin != nil {
+		if err := o.Begin(j.run.ID); err != nil {
+			return nil, errors.Join(err, j.phase(Undone, err))
+		}
+	}
 	if err := j.phase(Applying, nil); err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,6 +41,31 @@ func Undo(ctx context.Context, system System, id string, force bool, o Options) 
 	}
 	defer j.close()
 	return run, worker{system, j, o}.takeBack(context.WithoutCancel(ctx), nil)
+}
+
+// Forget removes a run that was taken back from the history: of one that nobody is to ask for again.
+func Forget(system System, id string) error {
+	if err := mayChange(system); err != nil {
+		return err
+	}
+	root := system.Root()
+	unlock, err := lock(root)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	run, err := readRun(root, id)
+	if err != nil {
+		return err
+	}
+	if run.Phase != Undone {
+		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeUnfinished,
+			Message: fmt.Sprintf("apply %s is %s", id, run.Phase), Hint: "grange tune undo " + id}
+	}
+	if err := root.RemoveAll(path.Join(stateDir, id)); err != nil {
+		return err
+	}
+	return syncDir(root, stateDir)
 }
 
 // find is the run that an undo means.
