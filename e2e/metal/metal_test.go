@@ -8,10 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/grange-project/grange/e2e/metal/metallab"
 )
@@ -76,7 +79,28 @@ func start(t *testing.T, o metallab.Options) *metallab.Host {
 // startBare is start of a host as Debian installs it, unless o has packages.
 func startBare(t *testing.T, o metallab.Options) *metallab.Host {
 	t.Helper()
+	room(t, 1)
+	return begin(t, o)
+}
+
+// slots are the hosts that run at a time: each has more processors than this machine, and those of three hosts on two
+// cores take their own kernels' watchdogs for hung.
+var slots = semaphore.NewWeighted(int64(max(2, runtime.NumCPU())))
+
+// room waits until a test may have so many hosts, all at once, for tests that wait for their second would wait for each
+// other. They are the test's until it ends.
+func room(t *testing.T, hosts int64) {
+	t.Helper()
 	needHosts(t)
+	if err := slots.Acquire(t.Context(), hosts); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { slots.Release(hosts) })
+}
+
+// begin is startBare where there is room.
+func begin(t *testing.T, o metallab.Options) *metallab.Host {
+	t.Helper()
 	l, err := metallab.Open()
 	if err != nil {
 		t.Fatal(err)
@@ -162,35 +186,39 @@ func query[T any](t *testing.T, h *metallab.Host, command string) (value T) {
 func TestHost(t *testing.T) {
 	t.Parallel()
 	for _, suite := range suites() {
-		h := start(t, metallab.Options{Suite: suite})
-		if got := run(t, h, "stat -fc %T /sys/fs/cgroup; cat /sys/module/apparmor/parameters/enabled; grange "+
-			"--version"); !strings.HasPrefix(got, "cgroup2fs\nY\n") {
-			t.Errorf("%s: no cgroup v2 or no AppArmor: %s", suite, got)
-		}
-		cpu := query[struct {
-			Lscpu []struct{ Field, Data string }
-		}](t, h, "lscpu --json")
-		for _, f := range cpu.Lscpu {
-			switch {
-			case strings.HasPrefix(f.Field, "NUMA node(s)") && f.Data == "2":
-				found.Nodes = 2
-			case strings.HasPrefix(f.Field, "Thread(s) per core") && f.Data == "2":
-				found.SMT = true
-			}
-		}
-		kind := run(t, h, `set -e
-grange exec -- sh -c 'echo up; sleep 600' >/tmp/out &
-until grep -q up /tmp/out; do sleep 0.2; kill -0 $!; done
-virsh -c qemu:///system dumpxml "$(virsh -c qemu:///system list --name | head -1)" | head -1
-kill $!; wait $! || true`)
-		if !strings.Contains(kind, "type='kvm'") {
-			t.Errorf("%s: VMs do not run on KVM: %s", suite, kind)
-		}
-		found.KVM = found.KVM || strings.Contains(kind, "type='kvm'")
+		t.Run(suite, func(t *testing.T) { checkHost(t, suite) })
 	}
 	if found.Nodes != 2 || !found.SMT {
 		t.Errorf("not two nodes with two threads a core: %+v", found)
 	}
+}
+
+func checkHost(t *testing.T, suite string) {
+	h := start(t, metallab.Options{Suite: suite})
+	got := run(t, h, "stat -fc %T /sys/fs/cgroup; cat /sys/module/apparmor/parameters/enabled; grange --version")
+	if !strings.HasPrefix(got, "cgroup2fs\nY\n") {
+		t.Errorf("no cgroup v2 or no AppArmor: %s", got)
+	}
+	cpu := query[struct {
+		Lscpu []struct{ Field, Data string }
+	}](t, h, "lscpu --json")
+	for _, f := range cpu.Lscpu {
+		switch {
+		case strings.HasPrefix(f.Field, "NUMA node(s)") && f.Data == "2":
+			found.Nodes = 2
+		case strings.HasPrefix(f.Field, "Thread(s) per core") && f.Data == "2":
+			found.SMT = true
+		}
+	}
+	kind := run(t, h, `set -e
+grange exec -- sh -c 'echo up; sleep 600' >/tmp/out &
+until grep -q up /tmp/out; do sleep 0.2; kill -0 $!; done
+virsh -c qemu:///system dumpxml "$(virsh -c qemu:///system list --name | head -1)" | head -1
+kill $!; wait $! || true`)
+	if !strings.Contains(kind, "type='kvm'") {
+		t.Errorf("VMs do not run on KVM: %s", kind)
+	}
+	found.KVM = found.KVM || strings.Contains(kind, "type='kvm'")
 }
 
 // TestPanic: a test is told when the kernel of its host gives up, and does not wait for a host that is another by then.

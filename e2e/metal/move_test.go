@@ -58,10 +58,11 @@ type pair struct {
 // startPair brings both up, with the packages of agent and server.
 func startPair(t *testing.T) *pair {
 	p := &pair{t: t, hosts: map[string]*metallab.Host{}}
+	room(t, 2)
 	debs, lan := agentDebs(t), newLAN(t)
 	for i := 1; i <= 2; i++ {
 		name := fmt.Sprintf("node-%d", i)
-		p.hosts[name] = start(t, metallab.Options{Name: name, Debs: debs, LAN: lan, Peer: i})
+		p.hosts[name] = begin(t, metallab.Options{Name: name, Debs: debs, LAN: lan, Peer: i})
 		run(t, p.hosts[name], fmt.Sprintf(toBridge, i))
 	}
 	first, second := p.hosts["node-1"], p.hosts["node-2"]
