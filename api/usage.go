@@ -3,10 +3,11 @@ package api
 import "time"
 
 // Usage is the record of what one VM has used: of a job, a worker, or an interval of a cloud VM. The host writes it,
-// once; whoever gets it twice knows it by its ID. What nobody knows is left out, and is not zero.
+// once; whoever gets it twice knows it by its ID. What nobody knows is left out, and is not zero. Of a batch job that
+// ran on its host, without a VM, the server writes what the batch system says.
 type Usage struct {
 	ID   string `json:"id"`   // of the record, random
-	Kind string `json:"kind"` // UsageJob, UsageWorker, UsageVM
+	Kind string `json:"kind"` // UsageJob, UsageWorker, UsageVM, UsageMetal
 	// its number among the intervals of a cloud VM's machine, from 1; 0 of a job
 	Part int    `json:"part,omitempty"`
 	VM   string `json:"vm,omitempty"`   // of a cloud VM: its ID at the server
@@ -53,7 +54,8 @@ type Usage struct {
 	MemoryPeak uint64 `json:"memory_peak,omitempty"` // bytes of QEMU that were resident at most, huge pages apart
 	Scratch    uint64 `json:"scratch,omitempty"`     // bytes
 
-	// CPU is what QEMU has used as a whole, as the kernel counts it. JobCPU is what grange-guest says of the jobs in
+	// CPU is what QEMU has used as a whole, as the kernel counts it; of a job without a VM what its batch system says.
+	// JobCPU is what grange-guest says of the jobs in
 	// the VM, and JobMemory of the largest process of them, where they lived to tell.
 	CPU       float64  `json:"cpu_seconds"`
 	JobCPU    *float64 `json:"job_cpu_seconds,omitempty"`
@@ -64,7 +66,7 @@ type Usage struct {
 	NetworkOut *uint64 `json:"network_out,omitempty"`
 
 	// Ended is how: exit:0, signal:9, a code of docs/errors.md, left, stopped, cut (the next interval follows), moved,
-	// unseen or host-booted.
+	// unseen or host-booted; of a job without a VM also cancelled, timeout, out of memory and node failed.
 	Ended string `json:"ended,omitempty"`
 }
 
@@ -73,6 +75,7 @@ const (
 	UsageJob    = "job"
 	UsageWorker = "worker"
 	UsageVM     = "vm"
+	UsageMetal  = "metal" // a batch job without a VM
 )
 
 // How a VM ended, beside what its job or an error says.

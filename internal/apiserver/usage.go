@@ -17,7 +17,7 @@ type UsageChoice struct {
 	User    string `query:"user" maxLength:"100"`
 	Project string `query:"project" maxLength:"100"`
 	Cell    string `query:"cell" maxLength:"100"`
-	Kind    string `query:"kind" enum:"job,worker,vm"`
+	Kind    string `query:"kind" enum:"job,worker,vm,metal"`
 }
 
 func (c UsageChoice) query(by string) fleet.UsageQuery {

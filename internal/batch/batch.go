@@ -55,6 +55,12 @@ type Witness interface {
 	Fate(ctx context.Context, reservation, job string) (Ended, error)
 }
 
+// Resumer is a System that remembers jobs for years, and can be read from a time on.
+type Resumer interface {
+	// Behind is the cursor behind all jobs that ended before a time.
+	Behind(time.Time) Cursor
+}
+
 // Demand is a number of pending jobs that ask for the same.
 type Demand struct {
 	Jobs    int

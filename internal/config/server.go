@@ -124,6 +124,8 @@ func (b Broker) Settings() batch.Settings {
 type UsageOfSite struct {
 	KeepDays int `toml:"keep_days"` // 0: for ever
 	MaskDays int `toml:"mask_days"` // after which they name nobody any more; 0: never
+	// jobs without a VM are in it, too, as the batch systems of cells have them
+	HostJobs bool `toml:"host_jobs"`
 	// accounts of hosts and users of the fleet that have one name are one person
 	SameNames bool              `toml:"same_names"`
 	VOs       map[string]string `toml:"vos"` // FQANs by patterns of projects and accounts

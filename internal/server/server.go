@@ -133,8 +133,12 @@ func New(o Options) *Server {
 	s.Farm = apply.New(s.actions, append([]string{farm.BrokerGrange}, o.Brokers...))
 	s.Images = images.New(images.Options{Actions: s.actions, Store: o.Store, Log: o.Log, Now: o.Now, URL: o.URL,
 		Dir: o.ImageDir, Limit: o.ImageSpace, Pace: o.ImagePace, Silent: s.Links.Silent})
-	s.brokers = broker.New(broker.Options{Store: o.Store, Log: o.Log, Now: o.Now, System: o.Broker, Closed: s.closed,
-		Stage: s.Images.Stage, EndVM: s.endVM})
+	brokers := broker.Options{Store: o.Store, Log: o.Log, Now: o.Now, System: o.Broker, Closed: s.closed,
+		Stage: s.Images.Stage, EndVM: s.endVM}
+	if o.Usage.HostJobs {
+		brokers.ReadEnded = s.Usage.ReadEnded
+	}
+	s.brokers = broker.New(brokers)
 	s.mirror = placer.NewMirror(placer.Options{Store: o.Store, Log: o.Log, Now: o.Now, Silent: s.Links.SilentSince,
 		Reserve: s.brokers.Reserve, Placed: func(n int, took time.Duration) { s.Meter.Placed(n, took) }})
 	s.Meter = s.newMeter(o.Version)

@@ -16,6 +16,7 @@ type UsageRow struct {
 	Late                                                    bool
 	Ended                                                   time.Time
 	Kind, Owner, Project, Account, VO, Cell, Host, Hardware string
+	Batch                                                   string // job of the cell's batch system; "": of none
 	Cores                                                   int
 	Wall, CPU, JobCPU                                       time.Duration
 	Body                                                    []byte
@@ -60,11 +61,31 @@ func UsageKeys() []string {
 // PutUsage writes a record, and reports whether it is new.
 func (t usageRows) PutUsage(r UsageRow) (bool, error) {
 	n, err := t.exec(`INSERT INTO usage_records (id, month, late, ended, kind, owner, project, account, vo, cell, host,
-		hardware, cores, wall_us, cpu_us, job_us, masked, body) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
-		$12, $13, $14, $15, $16, 0, $17) ON CONFLICT DO NOTHING`, r.ID, r.Month, number(r.Late), stamp(r.Ended), r.Kind,
+		hardware, cores, wall_us, cpu_us, job_us, masked, body, batch) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
+		$11, $12, $13, $14, $15, $16, 0, $17, $18) ON CONFLICT DO NOTHING`, r.ID, r.Month, number(r.Late), stamp(r.Ended), r.Kind,
 		r.Owner, r.Project, r.Account, r.VO, r.Cell, r.Host, r.Hardware, int64(r.Cores), r.Wall.Microseconds(),
-		r.CPU.Microseconds(), r.JobCPU.Microseconds(), string(r.Body))
+		r.CPU.Microseconds(), r.JobCPU.Microseconds(), string(r.Body), r.Batch)
 	return n > 0, err
+}
+
+// UsageOfBatch are records of one job of a cell's batch system: whose they are, and when.
+func (t usageRows) UsageOfBatch(cell, batch string) (all []UsageRow, err error) {
+	err = t.each(func(r scanner) error {
+		u := UsageRow{Cell: cell, Batch: batch}
+		var ended, wall int64
+		err := r.Scan(&u.ID, &u.Kind, &u.Month, &u.Host, &ended, &wall)
+		u.Ended, u.Wall = unstamp(ended), time.Duration(wall)*time.Microsecond
+		all = append(all, u)
+		return err
+	}, "SELECT id, kind, month, host, ended, wall_us FROM usage_records WHERE cell = $1 AND batch = $2 AND batch <> '' ORDER BY id", cell,
+		batch)
+	return all, err
+}
+
+// DeleteUsage drops one record.
+func (t usageRows) DeleteUsage(id string) error {
+	n, err := t.exec("DELETE FROM usage_records WHERE id = $1", id)
+	return must(n, err, "record of usage", id)
 }
 
 // where is the condition of a filter, and its values.
@@ -153,7 +174,7 @@ func (t usageRows) UsageToMask(before time.Time, limit int) (bodies [][]byte, er
 
 // MaskUsage writes a record without its person, who is called owner from then on.
 func (t usageRows) MaskUsage(id, owner string, body []byte) error {
-	n, err := t.exec("UPDATE usage_records SET masked = 1, owner = $1, body = $2 WHERE id = $3", owner,
+	n, err := t.exec("UPDATE usage_records SET masked = 1, owner = $1, body = $2, batch = '' WHERE id = $3", owner,
 		string(body), id)
 	return must(n, err, "record of usage", id)
 }

@@ -35,6 +35,7 @@ func TestSlurmCell(t *testing.T) {
 		{"hosts are closed", s.drained},
 		{"slurmctld is away", s.away},
 		{"the server is killed", s.killed},
+		{"jobs without a VM are in the accounts", s.accounts},
 	} {
 		if !t.Run(c.name, c.run) {
 			return // the next one would find what this one left

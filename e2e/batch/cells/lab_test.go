@@ -53,8 +53,8 @@ func start(t *testing.T, ctx context.Context) *site {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	conf := filepath.Join(dir, "slurm.conf") // its own place is known later than the server's configuration is read
 	f, err := farmlab.Start(ctx, farmlab.Options{Cells: []string{"batch", "batch"}, Farm: farmFile, Slurm: true,
-		Out: t.Output(), Server: fmt.Sprintf("[brokers.west]\nsystem = \"slurm\"\nenvironment = { SLURM_CONF = %q }\n",
-			conf)})
+		Out: t.Output(), Server: fmt.Sprintf("[brokers.west]\nsystem = \"slurm\"\nenvironment = { SLURM_CONF = %q }\n"+
+			"[usage]\nhost_jobs = true\n", conf)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func start(t *testing.T, ctx context.Context) *site {
 		}
 	})
 	s.slurm, err = slurmlab.Start(ctx,
-		slurmlab.Options{NoPlugin: true, Nodes: []string{farmlab.HostName(0), farmlab.HostName(1)}, CPUs: 2,
+		slurmlab.Options{NoPlugin: true, Accounting: true, Nodes: []string{farmlab.HostName(0), farmlab.HostName(1)}, CPUs: 2,
 			Network: f.Network()})
 	if err != nil {
 		t.Fatal(err)

@@ -288,6 +288,14 @@ func (s *suite) ended() {
 		got = ids(ours(again))
 		return slices.Equal(got, want)
 	})
+	if from, ok := s.s.(batch.Resumer); ok {
+		if again, _ := s.all(from.Behind(seen[0].Finished), 100); !slices.Equal(ids(ours(again)), want) {
+			s.Errorf("from the first end on, ended are %v, not %v", ids(ours(again)), want)
+		}
+		if again, _ := s.all(from.Behind(time.Now().Add(time.Hour)), 100); len(ours(again)) > 0 {
+			s.Errorf("behind a time to come, ended are %v", ids(again))
+		}
+	}
 	for _, j := range seen {
 		if j.Started.IsZero() || j.Finished.Before(j.Started) || j.User == "" || j.CPUs != 1 || j.Queue != s.l.Queue ||
 			!slices.Contains(j.Hosts, s.l.Hosts[0]) {

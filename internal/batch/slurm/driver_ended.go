@@ -66,6 +66,12 @@ const endedStates = "BF,CA,CD,DL,F,NF,OOM,PR,RQ,TO"
 var sacctFields = []string{"JobIDRaw", "JobID", "User", "Account", "Partition", "AllocCPUS", "Submit", "Start", "End",
 	"State", "ExitCode", "TotalCPU", "MaxRSS", "NodeList", "JobName"}
 
+// Behind is the place behind what ended before a time.
+func (d *Driver) Behind(t time.Time) batch.Cursor {
+	text, _ := json.Marshal(place{Until: t.Add(lateness).Unix()}) // of numbers and texts
+	return batch.Cursor(text)
+}
+
 // Ended are jobs as slurmdbd has them.
 func (d *Driver) Ended(ctx context.Context, after batch.Cursor, limit int) ([]batch.Ended, batch.Cursor, error) {
 	var at place

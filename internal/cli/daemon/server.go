@@ -191,7 +191,8 @@ func newServer(c config.Server, db *store.Store, log *slog.Logger) (*server.Serv
 		ImagePace: transfer.NewRate(int64(c.SourceRate)).Wait, FileSystems: c.FileSystems, History: c.History(),
 		Sessions: accounts.SessionLimits{Idle: c.SessionIdle, Total: c.SessionLimit},
 		Usage: usage.Options{VOs: c.Usage.VOs, Keep: usage.DaysOf(c.Usage.KeepDays),
-			Mask: usage.DaysOf(c.Usage.MaskDays), SameNames: c.Usage.SameNames}}
+			Mask: usage.DaysOf(c.Usage.MaskDays), SameNames: c.Usage.SameNames,
+			HostJobs: c.Usage.HostJobs}}
 	var s *server.Server
 	var err error
 	open := func(sum string) (*os.File, error) { return s.Images.OpenBlob(sum) }

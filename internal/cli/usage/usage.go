@@ -34,7 +34,7 @@ func (q *choice) flags(cmd *cobra.Command) {
 	f.StringVar(&q.User, "user", "", "only the records of this `USER`")
 	f.StringVarP(&q.Project, "project", "p", "", "only the records of this `PROJECT`")
 	f.StringVar(&q.Cell, "cell", "", "only the records of this `CELL`")
-	f.StringVar(&q.Kind, "kind", "", "only the records of this `KIND`: job, worker or vm")
+	f.StringVar(&q.Kind, "kind", "", "only the records of this `KIND`: job, worker, vm or metal (jobs without a VM)")
 	f.BoolVar(&q.thisHost, "this-host", false, "read the records of this host's agent, without a server")
 }
 

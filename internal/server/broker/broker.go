@@ -36,6 +36,9 @@ type Options struct {
 	Closed func(farm.Host, farm.Cell) string
 	// Stage has the hosts of a cell fetch an image of the catalogue unless its digest is had, and returns its digest.
 	Stage func(ctx context.Context, epoch int64, cell, image, had string) (digest string, err error)
+	// ReadEnded takes what a cell's batch system says of jobs that have ended on its hosts, whose names are there by
+	// those of their nodes; nil: nobody wants to know.
+	ReadEnded func(ctx context.Context, epoch int64, cell farm.Cell, system batch.System, hosts map[string]string) error
 	// EndVM enters that nothing of a VM is left on any host.
 	EndVM func(t *store.Tx, vm farm.VM, why string) error
 }
@@ -122,7 +125,7 @@ func (s *Brokers) brokePass(ctx context.Context, epoch int64, cell farm.Cell, me
 	}
 	here.memory = memory
 	here.close(ctx, was, note)
-	return errors.Join(here.reserveAll(ctx), here.stage(ctx))
+	return errors.Join(here.reserveAll(ctx), here.stage(ctx), here.readEnded(ctx))
 }
 
 // startPass asks a cell's batch system for its nodes, and the store for the cell's hosts.
@@ -175,6 +178,24 @@ func newBrokerPass(s *Brokers, epoch int64, cell farm.Cell, system batch.System,
 		}
 	}
 	return b
+}
+
+// endedEvery is how often a batch system is asked for jobs that have ended.
+const endedEvery = time.Minute
+
+func (b *brokerPass) readEnded(ctx context.Context) error {
+	now := b.Now()
+	if b.ReadEnded == nil || now.Sub(b.memory.readEnded) < endedEvery {
+		return nil
+	}
+	b.memory.readEnded = now
+	hosts := map[string]string{}
+	for _, h := range b.hosts {
+		if n, ok := b.nodes[h.ID]; ok {
+			hosts[n.Name] = h.Name
+		}
+	}
+	return b.ReadEnded(ctx, b.epoch, b.cell, b.system, hosts)
 }
 
 // noteBroker keeps what was seen, when it is another thing than before; also of a pass whose time is over.

@@ -35,8 +35,9 @@ type reservations struct {
 	refusal map[string]string               // by VM: why it keeps off a host, the last one
 	closed  map[string]closing              // by host's ID: those that were closed there, or are to be, or opened
 
-	demanded time.Time         // when the batch system was asked what waits
-	staged   map[string]staged // by image: those that jobs wait for
+	demanded  time.Time         // when the batch system was asked what waits
+	readEnded time.Time         // when jobs that ended were asked for last
+	staged    map[string]staged // by image: those that jobs wait for
 }
 
 func newReservations() *reservations {

@@ -32,6 +32,8 @@ type Options struct {
 	Keep, Mask time.Duration
 	// SameNames says that an account of a host and a user of the fleet of one name are one person.
 	SameNames bool
+	// HostJobs has jobs that ran without a VM in it, as the batch systems of cells have them.
+	HostJobs bool
 }
 
 // Usage is actions on records of usage.
@@ -66,7 +68,11 @@ func (s *Usage) Take(ctx context.Context, who farm.Identity, batch fleet.UsageBa
 		}
 		now := s.Actions.Now()
 		for _, u := range batch.Records {
-			if why := senseless(u); why != "" {
+			why := senseless(u)
+			if u.Kind != api.UsageJob && u.Kind != api.UsageWorker && u.Kind != api.UsageVM {
+				why = "no host knows of its kind"
+			}
+			if why != "" {
 				out.Refused++
 				s.Log.Error("a record of usage is refused", "host", host.Name, "record", farm.Clean(u.ID, 50), "reason", why)
 				continue
@@ -77,6 +83,16 @@ func (s *Usage) Take(ctx context.Context, who farm.Identity, batch fleet.UsageBa
 				}
 			}
 			u = s.placed(u, host, projects, closed.Month, now)
+			counted, err := replaceMetal(t, u, closed.Month)
+			if err != nil {
+				return err
+			}
+			if counted {
+				out.Refused++
+				s.Log.Error("a record of usage is refused", "host", host.Name, "record", u.ID,
+					"reason", "its job was counted in a month that is closed, as its batch system has it", "job", u.Batch)
+				continue
+			}
 			row, err := rowOf(u)
 			if err != nil {
 				return err
@@ -111,8 +127,6 @@ func senseless(u api.Usage) string {
 	switch {
 	case !farm.IsID(u.ID):
 		return "it has no ID"
-	case u.Kind != api.UsageJob && u.Kind != api.UsageWorker && u.Kind != api.UsageVM:
-		return "nobody knows its kind"
 	case u.Cores < 0 || u.Cores > farm.MaxCPUs:
 		return "its cores make no sense"
 	case !within(u.Wall, mostWall) || !within(u.CPU, mostCPU(u)):
@@ -184,7 +198,7 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 func rowOf(u api.Usage) (store.UsageRow, error) {
 	body, err := json.Marshal(u)
 	r := store.UsageRow{ID: u.ID, Month: u.Month, Late: u.Late, Ended: u.End, Kind: u.Kind, Owner: u.User,
-		Project: u.Project, Account: u.Account, VO: u.VO, Cell: u.Cell, Host: u.Host, Hardware: u.Hardware,
+		Project: u.Project, Account: u.Account, VO: u.VO, Cell: u.Cell, Host: u.Host, Hardware: u.Hardware, Batch: u.Batch,
 		Cores: u.Cores, Wall: seconds(u.Wall), CPU: seconds(u.CPU), Body: body}
 	if u.JobCPU != nil {
 		r.JobCPU = seconds(*u.JobCPU)

@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"errors"
+	"strings"
 	"time"
 
 	"github.com/grange-project/grange/internal/store"
@@ -55,6 +57,30 @@ func usage(s *suite) {
 		same(s, "a page", `{"id":"2"}`, err, string(bodies[0]))
 		return nil
 	})
+	ofBatch := func(tx *store.Tx, want ...string) {
+		found, err := tx.UsageOfBatch("c", "slurm/17")
+		ids := []string{}
+		for _, r := range found {
+			ids = append(ids, r.ID+" "+r.Kind+" "+r.Month+" "+r.Host)
+		}
+		same(s, "of a batch job", strings.Join(want, ", "), err, strings.Join(ids, ", "))
+	}
+	s.update(db, func(tx *store.Tx) error {
+		for id, cell := range map[string]string{"4": "c", "5": "c", "6": "d"} {
+			r := aUsage(id)
+			r.Batch, r.Cell = "slurm/17", cell
+			if _, err := tx.PutUsage(r); err != nil {
+				return err
+			}
+		}
+		ofBatch(tx, "4 job 2026-10 h", "5 job 2026-10 h")
+		if err := tx.MaskUsage("5", "withheld", []byte(`{}`)); err != nil {
+			return err
+		}
+		ofBatch(tx, "4 job 2026-10 h")
+		return errors.Join(tx.DeleteUsage("4"), tx.DeleteUsage("5"), tx.DeleteUsage("6"))
+	})
+	s.view(db, func(tx *store.Tx) error { ofBatch(tx); return nil })
 	s.update(db, func(tx *store.Tx) error {
 		bodies, err := tx.UsageToMask(noon.Add(time.Second), 2)
 		same(s, "to be masked", 2, err, len(bodies))

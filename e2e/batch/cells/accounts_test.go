@@ -1,0 +1,120 @@
+package cells_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/e2e/batch/slurmlab"
+	"github.com/grange-project/grange/e2e/farm/farmlab"
+)
+
+// counted is what is known of a job that has ended.
+type counted struct {
+	cores     int
+	wall, cpu float64 // seconds
+}
+
+// accounts: what has run on the hosts without a VM, in all cases before this one and now, is in the fleet's accounts as
+// Slurm has it, each job once, over a kill of the server and one of slurmctld. The jobs that held the places of VMs are
+// not: their VMs are.
+func (s *site) accounts(t *testing.T) {
+	s.create(t, "box", "--wait")
+	const jobs, burn = 12, `--wrap=i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done`
+	submit := func() {
+		if _, err := s.slurm.Slurm(s.ctx, slurmlab.User, "sbatch", "--output=/dev/null", "--mem=50M", burn); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range jobs / 2 {
+		submit()
+	}
+	s.farm.Servers[0].Kill()
+	if err := errors.Join(s.slurm.KillDaemon("slurmctld"), s.slurm.StartSlurmctld(s.ctx),
+		s.farm.Servers[0].Start(s.ctx)); err != nil {
+		t.Fatal(err)
+	}
+	for range jobs / 2 {
+		submit()
+	}
+	s.delete(t, "box")
+	var want map[string]counted
+	s.await(t, "the jobs have ended", func() (err error) {
+		if want, err = s.sacct(); err == nil && len(want) < jobs {
+			err = fmt.Errorf("%d of %d", len(want), jobs)
+		}
+		return err
+	})
+	// the server asks once a minute, and slurmdbd may know a job by halves for two
+	if err := farmlab.Await(s.ctx, 5*time.Minute, "all jobs are in the accounts", func() (bool, error) {
+		n := len(s.metal(t))
+		return n >= len(want), fmt.Errorf("%d of %d", n, len(want))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	got := s.metal(t)
+	var burnt float64
+	for id, w := range want {
+		g, ok := got["slurm/"+id]
+		burnt += g.cpu
+		if !ok || g.cores != w.cores || math.Abs(g.wall-w.wall) > 0.5 || math.Abs(g.cpu-w.cpu) > 0.01 {
+			t.Errorf("job %s is %+v, and in the accounts %+v, %v", id, w, g, ok)
+		}
+	}
+	if len(got) != len(want) || burnt == 0 {
+		t.Errorf("%d jobs in the accounts, %d of Slurm, of %g s of CPU time", len(got), len(want), burnt)
+	}
+}
+
+// metal are the jobs without a VM that the fleet's accounts have.
+func (s *site) metal(t *testing.T) map[string]counted {
+	t.Helper()
+	all := map[string]counted{}
+	for line := range strings.Lines(s.grange(t, "usage export --format json --kind metal --month "+
+		time.Now().UTC().Format("2006-01"))) {
+		var u api.Usage
+		if err := json.Unmarshal([]byte(line), &u); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		if _, twice := all[u.Batch]; twice {
+			t.Errorf("job %s is there twice", u.Batch)
+		}
+		all[u.Batch] = counted{u.Cores, u.Wall, u.CPU}
+	}
+	return all
+}
+
+// sacct are the jobs that have run, and held no VM's place.
+func (s *site) sacct() (map[string]counted, error) {
+	out, err := s.slurm.Slurm(s.ctx, "root", "sacct", "--noheader", "--allusers", "--allocations", "--parsable2",
+		"--starttime=now-1days", "--endtime=now", "--state=CA,CD,F,NF,TO",
+		"--format=JobIDRaw,AllocCPUS,ElapsedRaw,TotalCPU,Start,JobName")
+	all := map[string]counted{}
+	for line := range strings.Lines(out) {
+		f := strings.Split(strings.TrimSpace(line), "|")
+		if len(f) != 6 {
+			return nil, fmt.Errorf("sacct says %q", line)
+		}
+		if strings.HasPrefix(f[5], "grange-hold-") || f[4] == "None" || f[4] == "Unknown" {
+			continue
+		}
+		var c counted
+		var minutes float64
+		_, err2 := fmt.Sscanf(f[3], "%f:%f", &minutes, &c.cpu)
+		c.cpu += 60 * minutes
+		var err3, err4 error
+		c.cores, err3 = strconv.Atoi(f[1])
+		c.wall, err4 = strconv.ParseFloat(f[2], 64)
+		if err := errors.Join(err2, err3, err4); err != nil {
+			return nil, fmt.Errorf("sacct says %q: %w", line, err)
+		}
+		all[f[0]] = c
+	}
+	return all, err
+}
