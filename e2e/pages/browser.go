@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"path/filepath"
@@ -77,7 +76,7 @@ func (b *browser) begin(ctx context.Context) error {
 		call(runtime.Enable, cdp.Empty{})); err != nil {
 		return err
 	}
-	return errors.Join(b.listen(ctx), chromedp.Do(ctx, b.signIn()))
+	return chromedp.Do(ctx, b.listening(), b.signIn())
 }
 
 // signIn has the browser known as ann.
@@ -106,6 +105,10 @@ func (b *browser) strangersTab() (context.Context, func(), error) {
 	err := chromedp.Do(ctx, call(network.Enable, network.EnableParams{}))
 	ctx, timeout := context.WithTimeout(ctx, caseTime)
 	return ctx, func() { timeout(); cancel() }, err
+}
+
+func (b *browser) listening() step {
+	return chromedp.Func(func(ctx context.Context, _ *chromedp.Target) error { return b.listen(ctx) })
 }
 
 // listen counts what the browser says of pages.

@@ -36,6 +36,7 @@ var pagesOf = []aPage{
 var cases = []aCase{
 	{"axe finds nothing, on a desk and a phone, dark and light", (*test).accessible},
 	{"a VM is made, runs without a reload, and is deleted", (*test).life},
+	{"signed in, a real VM's console is typed into", (*test).console},
 	{"refusals say what happened and what to try", (*test).refusals},
 	{"signed in by an issuer, and out", (*test).signedIn},
 	{"without JavaScript: a VM's life, the farm, what is read", (*test).withoutScripts},
@@ -54,23 +55,31 @@ func (t *test) accessible() error {
 	for _, l := range looks {
 		for _, p := range pagesOf {
 			ctx, cancel := context.WithTimeout(ctx, stepTime)
-			var found []string
 			err := chromedp.Do(ctx, l.step(), t.browser.visit(p.path), text("h1", p.title))
 			if err == nil {
-				found, err = t.browser.violations(ctx)
-			}
-			if wide := t.wide(ctx, l); err == nil && wide != nil {
-				err = wide
+				err = t.holds(ctx, p.name, l)
 			}
 			cancel()
-			t.Violations += len(found)
-			if err != nil || len(found) > 0 {
-				all = append(all, fmt.Errorf("%s, %s: %w", p.name, l.name,
-					errors.Join(err, errors.New(strings.Join(found, "\n")))))
-			}
+			all = append(all, err)
 		}
 	}
 	return errors.Join(all...)
+}
+
+// holds is what axe finds of the page that is shown, and how it fits the window.
+func (t *test) holds(ctx context.Context, name string, l look) error {
+	found, err := t.browser.violations(ctx)
+	t.Violations += len(found)
+	if len(found) > 0 {
+		err = errors.Join(err, errors.New(strings.Join(found, "\n")))
+	}
+	if err == nil {
+		err = t.wide(ctx, l)
+	}
+	if err != nil {
+		return fmt.Errorf("%s, %s: %w", name, l.name, err)
+	}
+	return nil
 }
 
 // wide is why a page has to be moved sideways on a phone.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/grange-project/grange/e2e/lab"
 	"github.com/grange-project/grange/e2e/oidclab"
 	"github.com/grange-project/grange/e2e/serverlab"
 )
@@ -26,6 +27,12 @@ const farmFile = `
 broker = "grange"
 default = true
 
+[cells.real]
+broker = "grange"
+projects = ["real"]
+
+[projects.real]
+
 [projects.people]
 quota = { vms = 40, cpus = 160, memory = "640G", scratch = "2T" }
 
@@ -36,6 +43,11 @@ logins = ["org:ann"]
 user = "ann"
 role = "member"
 project = "people"
+
+[[grants]]
+user = "ann"
+role = "member"
+project = "real"
 
 [[grants]]
 user = "ann"
@@ -96,11 +108,49 @@ func (s *server) simulate(ctx context.Context) error {
 		s.Path("sim"), "--token-file", s.Path("join"), "--server", s.URL, "--delay", "1s"); err != nil {
 		return err
 	}
+	return s.await(ctx, fmt.Sprintf("live-%05d", answering), func() string { return s.Log("sim.log") })
+}
+
+// await waits until a host is open; log is what to look at where it does not come.
+func (s *server) await(ctx context.Context, host string, log func() string) error {
 	return serverlab.Await(ctx, serverlab.StartTime, func() error {
-		out, err := s.Grange(ctx, "host", "show", fmt.Sprintf("live-%05d", answering))
+		out, err := s.Grange(ctx, "host", "show", host)
 		if err == nil && !strings.Contains(out, "open") {
-			err = fmt.Errorf("the hosts do not come: %s\n%s", out, s.Log("sim.log"))
+			err = fmt.Errorf("host %s does not come: %s\n%s", host, out, log())
 		}
 		return err
 	})
+}
+
+// realHost is one that runs virtual machines, in the cell real; the caller closes it.
+func (s *server) realHost(ctx context.Context) (*lab.Lab, error) {
+	h, err := lab.Start(ctx, lab.Options{NoImage: true, Config: "reserved_memory = \"256M\"\n"})
+	if err != nil {
+		return nil, err
+	}
+	token, err := s.Grange(ctx, "host", "token", "create", "--cell", "real")
+	if err == nil {
+		err = os.WriteFile(s.Path("join-real"), []byte(token), 0o600)
+	}
+	for _, words := range [][]string{{"image", "build", "micro"}, {"host", "join", "--config", h.Config, "--token-file",
+		s.Path("join-real"), "--name", "real-1", "--server", s.URL}} {
+		if err == nil {
+			err = spoken(h.Grange(ctx, words...).CombinedOutput())
+		}
+	}
+	if err == nil {
+		err = s.await(ctx, "real-1", h.AgentLog)
+	}
+	if err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
+	return h, nil
+}
+
+// spoken is the error of a command, with what it said.
+func spoken(out []byte, err error) error {
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coder/websocket"
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
@@ -21,7 +22,7 @@ type streamInput struct {
 	VMRef
 	Kind       string `query:"kind" enum:"console,tcp" default:"console"`
 	Port       int    `query:"port" minimum:"0" maximum:"65535" doc:"of tcp"`
-	Upgrade    string `header:"Upgrade" doc:"grange-stream"`
+	Upgrade    string `header:"Upgrade" doc:"grange-stream, or websocket for browsers"`
 	Connection string `header:"Connection" doc:"Upgrade"`
 }
 
@@ -29,12 +30,13 @@ type streamInput struct {
 func (a *API) streamRoute() {
 	r := route{method: "GET", path: "/v1/vms/{vm}/stream", id: "stream-vm", tag: "VMs",
 		summary: "Open a stream to a virtual machine: its console, or a port",
-		about:   "The connection is upgraded to grange-stream: bytes both ways. HTTP/1.1 only."}
+		about: "The connection is upgraded to grange-stream, bytes both ways, or to a WebSocket with the same bytes in " +
+			"binary messages. HTTP/1.1 only."}
 	op := a.operation(r)
 	op.Responses["101"] = &huma.Response{Description: "Bytes both ways"}
 	register(a, r, op, func(ctx context.Context, who farm.Identity, in *streamInput) (*huma.StreamResponse, error) {
-		if !strings.EqualFold(in.Upgrade, fleet.UpgradeStream) ||
-			!strings.Contains(strings.ToLower(in.Connection), "upgrade") {
+		take := upgrades[strings.ToLower(in.Upgrade)]
+		if take == nil || !strings.Contains(strings.ToLower(in.Connection), "upgrade") {
 			return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeNoUpgrade,
 				Message: "a stream needs an upgrade of the connection",
 				Hint: "send Connection: Upgrade and Upgrade: " + fleet.UpgradeStream +
@@ -50,20 +52,34 @@ func (a *API) streamRoute() {
 		}
 		return &huma.StreamResponse{Body: func(c huma.Context) {
 			defer stream.Close()
-			_, w := unwrap(c)
-			conn, err := Upgrade(w)
+			// net/http's own ends with the hijack
+			ctx, cancel := whileKnown(context.WithoutCancel(ctx), a.authn, a.keepAlive)
+			defer cancel()
+			r, w := unwrap(c)
+			conn, err := take(ctx, w, r)
 			if err != nil {
 				a.log.Error("stream failed", "vm", in.VM, "error", err)
 				return
 			}
 			defer conn.Close()
-			// net/http's own ends with the hijack
-			ctx, cancel := whileKnown(context.WithoutCancel(ctx), a.authn, a.keepAlive)
-			defer cancel()
 			defer context.AfterFunc(ctx, func() { conn.Close(); stream.Close() })()
 			join(conn, stream)
 		}}, nil
 	})
+}
+
+// upgrades are the protocols that carry the bytes of a stream.
+var upgrades = map[string]func(context.Context, http.ResponseWriter, *http.Request) (io.ReadWriteCloser, error){
+	fleet.UpgradeStream: func(_ context.Context, w http.ResponseWriter, _ *http.Request) (io.ReadWriteCloser, error) {
+		return Upgrade(w)
+	},
+	"websocket": func(ctx context.Context, w http.ResponseWriter, r *http.Request) (io.ReadWriteCloser, error) {
+		conn, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			return nil, err
+		}
+		return websocket.NetConn(ctx, conn, websocket.MessageBinary), nil
+	},
 }
 
 // Upgrade answers 101 and takes the connection. There are no deadlines on it any more.

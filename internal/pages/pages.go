@@ -74,6 +74,7 @@ var routes = map[string]func(*visit) error{
 	"POST /vms/new/outlook":             (*visit).outlookVM,
 	"GET /vms/{project}/{name}":         (*visit).vm,
 	"GET /vms/{project}/{name}/now":     (*visit).vmNow,
+	"GET /vms/{project}/{name}/console": (*visit).console,
 	"GET /vms/{project}/{name}/{verb}":  (*visit).askVM,
 	"POST /vms/{project}/{name}/{verb}": (*visit).doVM,
 

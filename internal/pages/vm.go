@@ -20,6 +20,7 @@ import (
 // vmPage is one VM.
 type vmPage struct {
 	vmRow
+	ID                               string
 	Cell, Network, MAC, Group, Shape string
 	Needs, SecurityGroups            []string
 	Tags                             []string
@@ -63,6 +64,15 @@ func (v *visit) vm() error {
 	return v.show("vm", page.Name, "vms", page)
 }
 
+// console is a terminal on the serial console of a VM.
+func (v *visit) console() error {
+	page, err := v.vmPage()
+	if err != nil {
+		return err
+	}
+	return v.show("console", "Console of "+page.Name, "vms", page)
+}
+
 // vmNow answers with the part of the page that changes by itself.
 func (v *visit) vmNow() error {
 	page, err := v.vmPage()
@@ -87,8 +97,8 @@ func (v *visit) vmPage() (page vmPage, err error) {
 		return page, err
 	}
 	now := v.Now()
-	page = vmPage{vmRow: rowOf(vm, now), Cell: vm.Cell, Network: vm.Network, MAC: vm.Lease.MAC, Group: vm.Group,
-		Shape: vm.Shape.Name, Needs: vm.Needs, SecurityGroups: vm.SecurityGroups, Since: vm.Observed.Since,
+	page = vmPage{vmRow: rowOf(vm, now), ID: vm.ID, Cell: vm.Cell, Network: vm.Network, MAC: vm.Lease.MAC,
+		Group: vm.Group, Shape: vm.Shape.Name, Needs: vm.Needs, SecurityGroups: vm.SecurityGroups, Since: vm.Observed.Since,
 		Ready: vm.Observed.Ready && vm.State == farm.VMRunning, Keys: len(vm.Keys), Job: vm.Job(),
 		Revision: vm.Revision, Pending: pendingOf(vm)}
 	if !page.Since.IsZero() {

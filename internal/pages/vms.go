@@ -62,6 +62,7 @@ type vmState struct {
 	Notice, Reason          string
 	Start, Stop, Restart    bool
 	Resize, Rebuild, Delete bool
+	Console                 bool
 }
 
 // tones are the classes of states.
@@ -77,7 +78,8 @@ func stateOf(v server.VMView) vmState {
 	reason, _, _ := strings.Cut(v.Observed.Reason, "\n")
 	return vmState{State: v.State, Tone: tones[v.State], Notice: v.Notice, Reason: reason,
 		Start: v.Can(policy.StartVM), Stop: v.Can(policy.StopVM), Restart: v.Can(policy.RestartVM),
-		Resize: v.Can(policy.ResizeVM), Rebuild: v.Can(policy.RebuildVM), Delete: v.Can(policy.DeleteVM)}
+		Resize: v.Can(policy.ResizeVM), Rebuild: v.Can(policy.RebuildVM), Delete: v.Can(policy.DeleteVM),
+		Console: v.Can(policy.ConsoleVM)}
 }
 
 func vmPath(project, name string) string {
