@@ -20,7 +20,8 @@ type Farm struct {
 type Score struct {
 	Name     string  `json:"name"`
 	Hardware string  `json:"hardware"`
-	CPUs     int     `json:"cpus,omitempty"` // of the VM; 0: any
+	CPUs     int     `json:"cpus,omitempty"`   // of the VM; 0: any
+	Tuning   string  `json:"tuning,omitempty"` // digest of how the host is tuned; "": any
 	Core     float64 `json:"core"`
 	Unit     string  `json:"unit"`
 	Source   string  `json:"source"`

@@ -44,6 +44,12 @@ func TestBench(t *testing.T) {
 	if show.wantCode(t, 0); !strings.Contains(show.out, "VMS/HOST") || !strings.Contains(show.out, "2x1") {
 		t.Error(show.out)
 	}
+	scores := runGrange(t, "bench", "scores", "own", "--unit", "OWN", "--config", host.Config)
+	for _, want := range []string{"[scores.", "cpus = 1\n", "core = 42", "tuning = ", "grange bench run own on "} {
+		if scores.wantCode(t, 0); !strings.Contains(scores.out, want) {
+			t.Errorf("no %q in the scores:\n%s", want, scores.out)
+		}
+	}
 	for _, args := range [][]string{{"--size", "99x1"}, {"--size", "1x1", "--program", "bad=exit 3"}} {
 		if r := run(append([]string{"integer"}, args...)...); r.code == 0 || !strings.Contains(r.errors, "bench") {
 			t.Errorf("%v: %d %s %s", args, r.code, r.out, r.errors)

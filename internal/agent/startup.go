@@ -86,7 +86,7 @@ func New(o Options) (*Agent, error) {
 	a.machines = machine.NewHost(machine.Options{Hyper: a.hyper, Images: images, Ledger: a.ledger, Names: a.names,
 		Log: a.log, Config: a.config, Topology: a.topology, Areas: areas})
 	a.Usage, err = usage.Open(usage.Options{Dir: filepath.Join(o.Config.StateDir, "usage"), Log: a.log,
-		Traffic: network.Traffic, Hardware: func() string { return cloud.HostKind(a.topology()) },
+		Traffic: network.Traffic, Hardware: func() string { return topology.Kind(a.topology()) },
 		Boot: machine.BootID, Tuning: usage.Audit, Keep: func() time.Duration { return a.config().UsageKeep }})
 	if err != nil {
 		return nil, err

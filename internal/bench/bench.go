@@ -51,6 +51,7 @@ type Options struct {
 	Each      time.Duration // of one measurement
 	Limits    Limits
 	Unit      func(workload string) string
+	Short     func(workload string) string              // what a result calls it
 	Field     func(context.Context, Size) (Team, error) // fills the host
 	Tell      func(string)                              // of the progress
 	Now       func() time.Time
@@ -90,7 +91,7 @@ func (o Options) measure(ctx context.Context, size Size, team Team) (all []Resul
 			}
 			took[i] += o.Now().Sub(began)
 			rounds[i] = append(rounds[i], r)
-			o.Tell(fmt.Sprintf("%v: %s, round %d: %.3f of the host", size, w, len(rounds[i]), r.ratio()))
+			o.Tell(fmt.Sprintf("%v: %s, round %d: %.3f of the host", size, o.Short(w), len(rounds[i]), r.ratio()))
 			if why[i] = o.Limits.enough(rounds[i], took[i]); why[i] != "" {
 				open--
 			}
@@ -100,7 +101,7 @@ func (o Options) measure(ctx context.Context, size Size, team Team) (all []Resul
 		if len(rounds[i]) == 0 {
 			continue
 		}
-		r := resultOf(size, w, o.Unit(w), rounds[i])
+		r := resultOf(size, o.Short(w), o.Unit(w), rounds[i])
 		if r.Why = why[i]; r.Why == "" {
 			r.Why = "interrupted"
 		}

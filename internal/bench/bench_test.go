@@ -40,7 +40,7 @@ func (t *team) Close() error { t.closed = true; return nil }
 func options(t *team) Options {
 	now := time.Time{}
 	return Options{Workloads: []string{"a"}, Sizes: []Size{{VMs: 1, CPUs: 1}}, Each: time.Second,
-		Limits: Limits{Budget: 10 * time.Minute, Narrow: 0.003, Rounds: 60}, Unit: func(string) string { return "1/s" },
+		Limits: Limits{Budget: 10 * time.Minute, Narrow: 0.003, Rounds: 60}, Short: func(w string) string { return w }, Unit: func(string) string { return "1/s" },
 		Field: func(context.Context, Size) (Team, error) { return t, nil }, Tell: func(string) {},
 		Now: func() time.Time { now = now.Add(time.Second); return now }}
 }

@@ -15,10 +15,12 @@ import (
 
 	"github.com/grange-project/grange/internal/chart"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/topology"
 )
 
 // HostState is what of the host a measurement depends on.
 type HostState struct {
+	Kind        string            `json:"kind"` // as amd-epyc-7302-2s
 	CPU         string            `json:"cpu"`
 	CPUs        int               `json:"cpus"`
 	Nodes       int               `json:"nodes"`
@@ -30,11 +32,14 @@ type HostState struct {
 	Governors   []string          `json:"governors,omitempty"` // of the frequency
 	Mitigations map[string]string `json:"mitigations,omitempty"`
 	Emulated    bool              `json:"emulated"` // VMs ran without KVM
+	// Tuning is a digest of what the audit finds, and Findings how many that are; "": it could not tell.
+	Tuning   string `json:"tuning,omitempty"`
+	Findings int    `json:"findings,omitempty"`
 }
 
 // StateOf is that of a host.
 func StateOf(h farm.HostFacts) HostState {
-	s := HostState{CPU: h.Topology.CPU.Name, CPUs: h.Topology.Online.Len(), Nodes: len(h.Topology.Nodes),
+	s := HostState{Kind: topology.Kind(h.Topology), CPU: h.Topology.CPU.Name, CPUs: h.Topology.Online.Len(), Nodes: len(h.Topology.Nodes),
 		Virtual: h.Virtual, Kernel: h.Kernel.Release, QEMU: h.Versions.QEMU, KVM: h.KVM.Params, THP: h.THP.Enabled,
 		Mitigations: h.Vulnerabilities}
 	for _, g := range h.Clocks {

@@ -37,7 +37,8 @@ func tablesOf(f farm.Farm) file {
 	out.Shapes = tables(f.Shapes, shapeName, shapeTableOf)
 	out.Networks = tables(f.Networks, networkName, networkTableOf)
 	out.Scores = tables(f.Scores, scoreName, func(s farm.Score) scoreTable {
-		return scoreTable{Hardware: s.Hardware, CPUs: s.CPUs, Core: s.Core, Unit: s.Unit, Source: s.Source}
+		return scoreTable{Hardware: s.Hardware, CPUs: s.CPUs, Tuning: s.Tuning, Core: s.Core, Unit: s.Unit,
+			Source: s.Source}
 	})
 	out.Users = tables(f.Users, userName, func(u farm.User) userTable {
 		return userTable{Subjects: u.Subjects, Logins: u.Logins, Disabled: u.Disabled}

@@ -96,6 +96,7 @@ type shapeTable struct {
 type scoreTable struct {
 	Hardware string  `toml:"hardware"`
 	CPUs     int     `toml:"cpus,omitempty"`
+	Tuning   string  `toml:"tuning,omitempty"`
 	Core     float64 `toml:"core"`
 	Unit     string  `toml:"unit"`
 	Source   string  `toml:"source"`

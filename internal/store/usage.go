@@ -17,6 +17,7 @@ type UsageRow struct {
 	Ended                                                   time.Time
 	Kind, Owner, Project, Account, VO, Cell, Host, Hardware string
 	Batch                                                   string // job of the cell's batch system; "": of none
+	Tuning                                                  string // digest of how the host was tuned; "": not known
 	Cores                                                   int
 	Wall, CPU, JobCPU                                       time.Duration
 	Body                                                    []byte
@@ -37,9 +38,9 @@ type UsageSight struct {
 	Projects, Cells []string
 }
 
-// UsageSum is what records of one key, hardware and size add up to.
+// UsageSum is what records of one key, hardware, state of tuning and size add up to.
 type UsageSum struct {
-	Key, Hardware               string
+	Key, Hardware, Tuning       string
 	Cores, Records, Late        int
 	Wall, CoreTime, CPU, JobCPU float64 // seconds: a farm's month is longer than a time.Duration
 }
@@ -61,10 +62,10 @@ func UsageKeys() []string {
 // PutUsage writes a record, and reports whether it is new.
 func (t usageRows) PutUsage(r UsageRow) (bool, error) {
 	n, err := t.exec(`INSERT INTO usage_records (id, month, late, ended, kind, owner, project, account, vo, cell, host,
-		hardware, cores, wall_us, cpu_us, job_us, masked, body, batch) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
-		$11, $12, $13, $14, $15, $16, 0, $17, $18) ON CONFLICT DO NOTHING`, r.ID, r.Month, number(r.Late), stamp(r.Ended), r.Kind,
+		hardware, cores, wall_us, cpu_us, job_us, masked, body, batch, tuning) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
+		$11, $12, $13, $14, $15, $16, 0, $17, $18, $19) ON CONFLICT DO NOTHING`, r.ID, r.Month, number(r.Late), stamp(r.Ended), r.Kind,
 		r.Owner, r.Project, r.Account, r.VO, r.Cell, r.Host, r.Hardware, int64(r.Cores), r.Wall.Microseconds(),
-		r.CPU.Microseconds(), r.JobCPU.Microseconds(), string(r.Body), r.Batch)
+		r.CPU.Microseconds(), r.JobCPU.Microseconds(), string(r.Body), r.Batch, r.Tuning)
 	return n > 0, err
 }
 
@@ -121,7 +122,7 @@ func (f UsageFilter) where() (text string, args []any) {
 	return " WHERE " + strings.Join(conditions, " AND "), args
 }
 
-// UsageSums adds up by one of UsageKeys, apart by hardware and size.
+// UsageSums adds up by one of UsageKeys, apart by hardware, state of tuning and size.
 func (t usageRows) UsageSums(by string, f UsageFilter) (sums []UsageSum, err error) {
 	column, known := usageKeys[by]
 	if !known {
@@ -130,13 +131,14 @@ func (t usageRows) UsageSums(by string, f UsageFilter) (sums []UsageSum, err err
 	where, args := f.where()
 	err = t.each(func(r scanner) error {
 		var s UsageSum
-		err := r.Scan(&s.Key, &s.Hardware, &s.Cores, &s.Records, &s.Late, &s.Wall, &s.CoreTime, &s.CPU, &s.JobCPU)
+		err := r.Scan(&s.Key, &s.Hardware, &s.Tuning, &s.Cores, &s.Records, &s.Late, &s.Wall, &s.CoreTime, &s.CPU, &s.JobCPU)
 		sums = append(sums, s)
 		return err
-	}, "SELECT "+column+`, hardware, cores, COUNT(*), CAST(SUM(late) AS BIGINT),
+	}, "SELECT "+column+`, hardware, tuning, cores, COUNT(*), CAST(SUM(late) AS BIGINT),
 		SUM(CAST(wall_us AS DOUBLE PRECISION)) / 1e6, SUM(CAST(wall_us AS DOUBLE PRECISION) * cores) / 1e6,
 		SUM(CAST(cpu_us AS DOUBLE PRECISION)) / 1e6, SUM(CAST(job_us AS DOUBLE PRECISION)) / 1e6
-		FROM usage_records`+where+" GROUP BY "+column+", hardware, cores ORDER BY "+column+", hardware, cores", args...)
+		FROM usage_records`+where+" GROUP BY "+column+", hardware, tuning, cores ORDER BY "+column+", hardware, tuning, cores",
+		args...)
 	return sums, err
 }
 

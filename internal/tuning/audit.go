@@ -1,6 +1,8 @@
 package tuning
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -197,4 +199,25 @@ func distance(a, b string) int {
 		}
 	}
 	return row[len(b)]
+}
+
+// State is how a host is tuned, by the profile and the role that fit it: a digest of which rules find something where,
+// the same for as long as the host is tuned alike, and how many that are. What is found of single VMs is theirs.
+func State(h farm.HostFacts) (digest string, findings int, err error) {
+	role := DefaultRole(h)
+	r, err := Audit(h, Choose(h, role), role, Options{})
+	if err != nil {
+		return "", 0, err
+	}
+	var found []string
+	for _, result := range r.Results {
+		for _, f := range result.Findings {
+			if !strings.HasPrefix(f.Where, "VM ") {
+				found = append(found, f.Rule+" "+f.Where)
+			}
+		}
+	}
+	slices.Sort(found)
+	sum := sha256.Sum256([]byte(strings.Join(found, "\n")))
+	return hex.EncodeToString(sum[:6]), len(found), nil
 }

@@ -38,13 +38,17 @@ func TestMonths(t *testing.T) {
 
 func TestScoreOf(t *testing.T) {
 	scores := []farm.Score{{Name: "any", Hardware: "a", Core: 10}, {Name: "eight", Hardware: "a", CPUs: 8, Core: 12},
-		{Name: "four", Hardware: "b", CPUs: 4, Core: 7}}
+		{Name: "four", Hardware: "b", CPUs: 4, Core: 7}, {Name: "tuned", Hardware: "a", CPUs: 8, Tuning: "t", Core: 13},
+		{Name: "any tuned", Hardware: "a", Tuning: "t", Core: 11}, {Name: "now", Hardware: "d", CPUs: 4, Tuning: "t", Core: 1}}
 	for _, c := range []struct {
 		hardware string
 		cores    int
+		tuning   string
 		want     string
-	}{{"a", 8, "eight"}, {"a", 4, "any"}, {"b", 4, "four"}, {"b", 8, ""}, {"c", 4, ""}} {
-		if s, ok := ScoreOf(scores, c.hardware, c.cores); s.Name != c.want || ok != (c.want != "") {
+	}{{"a", 8, "", "eight"}, {"a", 8, "u", "eight"}, {"a", 8, "t", "tuned"}, {"a", 4, "", "any"},
+		{"a", 4, "t", "any tuned"}, {"b", 4, "t", "four"}, {"b", 8, "", ""}, {"c", 4, "", ""}, {"d", 4, "", ""},
+		{"d", 4, "u", ""}, {"d", 4, "t", "now"}} {
+		if s, ok := ScoreOf(scores, c.hardware, c.cores, c.tuning); s.Name != c.want || ok != (c.want != "") {
 			t.Errorf("%+v: %q", c, s.Name)
 		}
 	}

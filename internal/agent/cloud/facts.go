@@ -9,9 +9,9 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/lazyregexp"
 	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/network"
+	"github.com/grange-project/grange/internal/topology"
 	"github.com/grange-project/grange/internal/wire"
 )
 
@@ -27,13 +27,13 @@ func (h *Host) ReadFacts() fleet.Facts {
 	for _, id := range h.incomingIDs() {
 		unlisted[id] = true
 	}
-	topology, reserve, taken := h.ledger.Taken(unlisted)
+	threads, reserve, taken := h.ledger.Taken(unlisted)
 	facts := farm.Facts{Version: h.Version, Capability: fleet.Capability, Instance: h.instance,
 		Boot:        machine.BootID(),
-		Accelerator: h.Accelerator(), Topology: topology,
+		Accelerator: h.Accelerator(), Topology: threads,
 		Reserve: farm.HostReserve{CPUs: reserve.CPUs, Memory: reserve.Memory}, Taken: taken,
 		Short: h.Machines.TakesNothing(),
-		Kind:  HostKind(topology), ImageUse: h.Images.Use()}
+		Kind:  topology.Kind(threads), ImageUse: h.Images.Use()}
 	var err error
 	facts.Networks, err = network.Bridges()
 	h.noBridges.Log(h.log, "bridges for the server", err)
@@ -63,24 +63,3 @@ func (h *Host) ReadFacts() fleet.Facts {
 
 // scratchStep is what free space is rounded down to, so that not every block that a VM writes is news.
 const scratchStep = farm.GiB
-
-// noKind are words of a processor's name that tell nothing of its kind.
-var noKind = lazyregexp.New(
-	`(?i)\((r|tm)\)|@.*$|\b(\d+|two|four|six|eight|twelve|sixteen)-core\b|\b(cpu|processor|with radeon.*)\b|\b(genuine|authentic)(intel|amd)\b`)
-
-// HostKind names what hardware the host is, so that people can ask for it: vendor, model and sockets, as
-// "amd-epyc-7302-2s".
-func HostKind(t farm.Topology) string {
-	vendor := map[string]string{"GenuineIntel": "intel", "AuthenticAMD": "amd", "HygonGenuine": "hygon"}[t.CPU.Vendor]
-	if vendor == "" {
-		vendor = strings.ToLower(t.CPU.Vendor)
-	}
-	model := strings.ToLower(noKind.ReplaceAllString(t.CPU.Name, " "))
-	words := strings.FieldsFunc(vendor+" "+strings.ReplaceAll(model, vendor, " "), func(c rune) bool {
-		return (c < 'a' || c > 'z') && (c < '0' || c > '9')
-	})
-	if n := len(t.Sockets); n > 0 {
-		words = append(words, fmt.Sprintf("%ds", n))
-	}
-	return strings.Join(words, "-")
-}

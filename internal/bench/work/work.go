@@ -26,8 +26,15 @@ const Name = "bench-work"
 // Up is the first line of the output.
 const Up = "up"
 
-// Program begins the name of a workload that is a command of the site: what stands behind it is for a shell.
+// Program begins a workload that is a command of the site, "program NAME=COMMAND", for a shell.
 const Program = "program "
+
+// Short is what a workload is called: of a command of the site the name that it was given.
+func Short(workload string) string {
+	named, _ := strings.CutPrefix(workload, Program)
+	name, _, _ := strings.Cut(named, "=")
+	return name
+}
 
 // Workload is one thing to do.
 type Workload struct {
@@ -110,7 +117,8 @@ func serve(in io.Reader, out io.Writer) error {
 }
 
 func do(o Order) (rate float64, err error) {
-	if line, ok := strings.CutPrefix(o.Workload, Program); ok {
+	if named, ok := strings.CutPrefix(o.Workload, Program); ok {
+		_, line, _ := strings.Cut(named, "=")
 		return program(line, o)
 	}
 	i := slices.IndexFunc(Workloads, func(w Workload) bool { return w.Name == o.Workload })

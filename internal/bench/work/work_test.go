@@ -45,12 +45,12 @@ func TestServe(t *testing.T) {
 		}
 	}
 	for _, o := range []Order{{"none", 1, time.Second}, {"integer", 0, time.Second}, {"integer", 1, 0},
-		{Program + "exit 3", 1, time.Second}, {Program + "echo much", 1, time.Second}, {Program + "true", 1, 1}} {
+		{Program + "p=exit 3", 1, time.Second}, {Program + "p=echo much", 1, time.Second}, {Program + "p=true", 1, 1}} {
 		if a := ask(o); a.Error == "" {
 			t.Errorf("%+v: %+v", o, a)
 		}
 	}
-	if a := ask(Order{Program + "echo done; echo $((21 * GRANGE_BENCH_THREADS))", 2, 1}); a.Rate != 42 {
+	if a := ask(Order{Program + "p=echo done; echo $((21 * GRANGE_BENCH_THREADS))", 2, 1}); a.Rate != 42 {
 		t.Errorf("%+v", a)
 	}
 }

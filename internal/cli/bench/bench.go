@@ -20,6 +20,7 @@ import (
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/execjob"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/tuning"
 )
 
 type benchCommands struct{ *app.App }
@@ -28,7 +29,7 @@ type benchCommands struct{ *app.App }
 func Commands(a *app.App) []*cobra.Command {
 	group := &cobra.Command{Use: "bench", Short: "Measure what VMs cost on this host"}
 	c := benchCommands{a}
-	group.AddCommand(c.runCommand(), c.showCommand(), c.gateCommand())
+	group.AddCommand(c.runCommand(), c.showCommand(), c.gateCommand(), c.scoresCommand())
 	return []*cobra.Command{group, c.trialCommand()}
 }
 
@@ -168,6 +169,9 @@ func (a benchCommands) run(ctx context.Context, f runFlags, workloads []string) 
 	tree.Close()
 	m.Host = bench.StateOf(h)
 	m.Host.Emulated = emulated
+	if m.Host.Tuning, m.Host.Findings, err = tuning.State(h); err != nil {
+		fmt.Fprintf(a.Err, "how the host is tuned cannot be told: %v\n", err)
+	}
 	if failed != nil {
 		m.Ended = failed.Error()
 	}
@@ -202,7 +206,7 @@ func (a benchCommands) options(ctx context.Context, f runFlags, workloads []stri
 		return o, app.Usage("see `grange bench run --help`", "at least --each 10ms, a budget of that, one round, and an "+
 			"interval that is not 0")
 	}
-	o = bench.Options{Each: f.each, Unit: work.Unit, Now: time.Now,
+	o = bench.Options{Each: f.each, Unit: work.Unit, Short: work.Short, Now: time.Now,
 		Limits: bench.Limits{Budget: f.budget, Narrow: f.narrow, Rounds: f.rounds},
 		Tell:   func(text string) { fmt.Fprintln(a.Err, text) }}
 	if o.Workloads, err = chosen(workloads, f.programs); err != nil {
@@ -252,7 +256,7 @@ func chosen(names, programs []string) ([]string, error) {
 		if !ok || name == "" || line == "" {
 			return nil, app.Usage("write NAME=COMMAND", "invalid --program %q", p)
 		}
-		all = append(all, work.Program+line)
+		all = append(all, work.Program+p)
 	}
 	return all, nil
 }

@@ -88,7 +88,7 @@ func (s *Usage) Sum(ctx context.Context, who farm.Identity, q fleet.UsageQuery) 
 
 const hour = 3600.0 // seconds
 
-// lines are sums with all hardware and sizes of a key together, and each part's score where the site has one.
+// lines are sums with all hardware, sizes and states of tuning of a key together, and each part's score where the site has one.
 func lines(sums []store.UsageSum, scores []farm.Score) []fleet.UsageLine {
 	out := []fleet.UsageLine{}
 	for _, s := range sums {
@@ -101,7 +101,7 @@ func lines(sums []store.UsageSum, scores []farm.Score) []fleet.UsageLine {
 		l.CoreHours += s.CoreTime / hour
 		l.CPUHours += s.CPU / hour
 		l.JobHours += s.JobCPU / hour
-		score, ok := usage.ScoreOf(scores, s.Hardware, s.Cores)
+		score, ok := usage.ScoreOf(scores, s.Hardware, s.Cores, s.Tuning)
 		if !ok {
 			continue
 		}
@@ -137,7 +137,7 @@ func (s *Usage) Records(ctx context.Context, who farm.Identity, q fleet.UsageQue
 			if err := json.Unmarshal(body, &u); err != nil {
 				return err
 			}
-			if score, ok := usage.ScoreOf(scores, u.Hardware, u.Cores); ok {
+			if score, ok := usage.ScoreOf(scores, u.Hardware, u.Cores, u.Tuning); ok {
 				u.Score, u.ScoreUnit = score.Core, score.Unit
 			}
 			page.Items = append(page.Items, u)

@@ -198,7 +198,7 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 func rowOf(u api.Usage) (store.UsageRow, error) {
 	body, err := json.Marshal(u)
 	r := store.UsageRow{ID: u.ID, Month: u.Month, Late: u.Late, Ended: u.End, Kind: u.Kind, Owner: u.User,
-		Project: u.Project, Account: u.Account, VO: u.VO, Cell: u.Cell, Host: u.Host, Hardware: u.Hardware, Batch: u.Batch,
+		Project: u.Project, Account: u.Account, VO: u.VO, Cell: u.Cell, Host: u.Host, Hardware: u.Hardware, Batch: u.Batch, Tuning: u.Tuning,
 		Cores: u.Cores, Wall: seconds(u.Wall), CPU: seconds(u.CPU), Body: body}
 	if u.JobCPU != nil {
 		r.JobCPU = seconds(*u.JobCPU)

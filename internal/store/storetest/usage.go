@@ -19,6 +19,7 @@ func usage(s *suite) {
 	db := s.new()
 	late := aUsage("3")
 	late.Month, late.Late, late.Owner, late.Project, late.Cell, late.Cores = "2026-11", true, "bob", "q", "d", 4
+	late.Tuning = "0123456789ab"
 	s.update(db, func(tx *store.Tx) error {
 		for _, r := range []store.UsageRow{aUsage("1"), aUsage("2"), aUsage("1"), late} {
 			fresh, err := tx.PutUsage(r)
@@ -35,7 +36,7 @@ func usage(s *suite) {
 		same(s, "sums", []store.UsageSum{
 			{Key: "ann", Hardware: "amd", Cores: 8, Records: 2, Wall: 2 * 3600, CoreTime: 16 * 3600,
 				CPU: 4 * 3600, JobCPU: 2},
-			{Key: "bob", Hardware: "amd", Cores: 4, Records: 1, Late: 1, Wall: 3600, CoreTime: 4 * 3600,
+			{Key: "bob", Hardware: "amd", Tuning: "0123456789ab", Cores: 4, Records: 1, Late: 1, Wall: 3600, CoreTime: 4 * 3600,
 				CPU: 2 * 3600, JobCPU: 1}}, err, sums)
 		for _, by := range store.UsageKeys() {
 			if _, err := tx.UsageSums(by, both); err != nil {
