@@ -25,7 +25,8 @@ func (t *test) console() (err error) {
 		write("#image", "micro"), press("#create .go"), text("h1", "typed"), text("#now .state", "running"),
 		press("#console"), text("h1", "Console of typed"), text("#link", "Connected"),
 		text("#terminal .xterm-rows", "#"), // the guest's prompt
-		focus("#terminal textarea"), key(`printf '\033[38;2;200;90;90m%s by hand\033[m\n' $((6 * 7))`+kb.Enter), // in a colour that is in no sheet
+		// in a colour that is in no sheet
+		focus("#terminal textarea"), key(`printf '\033[38;2;200;90;90m%s by hand\033[m\n' $((6 * 7))`+kb.Enter),
 		text("#terminal .xterm-rows", "42 by hand"))
 	if err != nil {
 		return err
@@ -35,7 +36,8 @@ func (t *test) console() (err error) {
 		all = append(all, chromedp.Do(ctx, l.step()), t.holds(ctx, "vm-console", l))
 	}
 	return errors.Join(append(all, chromedp.Do(ctx, looks[0].step(),
-		js(`document.querySelector("#terminal textarea").focus()`), chromedp.KeyEvent("]", chromedp.KeyModifiers(chromedp.ModifierCtrl)),
+		js(`document.querySelector("#terminal textarea").focus()`),
+		chromedp.KeyEvent("]", chromedp.KeyModifiers(chromedp.ModifierCtrl)),
 		until("the keyboard is the page's", `document.activeElement.id === "leave"`), press("#leave"),
 		text("h1", "typed"), press("#delete"), press(".sure"), text("h1", "VMs")))...)
 }

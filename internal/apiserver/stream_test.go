@@ -27,9 +27,10 @@ func TestConsoleByWebSocket(t *testing.T) {
 	here, there := net.Pipe()
 	brought := make(chan error, 1)
 	go func() { brought <- l.bring(t.Context(), there) }()
-	unix := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", l.socket)
-	}}}
+	unix := &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", l.socket)
+		}}}
 	socket, _, err := websocket.Dial(t.Context(), "ws://server/v1/vms/"+vms[0].ID+"/stream?kind=console",
 		&websocket.DialOptions{HTTPClient: unix})
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Scores are what a core does in VMs of each size that a workload was measured in, with the host filled, tuned as it was
-// then: for the farm file of the site, by which usage is normalised. unit is what to call it; "": as it was measured.
+// Scores are what a core does in VMs of each size that a workload was measured in, with the host filled and tuned as it
+// was then: for the farm file of the site, by which usage is normalised. unit is what to call it; "": as it was
+// measured.
 func Scores(m Measurement, workload, unit, host string) (scores []farm.Score, err error) {
 	var known []string
 	for _, r := range m.Results {

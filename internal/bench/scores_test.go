@@ -11,7 +11,8 @@ import (
 func TestScores(t *testing.T) {
 	m := Measurement{Time: time.Date(2026, 11, 27, 0, 0, 0, 0, time.UTC),
 		Host: HostState{Kind: "amd-epyc-7302-2s", Tuning: "0123456789ab"}, Results: []Result{
-			{Size: Size{VMs: 4, CPUs: 8}, Workload: "db12", VM: 640, Ratio: Interval{Median: 0.97, Low: 0.96, High: 0.98}},
+			{Size: Size{VMs: 4, CPUs: 8}, Workload: "db12", VM: 640,
+				Ratio: Interval{Median: 0.97, Low: 0.96, High: 0.98}},
 			{Size: Size{VMs: 4, CPUs: 8}, Workload: "integer", Unit: "MB/s", VM: 1},
 			{Size: Size{VMs: 1, CPUs: 32}, Workload: "db12", VM: 608}}}
 	got, err := Scores(m, "db12", "DB12", "wn-1")

@@ -13,7 +13,7 @@ type Score struct {
 	Name     string
 	Hardware string  // kind of host, as amd-epyc-7302-2s
 	CPUs     int     // of the VM; 0: any size for which there is no other
-	Tuning   string  // digest of how the host is tuned, as records of usage have it; "": any for which there is no other
+	Tuning   string  // digest of how the host is tuned, as records of usage have it; "": any state, as with CPUs
 	Core     float64 // of one core
 	Unit     string  // as HEPscore23
 	Source   string  // who measured it, when and how

@@ -131,7 +131,8 @@ func (t usageRows) UsageSums(by string, f UsageFilter) (sums []UsageSum, err err
 	where, args := f.where()
 	err = t.each(func(r scanner) error {
 		var s UsageSum
-		err := r.Scan(&s.Key, &s.Hardware, &s.Tuning, &s.Cores, &s.Records, &s.Late, &s.Wall, &s.CoreTime, &s.CPU, &s.JobCPU)
+		err := r.Scan(&s.Key, &s.Hardware, &s.Tuning, &s.Cores, &s.Records, &s.Late, &s.Wall, &s.CoreTime, &s.CPU,
+			&s.JobCPU)
 		sums = append(sums, s)
 		return err
 	}, "SELECT "+column+`, hardware, tuning, cores, COUNT(*), CAST(SUM(late) AS BIGINT),

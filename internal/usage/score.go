@@ -5,8 +5,8 @@ import (
 )
 
 // ScoreOf is the site's score of a core of such hardware, tuned so, in a VM of such a size. One for the very size goes
-// before one for all sizes, and of those one for the very state of tuning before one for all. ok is false where the site
-// has given none: nothing is guessed.
+// before one for all sizes, and of those one for the very state of tuning before one for all. ok is false where the
+// site has given none: nothing is guessed.
 func ScoreOf(scores []farm.Score, hardware string, cores int, tuning string) (score farm.Score, ok bool) {
 	best := -1
 	for _, s := range scores {

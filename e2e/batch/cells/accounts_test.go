@@ -28,7 +28,8 @@ func (s *site) accounts(t *testing.T) {
 	s.create(t, "box", "--wait")
 	const jobs, burn = 12, `--wrap=i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done`
 	submit := func() {
-		if _, err := s.slurm.Slurm(s.ctx, slurmlab.User, "sbatch", "--output=/dev/null", "--mem=50M", burn); err != nil {
+		if _, err := s.slurm.Slurm(s.ctx, slurmlab.User, "sbatch", "--output=/dev/null", "--mem=50M",
+			burn); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -65,8 +65,8 @@ func start(t *testing.T, ctx context.Context) *site {
 		}
 	})
 	s.slurm, err = slurmlab.Start(ctx,
-		slurmlab.Options{NoPlugin: true, Accounting: true, Nodes: []string{farmlab.HostName(0), farmlab.HostName(1)}, CPUs: 2,
-			Network: f.Network()})
+		slurmlab.Options{NoPlugin: true, Accounting: true, Nodes: []string{farmlab.HostName(0), farmlab.HostName(1)},
+			CPUs: 2, Network: f.Network()})
 	if err != nil {
 		t.Fatal(err)
 	}

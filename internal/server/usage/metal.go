@@ -28,9 +28,9 @@ type ended struct {
 // endedAtOnce is how many jobs one transaction takes: all writers wait for it.
 const endedAtOnce = 500
 
-// ReadEnded takes what a cell's batch system says of jobs that have ended on hosts of the cell, each once. Jobs of which
-// a host brings the record of a VM are counted by that, whichever comes first. hosts are the names of the cell's hosts
-// by those of their nodes.
+// ReadEnded takes what a cell's batch system says of jobs that have ended on hosts of the cell, each once. Jobs of
+// which a host brings the record of a VM are counted by that, whichever comes first. hosts are the names of the cell's
+// hosts by those of their nodes.
 func (s *Usage) ReadEnded(ctx context.Context, epoch int64, cell farm.Cell, system batch.System,
 	hosts map[string]string) error {
 	at, err := s.readSoFar(ctx, cell.Name)
@@ -87,7 +87,8 @@ func (s *Usage) takeEnded(c *action.Call, cell farm.Cell, system farm.BatchSyste
 		if !ok || j.Finished.Before(at.Since) {
 			continue
 		}
-		u := s.placed(metalOf(cell.Name, system, j), farm.Host{Name: host, Cell: cell.Name}, projects, closed.Month, c.Now)
+		u := s.placed(metalOf(cell.Name, system, j), farm.Host{Name: host, Cell: cell.Name}, projects, closed.Month,
+			c.Now)
 		if why := senseless(u); why != "" {
 			s.Log.Error("a job of a batch system is left out of the accounts", "cell", cell.Name, "job", u.Batch,
 				"reason", why)
@@ -161,8 +162,8 @@ func putMetal(t *store.Tx, u api.Usage) error {
 // clocks is how far the clocks of a host and a batch system may be apart.
 const clocks = 10 * time.Minute
 
-// oneRun reports whether two records of a job with one number are of one run of it: a job that was put back has several,
-// and a batch system that was made anew begins with 1 again.
+// oneRun reports whether two records of a job with one number are of one run of it: a job that was put back has
+// several, and a batch system that was made anew begins with 1 again.
 func oneRun(r store.UsageRow, u api.Usage) bool {
 	return r.Ended.Add(-r.Wall).Before(u.End.Add(clocks)) && u.Start.Before(r.Ended.Add(clocks))
 }

@@ -88,7 +88,8 @@ func (s *Usage) Sum(ctx context.Context, who farm.Identity, q fleet.UsageQuery) 
 
 const hour = 3600.0 // seconds
 
-// lines are sums with all hardware, sizes and states of tuning of a key together, and each part's score where the site has one.
+// lines are sums with all hardware, sizes and states of tuning of a key together, and each part's score where the site
+// has one.
 func lines(sums []store.UsageSum, scores []farm.Score) []fleet.UsageLine {
 	out := []fleet.UsageLine{}
 	for _, s := range sums {

@@ -90,7 +90,8 @@ func (s *Usage) Take(ctx context.Context, who farm.Identity, batch fleet.UsageBa
 			if counted {
 				out.Refused++
 				s.Log.Error("a record of usage is refused", "host", host.Name, "record", u.ID,
-					"reason", "its job was counted in a month that is closed, as its batch system has it", "job", u.Batch)
+					"job", u.Batch, "reason",
+					"its job was counted in a month that is closed, as its batch system has it")
 				continue
 			}
 			row, err := rowOf(u)
@@ -198,8 +199,8 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 func rowOf(u api.Usage) (store.UsageRow, error) {
 	body, err := json.Marshal(u)
 	r := store.UsageRow{ID: u.ID, Month: u.Month, Late: u.Late, Ended: u.End, Kind: u.Kind, Owner: u.User,
-		Project: u.Project, Account: u.Account, VO: u.VO, Cell: u.Cell, Host: u.Host, Hardware: u.Hardware, Batch: u.Batch, Tuning: u.Tuning,
-		Cores: u.Cores, Wall: seconds(u.Wall), CPU: seconds(u.CPU), Body: body}
+		Project: u.Project, Account: u.Account, VO: u.VO, Cell: u.Cell, Host: u.Host, Hardware: u.Hardware,
+		Batch: u.Batch, Tuning: u.Tuning, Cores: u.Cores, Wall: seconds(u.Wall), CPU: seconds(u.CPU), Body: body}
 	if u.JobCPU != nil {
 		r.JobCPU = seconds(*u.JobCPU)
 	}

@@ -36,8 +36,8 @@ func usage(s *suite) {
 		same(s, "sums", []store.UsageSum{
 			{Key: "ann", Hardware: "amd", Cores: 8, Records: 2, Wall: 2 * 3600, CoreTime: 16 * 3600,
 				CPU: 4 * 3600, JobCPU: 2},
-			{Key: "bob", Hardware: "amd", Tuning: "0123456789ab", Cores: 4, Records: 1, Late: 1, Wall: 3600, CoreTime: 4 * 3600,
-				CPU: 2 * 3600, JobCPU: 1}}, err, sums)
+			{Key: "bob", Hardware: "amd", Tuning: "0123456789ab", Cores: 4, Records: 1, Late: 1, Wall: 3600,
+				CoreTime: 4 * 3600, CPU: 2 * 3600, JobCPU: 1}}, err, sums)
 		for _, by := range store.UsageKeys() {
 			if _, err := tx.UsageSums(by, both); err != nil {
 				s.Error(by, err)
