@@ -99,8 +99,8 @@ func (v *visit) vmPage() (page vmPage, err error) {
 	now := v.Now()
 	page = vmPage{vmRow: rowOf(vm, now), ID: vm.ID, Cell: vm.Cell, Network: vm.Network, MAC: vm.Lease.MAC,
 		Group: vm.Group, Shape: vm.Shape.Name, Needs: vm.Needs, SecurityGroups: vm.SecurityGroups,
-		Since: vm.Observed.Since, Ready: vm.Observed.Ready && vm.State == farm.VMRunning, Keys: len(vm.Keys), Job: vm.Job(),
-		Revision: vm.Revision, Pending: pendingOf(vm)}
+		Since: vm.Observed.Since, Ready: vm.Observed.Ready && vm.State == farm.VMRunning, Keys: len(vm.Keys),
+		Job: vm.Job(), Revision: vm.Revision, Pending: pendingOf(vm)}
 	if !page.Since.IsZero() {
 		page.SinceAgo = span(now.Sub(page.Since))
 	}
