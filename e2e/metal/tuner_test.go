@@ -155,11 +155,20 @@ func TestTuner(t *testing.T) {
 	if err := h.Reboot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	const pages = "cat /sys/devices/system/node/node*/hugepages/hugepages-1048576kB/nr_hugepages"
+	// The kernel puts itself where it likes, also where the first node has its only page of 1 GiB.
+	for range 3 {
+		if run(t, h, pages) == "1\n1" {
+			break
+		}
+		if err := h.Reboot(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if got := rulesOf(t, h, site); !slices.Equal(got, []string{"host-is-vm"}) {
 		t.Errorf("after apply and a reboot the audit finds %v", got)
 	}
-	if got := run(t, h, "cat /sys/devices/system/node/node*/hugepages/hugepages-1048576kB/nr_hugepages; cat "+
-		"/sys/module/kvm_amd/parameters/npt"); got != "1\n1\nY" && got != "1\n1\n1" {
+	if got := run(t, h, pages+" /sys/module/kvm_amd/parameters/npt"); got != "1\n1\nY" && got != "1\n1\n1" {
 		t.Errorf("pages of 1 GiB on the two nodes, and npt: %q", got)
 	}
 	run(t, h, "grange tune drift")

@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -167,7 +168,7 @@ func TestModuleInUse(t *testing.T) {
 	m.live.run = func(ctx context.Context, program string, args ...string) (string, error) {
 		if args[0] == "-r" && busy > 0 {
 			busy--
-			m.write("sys/module/kvm_intel/refcnt", "1\n", 0o444)
+			m.write("sys/module/kvm_intel/refcnt", fmt.Sprintln(busy), 0o444) // the last one is gone when we look
 			return "", errors.New("modprobe: FATAL: Module kvm_intel is in use.")
 		}
 		return m.play(ctx, program, args...)

@@ -279,12 +279,15 @@ func (l *live) reload(ctx context.Context, want []Module, explicit map[string]ma
 }
 
 // unload takes a module out. libvirt and whoever else looks at what KVM can do keeps it in use for seconds, so one
-// that is in use is tried again for a minute.
+// that is in use is tried again for a minute; and some times when it is in use no more: it was when modprobe looked.
 func (l *live) unload(ctx context.Context, module string) error {
-	const tries, pause = 120, 500 * time.Millisecond
-	for n := 1; ; n++ {
+	const tries, unused, pause = 120, 4, 500 * time.Millisecond
+	for n, free := 1, 0; ; n++ {
 		_, err := l.run(ctx, "modprobe", "-r", "--", module)
-		if err == nil || n == tries || (&tree{l.root}).number("sys/module/"+module+"/refcnt") == 0 {
+		if (&tree{l.root}).number("sys/module/"+module+"/refcnt") == 0 {
+			free++
+		}
+		if err == nil || n == tries || free == unused {
 			return err
 		}
 		time.Sleep(pause)
