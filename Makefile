@@ -107,9 +107,13 @@ test-security: ## attack agents and servers as their other users would; ARGS="-o
 	@scripts/install-packages test
 	$(ROOT) $(GO) run ./e2e/security $(ARGS)
 
-test-metrics: ## check the alert rules with promtool, and that each fault raises its alarm and no other; JSON on the last line
+test-metrics: ## check the alert rules with promtool, put faults into a host, each of which raises its alarm and no other, and measure a scrape of a server with 10,000 hosts; ARGS="-only GrangeDown"; JSON on the last line
+	@scripts/install-packages test
 	@scripts/install-packages metrics
-	@scripts/test-metrics
+	promtool check rules packaging/prometheus/grange.rules.yml
+	promtool test rules e2e/metrics/rules.test.yml
+	$(GOBUILD) -o bin/grange ./cmd/grange
+	$(ROOT) $(GO) run ./e2e/metrics -grange bin/grange $(ARGS)
 
 test-accounting: ## 500 jobs and cloud VMs under kills of agent, server and machines: records lost, doubled, their CPU time; JSON
 	@scripts/install-packages test

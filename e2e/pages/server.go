@@ -75,7 +75,7 @@ func newServer(dir, binary string) (*server, error) {
 
 // begin starts the server with so many hosts and an issuer.
 func (s *server) begin(ctx context.Context, hosts int, issuer *oidclab.Provider) error {
-	if err := fill(ctx, s.Store(), hosts-answering); err != nil {
+	if err := serverlab.Fill(ctx, s.Store(), hosts-answering); err != nil {
 		return fmt.Errorf("writing the fleet: %w", err)
 	}
 	// hosts that are rows alone are not heard of again

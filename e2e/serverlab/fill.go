@@ -1,4 +1,4 @@
-package main
+package serverlab
 
 import (
 	"context"
@@ -36,9 +36,9 @@ var cells = []struct {
 	{farm.Cell{Name: "services", Projects: []string{"core"}, Services: true}, 150},
 }
 
-// fill writes a fleet of so many hosts, and VMs on some of them. They are as if their agents had just reported: what a
-// page costs is the same, and thousands of agents beside the browser would be what is measured.
-func fill(ctx context.Context, path string, hosts int) error {
+// Fill writes a fleet of so many hosts, and VMs on some of them. They are as if their agents had just reported: what a
+// page or a scrape costs is the same, and thousands of agents beside it would be what is measured.
+func Fill(ctx context.Context, path string, hosts int) error {
 	db, err := store.Open(ctx, path)
 	if err != nil {
 		return err

@@ -65,9 +65,7 @@ func New(h Host) *Meter {
 	s := metrics.NewSet()
 	m := &Meter{Set: s, starts: s.Counters(starts), failures: s.Counters(failures), jobs: s.Counters(jobs),
 		phases: s.Histograms(phases, .05, .1, .25, .5, 1, 2, 4, 8, 15, 30, 60, 120, 300, 900, 3600)}
-	for _, result := range []string{okJob, failedJob, failedAtOnce} { // so that the first one is seen as an increase
-		m.jobs.WithLabelValues(result)
-	}
+	m.begin()
 	s.Source("agent", h.agent, agentInfo, agentReady, linkUp)
 	s.Source("minimum", h.minimum, takesVMs, backOffs)
 	s.Source("hypervisor", h.daemon, daemonUp, daemonAnswer, daemonStuck)
@@ -78,6 +76,21 @@ func New(h Host) *Meter {
 	s.Source("images", h.images, images, imageBytes)
 	s.Source("kernel", h.kernel, cpuSeconds, memory, swap, swapPages, pressure, ksmState, ksmPages)
 	return m
+}
+
+// begin has counters that alarms go by at 0, so that the first failure is seen as an increase.
+func (m *Meter) begin() {
+	for _, result := range []string{okJob, failedJob, failedAtOnce} {
+		m.jobs.WithLabelValues(result)
+	}
+	for _, kind := range []string{Job, Worker, Cloud} {
+		for _, result := range []string{started, failedStart} {
+			m.starts.WithLabelValues(kind, result)
+		}
+	}
+	for _, code := range []farm.Code{farm.CodeNoImage, farm.CodeBadImage, farm.CodeImageStore, farm.CodeWithdrawn} {
+		m.failures.WithLabelValues(string(code))
+	}
 }
 
 // Phase notes how long a phase of a start took. That of the job itself is none.
@@ -94,16 +107,23 @@ const (
 	Cloud  = "cloud"
 )
 
+// Results of starts.
+const (
+	started     = "started"
+	failedStart = "failed"
+	leftStart   = "left"
+)
+
 // Start notes what has become of a start. An error that is none of ours is that whoever wanted it has gone.
 func (m *Meter) Start(kind string, err error) {
 	if m == nil {
 		return
 	}
-	result := "started"
+	result := started
 	if _, ours := errors.AsType[*farm.Error](err); ours {
-		result = "failed"
+		result = failedStart
 	} else if err != nil {
-		result = "left"
+		result = leftStart
 	}
 	m.starts.WithLabelValues(kind, result).Inc()
 }

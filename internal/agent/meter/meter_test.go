@@ -99,6 +99,7 @@ func TestFigures(t *testing.T) {
 		`grange_agent_start_phase_seconds_sum{phase="boot"} 1.5`,
 		`grange_agent_starts_total{kind="job",result="started"} 1`, `grange_agent_starts_total{kind="job",result="left"} 1`,
 		`grange_agent_starts_total{kind="cloud",result="failed"} 1`,
+		`grange_agent_starts_total{kind="job",result="failed"} 0`, `grange_agent_failures_total{code="no-such-image"} 0`,
 		`grange_agent_failures_total{code="no-room"} 1`, `grange_agent_failures_total{code="internal"} 1`,
 		`grange_agent_jobs_total{result="ok"} 0`, `grange_agent_jobs_total{result="failed"} 1`,
 		`grange_agent_jobs_total{result="failed-at-once"} 1`,

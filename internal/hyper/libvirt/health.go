@@ -15,8 +15,9 @@ import (
 const (
 	// slowAnswer is what libvirt never needs unless it probes QEMU.
 	slowAnswer = 2 * time.Second
-	// measureAgain is how often a slow libvirt is measured: each time it probes QEMU.
-	measureAgain = 5 * time.Minute
+	// measureEvery is how often libvirt is measured, and measureSlow how often a slow one is: each time it probes QEMU.
+	measureEvery = time.Minute
+	measureSlow  = 5 * time.Minute
 )
 
 // health is what we know of the daemon.
@@ -59,10 +60,18 @@ func (l *Libvirt) Daemon() hyper.Daemon {
 	return d
 }
 
-// measure finds out whether libvirt is slow at each request, or only was at the first one, when it had to probe QEMU.
+// measure finds out, as long as a connection lasts, how long libvirt takes, and whether it is slow at each request or
+// only was at the first one, when it had to probe QEMU.
 func (d *daemon) measure(s *session, took time.Duration) {
 	d.health.measured(took, "")
-	for pause := time.Duration(0); took > slowAnswer; pause = measureAgain {
+	for again := false; ; again = true {
+		pause := measureEvery
+		switch {
+		case took > slowAnswer && again:
+			pause = measureSlow
+		case took > slowAnswer:
+			pause = 0
+		}
 		select {
 		case <-time.After(pause):
 		case <-s.ended:

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/grange-project/grange/e2e/lab"
+	"github.com/grange-project/grange/e2e/serverlab"
+)
+
+// names of the one host, and of the one project.
+const (
+	hostName = "node-1"
+	project  = "people"
+)
+
+const farmFile = `
+[cells.general]
+broker = "grange"
+default = true
+
+[projects.people]
+
+[shapes.huge]
+cpus = 400
+memory = "400G"
+`
+
+// site is a server and a host, with a network between them that can be cut.
+type site struct {
+	server           *serverlab.Server
+	host             *lab.Lab
+	link             *link
+	atServer, atHost string // where metrics are
+}
+
+func startSite(ctx context.Context, dir, binary string) (*site, error) {
+	s := &site{}
+	var err error
+	if s.server, err = serverlab.New(dir, binary); err != nil {
+		return s, err
+	}
+	if s.link, err = newLink(strings.TrimPrefix(s.server.URL, "https://")); err != nil {
+		return s, err
+	}
+	var err2 error
+	s.atServer, err = freeAddress()
+	s.atHost, err2 = freeAddress()
+	if err := errors.Join(err, err2); err != nil {
+		return s, err
+	}
+	// hosts know the server by what the link is called
+	if err := s.server.Start(ctx, fmt.Sprintf("servers = [%q]\nsilent_after = \"1h\"\nmetrics_listen = %q\n", s.link.url(),
+		s.atServer)); err != nil {
+		return s, err
+	}
+	if err := s.server.Apply(ctx, farmFile); err != nil {
+		return s, err
+	}
+	if s.host, err = lab.Start(ctx, lab.Options{Proxy: true, StateSize: "3G",
+		Config: fmt.Sprintf("reserved_memory = \"256M\"\n[metrics]\nlisten = %q\n", s.atHost)}); err != nil {
+		return s, err
+	}
+	return s, s.join(ctx)
+}
+
+// join has the host join by the link.
+func (s *site) join(ctx context.Context) error {
+	token, err := s.server.Grange(ctx, "host", "token", "create", "--cell", "general")
+	if err != nil {
+		return err
+	}
+	file := s.server.Path("join")
+	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+		return err
+	}
+	if out, err := s.host.Grange(ctx, "host", "join", "--config", s.host.Config, "--token-file", file, "--name", hostName,
+		"--server", s.link.url()).CombinedOutput(); err != nil {
+		return fmt.Errorf("host join: %w\n%s", err, out)
+	}
+	return serverlab.Await(ctx, serverlab.StartTime, func() error {
+		out, err := s.server.Grange(ctx, "host", "show", hostName)
+		if err == nil && !strings.Contains(out, "open") {
+			err = fmt.Errorf("the host does not come: %s\n%s", out, s.host.AgentLog())
+		}
+		return err
+	})
+}
+
+// fill leaves so much of the file system of the agent's state.
+func (s *site) fill(left int64) (free func() error, err error) {
+	f, err := os.Create(filepath.Join(s.host.Dir, "state", "filler"))
+	if err != nil {
+		return nil, err
+	}
+	free = func() error { return os.Remove(f.Name()) }
+	var fs syscall.Statfs_t
+	if err := syscall.Fstatfs(int(f.Fd()), &fs); err != nil {
+		return free, errors.Join(err, f.Close())
+	}
+	return free, errors.Join(syscall.Fallocate(int(f.Fd()), 0, 0, int64(fs.Bavail)*fs.Bsize-left), f.Close())
+}
+
+func (s *site) close() error {
+	var err error
+	if s.host != nil {
+		err = s.host.Close()
+	}
+	if s.link != nil {
+		s.link.close()
+	}
+	if s.server != nil {
+		s.server.Close()
+	}
+	return err
+}
+
+// freeAddress is one of this machine that nobody listens on.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// link passes connections on to the server, until it is cut.
+type link struct {
+	listener net.Listener
+	to       string
+
+	mu    sync.Mutex
+	down  bool
+	conns map[net.Conn]bool
+}
+
+func newLink(to string) (*link, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	k := &link{listener: l, to: to, conns: map[net.Conn]bool{}}
+	go k.accept()
+	return k, nil
+}
+
+func (l *link) url() string { return "https://" + l.listener.Addr().String() }
+
+func (l *link) accept() {
+	for {
+		c, err := l.listener.Accept()
+		if err != nil {
+			return
+		}
+		go l.serve(c)
+	}
+}
+
+func (l *link) serve(c net.Conn) {
+	defer c.Close()
+	up, err := net.Dial("tcp", l.to)
+	if err != nil {
+		return
+	}
+	defer up.Close()
+	if !l.hold(c, up) {
+		return
+	}
+	defer l.drop(c, up)
+	go func() {
+		io.Copy(up, c)
+		up.Close()
+	}()
+	io.Copy(c, up)
+}
+
+// hold keeps connections for cut. It reports whether they may go on.
+func (l *link) hold(all ...net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range all {
+		l.conns[c] = true
+	}
+	return !l.down
+}
+
+func (l *link) drop(all ...net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range all {
+		delete(l.conns, c)
+	}
+}
+
+func (l *link) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.down = true
+	for c := range l.conns {
+		c.Close()
+	}
+}
+
+func (l *link) mend() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.down = false
+}
+
+func (l *link) close() {
+	l.listener.Close()
+	l.cut()
+}
