@@ -145,8 +145,5 @@ func try(ctx context.Context, s *site, p *prometheus, one fault) error {
 	if err == nil {
 		err = p.await(ctx, "the alarm", one.alarm)
 	}
-	if err := errors.Join(err, mend()); err != nil {
-		return err
-	}
-	return p.await(ctx, "its end")
+	return errors.Join(err, mend(), p.await(ctx, "its end"))
 }

@@ -58,8 +58,8 @@ func startSite(ctx context.Context, dir, binary string) (*site, error) {
 		return s, err
 	}
 	// hosts know the server by what the link is called
-	if err := s.server.Start(ctx, fmt.Sprintf("servers = [%q]\nsilent_after = \"1h\"\nmetrics_listen = %q\n", s.link.url(),
-		s.atServer)); err != nil {
+	if err := s.server.Start(ctx, fmt.Sprintf("servers = [%q]\nsilent_after = \"1h\"\nmetrics_listen = %q\n",
+		s.link.url(), s.atServer)); err != nil {
 		return s, err
 	}
 	if err := s.server.Apply(ctx, farmFile); err != nil {
@@ -82,8 +82,8 @@ func (s *site) join(ctx context.Context) error {
 	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
 		return err
 	}
-	if out, err := s.host.Grange(ctx, "host", "join", "--config", s.host.Config, "--token-file", file, "--name", hostName,
-		"--server", s.link.url()).CombinedOutput(); err != nil {
+	if out, err := s.host.Grange(ctx, "host", "join", "--config", s.host.Config, "--token-file", file, "--name",
+		hostName, "--server", s.link.url()).CombinedOutput(); err != nil {
 		return fmt.Errorf("host join: %w\n%s", err, out)
 	}
 	return serverlab.Await(ctx, serverlab.StartTime, func() error {

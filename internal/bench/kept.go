@@ -40,8 +40,8 @@ type HostState struct {
 // StateOf is that of a host.
 func StateOf(h farm.HostFacts) HostState {
 	s := HostState{Kind: topology.Kind(h.Topology), CPU: h.Topology.CPU.Name, CPUs: h.Topology.Online.Len(),
-		Nodes: len(h.Topology.Nodes), Virtual: h.Virtual, Kernel: h.Kernel.Release, QEMU: h.Versions.QEMU, KVM: h.KVM.Params, THP: h.THP.Enabled,
-		Mitigations: h.Vulnerabilities}
+		Nodes: len(h.Topology.Nodes), Virtual: h.Virtual, Kernel: h.Kernel.Release, QEMU: h.Versions.QEMU,
+		KVM: h.KVM.Params, THP: h.THP.Enabled, Mitigations: h.Vulnerabilities}
 	for _, g := range h.Clocks {
 		s.Governors = append(s.Governors, g.Name)
 	}

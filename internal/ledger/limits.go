@@ -193,7 +193,8 @@ func (l *Ledger) space(at, id string) (farm.DiskSpace, error) {
 	if short := l.keep; s.Free >= short {
 		s.Free -= short
 	} else {
-		s.Short, s.Free = s.Short+short-s.Free, 0
+		s.Kept = short - s.Free
+		s.Short, s.Free = s.Short+s.Kept, 0
 	}
 	s.Total, s.Pool = s.Total-min(s.Total, l.keep), s.Pool-min(s.Pool, l.keep)
 	return s, err

@@ -62,7 +62,7 @@ var (
 		Help:   "Huge pages of each node by size in bytes: total, and free of what VMs may have."}
 	waiting = metrics.Metric{Name: "grange_agent_waiting", Type: gauge, Help: "Jobs that wait for room on this host."}
 	disks   = metrics.Metric{Name: "grange_agent_disk_bytes", Type: gauge, Labels: []string{"state"},
-		Help: "Space for disks of VMs: total; free, neither used nor promised; short, promised beyond what there is."}
+		Help: "Space for disks of VMs: total; free, neither used nor promised; short, promised to VMs beyond what there is."}
 	images = metrics.Metric{Name: "grange_agent_images", Type: gauge, Labels: []string{"kind"},
 		Help: "Named images on this host by kind: kernel, disk or root."}
 	imageBytes = metrics.Metric{Name: "grange_agent_image_bytes", Type: gauge,

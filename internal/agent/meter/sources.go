@@ -88,7 +88,7 @@ func (h Host) disks() (metrics.Reading, error) {
 	return func(put metrics.Put) {
 		put(disks, float64(space.Pool), "total")
 		put(disks, float64(space.Free), "free")
-		put(disks, float64(space.Short), "short")
+		put(disks, float64(space.Short-space.Kept), "short")
 	}, err
 }
 
