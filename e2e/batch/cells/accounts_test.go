@@ -26,7 +26,7 @@ type counted struct {
 // not: their VMs are.
 func (s *site) accounts(t *testing.T) {
 	s.create(t, "box", "--wait")
-	const jobs, burn = 12, `--wrap=i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done`
+	const jobs, burn = 12, `--wrap=i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done`
 	submit := func() {
 		if _, err := s.slurm.Slurm(s.ctx, slurmlab.User, "sbatch", "--output=/dev/null", "--mem=50M",
 			burn); err != nil {
@@ -45,8 +45,14 @@ func (s *site) accounts(t *testing.T) {
 		submit()
 	}
 	s.delete(t, "box")
+	if err := farmlab.Await(s.ctx, 5*time.Minute, "the jobs have ended", func() (bool, error) {
+		left, err := s.squeue()
+		return err == nil && len(left) == 0, errors.Join(err, fmt.Errorf("%d are left", len(left)))
+	}); err != nil {
+		t.Fatal(err)
+	}
 	var want map[string]counted
-	s.await(t, "the jobs have ended", func() (err error) {
+	s.await(t, "slurmdbd knows all", func() (err error) {
 		if want, err = s.sacct(); err == nil && len(want) < jobs {
 			err = fmt.Errorf("%d of %d", len(want), jobs)
 		}

@@ -78,6 +78,10 @@ func start(t *testing.T, ctx context.Context) *site {
 			t.Error(err)
 		}
 	})
+	// the project's account, which the server charges for VMs
+	for _, what := range [][]string{{"account", "peoplegrp"}, {"user", "root", "Account=peoplegrp"}} {
+		s.root(t, append(append([]string{"sacctmgr", "-i", "add"}, what...), "Cluster=grange")...)
+	}
 	if err := os.Symlink(s.slurm.Conf(), conf); err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,9 @@ func (l *Lab) startAccounting(ctx context.Context) error {
 	}
 	// The database is this machine's also when Slurm is another Debian's: they meet on a port.
 	sql := func(ctx context.Context, name string, args ...string) *exec.Cmd {
+		if l.o.Network != "" {
+			name, args = "/usr/bin/nsenter", append([]string{"--net=" + l.o.Network, "--", name}, args...)
+		}
 		cmd := exec.CommandContext(ctx, name, args...)
 		cmd.Env, cmd.Dir = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}, "/"
 		return cmd
@@ -80,8 +83,7 @@ StorageLoc=slurm_acct
 	}
 	// It listens before it has made its tables.
 	if err := l.await(ctx, "slurmdbd", func() bool {
-		return dials(l.ports.dbd()) &&
-			sacctmgr("list", "cluster") == nil
+		return (l.o.Network != "" || dials(l.ports.dbd())) && sacctmgr("list", "cluster") == nil
 	}); err != nil {
 		return err
 	}
