@@ -47,7 +47,10 @@ func (s *site) accounts(t *testing.T) {
 	s.delete(t, "box")
 	if err := farmlab.Await(s.ctx, 5*time.Minute, "the jobs have ended", func() (bool, error) {
 		left, err := s.squeue()
-		return err == nil && len(left) == 0, errors.Join(err, fmt.Errorf("%d are left", len(left)))
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("%d are left", len(left))
+		}
+		return err == nil, err
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -60,8 +63,10 @@ func (s *site) accounts(t *testing.T) {
 	})
 	// the server asks once a minute, and slurmdbd may know a job by halves for two
 	if err := farmlab.Await(s.ctx, 5*time.Minute, "all jobs are in the accounts", func() (bool, error) {
-		n := len(s.metal(t))
-		return n >= len(want), fmt.Errorf("%d of %d", n, len(want))
+		if n := len(s.metal(t)); n < len(want) {
+			return false, fmt.Errorf("%d of %d", n, len(want))
+		}
+		return true, nil
 	}); err != nil {
 		t.Fatal(err)
 	}
