@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"syscall"
 	"time"
@@ -77,14 +76,15 @@ func diskFilled(ctx context.Context, s *site) (mend func() error, err error) {
 		end()
 		return nil, err
 	}
-	stop := func() error {
+	free := func() error { return nil }
+	mend = func() error {
 		end()
 		job.Wait() // it was killed
-		return nil
+		return free()
 	}
 	if _, err := out.Read(make([]byte, 1)); err != nil {
-		return stop, fmt.Errorf("the job does not come up: %w", err)
+		return mend, fmt.Errorf("the job does not come up: %w", err)
 	}
-	free, err := s.fill(100 << 20)
-	return func() error { return errors.Join(free(), stop()) }, err
+	free, err = s.fill(100 << 20)
+	return mend, err
 }

@@ -98,10 +98,10 @@ func (s *site) join(ctx context.Context) error {
 // fill leaves so much of the file system of the agent's state.
 func (s *site) fill(left int64) (free func() error, err error) {
 	f, err := os.Create(filepath.Join(s.host.Dir, "state", "filler"))
-	if err != nil {
-		return nil, err
-	}
 	free = func() error { return os.Remove(f.Name()) }
+	if err != nil {
+		return func() error { return nil }, err
+	}
 	var fs syscall.Statfs_t
 	if err := syscall.Fstatfs(int(f.Fd()), &fs); err != nil {
 		return free, errors.Join(err, f.Close())
