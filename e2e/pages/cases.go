@@ -36,13 +36,14 @@ var pagesOf = []aPage{
 var cases = []aCase{
 	{"axe finds nothing, on a desk and a phone, dark and light", (*test).accessible},
 	{"a VM is made, runs without a reload, and is deleted", (*test).life},
-	{"signed in, a real VM's console is typed into", (*test).console},
 	{"refusals say what happened and what to try", (*test).refusals},
 	{"signed in by an issuer, and out", (*test).signedIn},
 	{"without JavaScript: a VM's life, the farm, what is read", (*test).withoutScripts},
 	{"a page keeps its place when nothing is typed: the keyboard alone", (*test).keyboard},
 	{"the map of all hosts: first paint and keystrokes", (*test).speed},
 	{"what pages cost the server", (*test).cost},
+	// last, for the fleet has a host more then, and the browser a session
+	{"signed in, a real VM's console is typed into", (*test).console},
 }
 
 func (t *test) accessible() error {
