@@ -6,7 +6,7 @@ import "time"
 // once; whoever gets it twice knows it by its ID. What nobody knows is left out, and is not zero. Of a batch job that
 // ran on its host, without a VM, the server writes what the batch system says.
 type Usage struct {
-	ID   string `json:"id"`   // of the record, random
+	ID   string `json:"id"`   // of the record: random, or of UsageMetal a hash of which run of a job it is
 	Kind string `json:"kind"` // UsageJob, UsageWorker, UsageVM, UsageMetal
 	// its number among the intervals of a cloud VM's machine, from 1; 0 of a job
 	Part int    `json:"part,omitempty"`
@@ -55,8 +55,8 @@ type Usage struct {
 	Scratch    uint64 `json:"scratch,omitempty"`     // bytes
 
 	// CPU is what QEMU has used as a whole, as the kernel counts it; of a job without a VM what its batch system says.
-	// JobCPU is what grange-guest says of the jobs in
-	// the VM, and JobMemory of the largest process of them, where they lived to tell.
+	// JobCPU is what grange-guest says of the jobs in the VM, and JobMemory of the largest process of them, where they
+	// lived to tell.
 	CPU       float64  `json:"cpu_seconds"`
 	JobCPU    *float64 `json:"job_cpu_seconds,omitempty"`
 	JobMemory uint64   `json:"job_memory_peak,omitempty"` // bytes

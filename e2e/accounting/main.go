@@ -20,6 +20,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/grange-project/grange/e2e/serverlab"
 )
 
 // figures are the line at the end.
@@ -156,7 +158,7 @@ func (s *site) prepare() error {
 			return err
 		}
 	}
-	address, err := freeAddress()
+	address, err := serverlab.FreeAddress()
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/e2e/lab"
+	"github.com/grange-project/grange/e2e/serverlab"
 	"github.com/grange-project/grange/internal/deathsig"
 )
 
@@ -129,7 +129,7 @@ type farm struct {
 }
 
 func start(ctx context.Context, grange, dir string) (*farm, error) {
-	address, err := freePort()
+	address, err := serverlab.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -147,15 +147,6 @@ func start(ctx context.Context, grange, dir string) (*farm, error) {
 		return nil, err
 	}
 	return f, f.await(ctx, "the server answers", func() error { _, err := f.client.Version(ctx); return err })
-}
-
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }
 
 // begin starts a program of the farm, with its log beside it.

@@ -72,7 +72,7 @@ func (f *figures) scrape(ctx context.Context, binary string) error {
 	if err := serverlab.Fill(ctx, s.Store(), f.Hosts); err != nil {
 		return err
 	}
-	at, err := freeAddress()
+	at, err := serverlab.FreeAddress()
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,6 @@ const still = 3 * time.Second
 type prometheus struct {
 	url string
 	cmd *exec.Cmd
-	log string
 }
 
 const config = `
@@ -60,26 +59,25 @@ func startPrometheus(ctx context.Context, dir string, s *site) (*prometheus, err
 		0o644); err != nil {
 		return nil, err
 	}
-	at, err := freeAddress()
+	at, err := serverlab.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
-	p := &prometheus{url: "http://" + at, log: filepath.Join(dir, "log")}
+	p := &prometheus{url: "http://" + at}
 	p.cmd = exec.Command("prometheus", "--config.file="+filepath.Join(dir, "prometheus.yml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+at, "--log.level=warn")
-	log, err := os.Create(p.log)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.Stdout, p.cmd.Stderr = os.Stderr, os.Stderr
 	if err := deathsig.Start(p.cmd, syscall.SIGKILL); err != nil {
 		return nil, err
 	}
-	return p, serverlab.Await(ctx, serverlab.StartTime, func() error {
+	if err := serverlab.Await(ctx, serverlab.StartTime, func() error {
 		_, err := get(ctx, p.url+"/-/ready")
 		return err
-	})
+	}); err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
 }
 
 func (p *prometheus) close() {

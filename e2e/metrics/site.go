@@ -16,11 +16,8 @@ import (
 	"github.com/grange-project/grange/e2e/serverlab"
 )
 
-// names of the one host, and of the one project.
-const (
-	hostName = "node-1"
-	project  = "people"
-)
+// project is the only one.
+const project = "people"
 
 const farmFile = `
 [cells.general]
@@ -52,8 +49,8 @@ func startSite(ctx context.Context, dir, binary string) (*site, error) {
 		return s, err
 	}
 	var err2 error
-	s.atServer, err = freeAddress()
-	s.atHost, err2 = freeAddress()
+	s.atServer, err = serverlab.FreeAddress()
+	s.atHost, err2 = serverlab.FreeAddress()
 	if err := errors.Join(err, err2); err != nil {
 		return s, err
 	}
@@ -69,30 +66,7 @@ func startSite(ctx context.Context, dir, binary string) (*site, error) {
 		Config: fmt.Sprintf("reserved_memory = \"256M\"\n[metrics]\nlisten = %q\n", s.atHost)}); err != nil {
 		return s, err
 	}
-	return s, s.join(ctx)
-}
-
-// join has the host join by the link.
-func (s *site) join(ctx context.Context) error {
-	token, err := s.server.Grange(ctx, "host", "token", "create", "--cell", "general")
-	if err != nil {
-		return err
-	}
-	file := s.server.Path("join")
-	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
-		return err
-	}
-	if out, err := s.host.Grange(ctx, "host", "join", "--config", s.host.Config, "--token-file", file, "--name",
-		hostName, "--server", s.link.url()).CombinedOutput(); err != nil {
-		return fmt.Errorf("host join: %w\n%s", err, out)
-	}
-	return serverlab.Await(ctx, serverlab.StartTime, func() error {
-		out, err := s.server.Grange(ctx, "host", "show", hostName)
-		if err == nil && !strings.Contains(out, "open") {
-			err = fmt.Errorf("the host does not come: %s\n%s", out, s.host.AgentLog())
-		}
-		return err
-	})
+	return s, s.server.Join(ctx, s.host, "general", "node-1", s.link.url())
 }
 
 // fill leaves so much of the file system of the agent's state.
@@ -121,15 +95,6 @@ func (s *site) close() error {
 		s.server.Close()
 	}
 	return err
-}
-
-// freeAddress is one of this machine that nobody listens on.
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }
 
 // link passes connections on to the server, until it is cut.

@@ -74,9 +74,7 @@ func (t *test) holds(ctx context.Context, name string, l look) error {
 	if len(found) > 0 {
 		err = errors.Join(err, errors.New(strings.Join(found, "\n")))
 	}
-	if err == nil {
-		err = t.wide(ctx, l)
-	}
+	err = errors.Join(err, t.wide(ctx, l))
 	if err != nil {
 		return fmt.Errorf("%s, %s: %w", name, l.name, err)
 	}

@@ -108,49 +108,17 @@ func (s *server) simulate(ctx context.Context) error {
 		s.Path("sim"), "--token-file", s.Path("join"), "--server", s.URL, "--delay", "1s"); err != nil {
 		return err
 	}
-	return s.await(ctx, fmt.Sprintf("live-%05d", answering), func() string { return s.Log("sim.log") })
-}
-
-// await waits until a host is open; log is what to look at where it does not come.
-func (s *server) await(ctx context.Context, host string, log func() string) error {
-	return serverlab.Await(ctx, serverlab.StartTime, func() error {
-		out, err := s.Grange(ctx, "host", "show", host)
-		if err == nil && !strings.Contains(out, "open") {
-			err = fmt.Errorf("host %s does not come: %s\n%s", host, out, log())
-		}
-		return err
-	})
+	return s.AwaitHost(ctx, fmt.Sprintf("live-%05d", answering), func() string { return s.Log("sim.log") })
 }
 
 // realHost is one that runs virtual machines, in the cell real; the caller closes it.
 func (s *server) realHost(ctx context.Context) (*lab.Lab, error) {
-	h, err := lab.Start(ctx, lab.Options{NoImage: true, Config: "reserved_memory = \"256M\"\n"})
+	h, err := lab.Start(ctx, lab.Options{Config: "reserved_memory = \"256M\"\n"})
 	if err != nil {
 		return nil, err
 	}
-	token, err := s.Grange(ctx, "host", "token", "create", "--cell", "real")
-	if err == nil {
-		err = os.WriteFile(s.Path("join-real"), []byte(token), 0o600)
-	}
-	for _, words := range [][]string{{"image", "build", "micro"}, {"host", "join", "--config", h.Config, "--token-file",
-		s.Path("join-real"), "--name", "real-1", "--server", s.URL}} {
-		if err == nil {
-			err = spoken(h.Grange(ctx, words...).CombinedOutput())
-		}
-	}
-	if err == nil {
-		err = s.await(ctx, "real-1", h.AgentLog)
-	}
-	if err != nil {
+	if err := s.Join(ctx, h, "real", "real-1", s.URL); err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
 	return h, nil
-}
-
-// spoken is the error of a command, with what it said.
-func spoken(out []byte, err error) error {
-	if err != nil {
-		return fmt.Errorf("%w\n%s", err, out)
-	}
-	return nil
 }

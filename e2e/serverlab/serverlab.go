@@ -43,14 +43,21 @@ type Server struct {
 
 // New chooses where the server will be.
 func New(dir, binary string) (*Server, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := FreeAddress()
 	if err != nil {
 		return nil, err
 	}
-	defer l.Close()
 	binary, err = filepath.Abs(binary)
-	address := l.Addr().String()
 	return &Server{Dir: dir, Binary: binary, URL: "https://" + address, address: address}, err
+}
+
+// FreeAddress is one of this machine that nobody listens on.
+func FreeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
 }
 
 // Start starts it, with these lines in its configuration, and waits until it answers.

@@ -64,14 +64,11 @@ func (l *Libvirt) Daemon() hyper.Daemon {
 // only was at the first one, when it had to probe QEMU.
 func (d *daemon) measure(s *session, took time.Duration) {
 	d.health.measured(took, "")
-	for again := false; ; again = true {
-		pause := measureEvery
-		switch {
-		case took > slowAnswer && again:
-			pause = measureSlow
-		case took > slowAnswer:
-			pause = 0
-		}
+	pause := measureEvery
+	if took > slowAnswer {
+		pause = 0
+	}
+	for {
 		select {
 		case <-time.After(pause):
 		case <-s.ended:
@@ -86,7 +83,9 @@ func (d *daemon) measure(s *session, took time.Duration) {
 			return
 		}
 		slow := ""
+		pause = measureEvery
 		if took = time.Since(began); took > slowAnswer {
+			pause = measureSlow
 			slow = whySlow(took, opens("/dev/kvm", os.Getuid(), os.Getgid()), opens("/dev/kvm", s.owner[0], s.owner[1]),
 				s.owner[0], d.accelerator.current().Accelerator == TCG)
 		}

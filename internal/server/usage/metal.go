@@ -74,11 +74,7 @@ func (s *Usage) readSoFar(ctx context.Context, cell string) (at ended, err error
 // takeEnded writes records of jobs, and how far they were read.
 func (s *Usage) takeEnded(c *action.Call, cell farm.Cell, system farm.BatchSystem, hosts map[string]string,
 	jobs []batch.Ended, at ended) error {
-	projects, err := c.Projects()
-	if err != nil {
-		return err
-	}
-	closed, err := closedMonth(c.Tx)
+	b, err := openBooks(c.Tx, c.Now)
 	if err != nil {
 		return err
 	}
@@ -87,8 +83,7 @@ func (s *Usage) takeEnded(c *action.Call, cell farm.Cell, system farm.BatchSyste
 		if !ok || j.Finished.Before(at.Since) {
 			continue
 		}
-		u := s.placed(metalOf(cell.Name, system, j), farm.Host{Name: host, Cell: cell.Name}, projects, closed.Month,
-			c.Now)
+		u := s.placed(metalOf(cell.Name, system, j), farm.Host{Name: host, Cell: cell.Name}, b)
 		if why := senseless(u); why != "" {
 			s.Log.Error("a job of a batch system is left out of the accounts", "cell", cell.Name, "job", u.Batch,
 				"reason", why)
@@ -151,11 +146,7 @@ func putMetal(t *store.Tx, u api.Usage) error {
 	}) {
 		return err
 	}
-	row, err := rowOf(u)
-	if err != nil {
-		return err
-	}
-	_, err = t.PutUsage(row)
+	_, err = put(t, u)
 	return err
 }
 

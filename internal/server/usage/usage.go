@@ -1,5 +1,6 @@
-// Package usage keeps what VMs of the fleet have used: it takes records from hosts, each once, says which project,
-// VO and month they are of, closes months, adds up, and lets old records and persons go.
+// Package usage keeps what VMs of the fleet have used, and batch jobs without one: it takes records from hosts and
+// batch systems, each once, says which project, VO and month they are of, closes months, adds up, and lets old records
+// and persons go.
 package usage
 
 import (
@@ -58,57 +59,76 @@ func (s *Usage) Take(ctx context.Context, who farm.Identity, batch fleet.UsageBa
 		if err != nil {
 			return err
 		}
-		projects, err := t.Projects()
+		b, err := openBooks(t, s.Actions.Now())
 		if err != nil {
 			return err
 		}
-		closed, err := closedMonth(t)
-		if err != nil {
-			return err
-		}
-		now := s.Actions.Now()
 		for _, u := range batch.Records {
-			why := senseless(u)
-			if u.Kind != api.UsageJob && u.Kind != api.UsageWorker && u.Kind != api.UsageVM {
-				why = "no host knows of its kind"
-			}
-			if why != "" {
+			fresh, why, err := s.take(t, host, b, u)
+			switch {
+			case err != nil:
+				return err
+			case why != "":
 				out.Refused++
 				s.Log.Error("a record of usage is refused", "host", host.Name, "record", farm.Clean(u.ID, 50), "reason", why)
-				continue
-			}
-			if u.Kind == api.UsageVM {
-				if u, err = owned(t, u); err != nil {
-					return err
-				}
-			}
-			u = s.placed(u, host, projects, closed.Month, now)
-			counted, err := replaceMetal(t, u, closed.Month)
-			if err != nil {
-				return err
-			}
-			if counted {
-				out.Refused++
-				s.Log.Error("a record of usage is refused", "host", host.Name, "record", u.ID,
-					"job", u.Batch, "reason",
-					"its job was counted in a month that is closed, as its batch system has it")
-				continue
-			}
-			row, err := rowOf(u)
-			if err != nil {
-				return err
-			}
-			fresh, err := t.PutUsage(row)
-			if err != nil {
-				return err
-			}
-			if fresh {
+			case fresh:
 				out.New++
 			}
 		}
 		return nil
 	})
 	return out, err
+}
+
+// take takes one record of a host, and says whether it is new, or why it is refused.
+func (s *Usage) take(t *store.Tx, host farm.Host, b books, u api.Usage) (fresh bool, why string, err error) {
+	if u.Kind != api.UsageJob && u.Kind != api.UsageWorker && u.Kind != api.UsageVM {
+		return false, "no host knows of its kind", nil
+	}
+	if why := senseless(u); why != "" {
+		return false, why, nil
+	}
+	if u.Kind == api.UsageVM {
+		if u, err = owned(t, u); err != nil {
+			return false, "", err
+		}
+	}
+	u = s.placed(u, host, b)
+	counted, err := replaceMetal(t, u, b.closed)
+	if err != nil {
+		return false, "", err
+	}
+	if counted {
+		return false, "job " + u.Batch + " was counted in a month that is closed, as its batch system has it", nil
+	}
+	fresh, err = put(t, u)
+	return fresh, "", err
+}
+
+// books are what records are entered by.
+type books struct {
+	projects []farm.Project
+	closed   string // the last month that is closed
+	now      time.Time
+}
+
+func openBooks(t *store.Tx, now time.Time) (b books, err error) {
+	b.now = now
+	if b.projects, err = t.Projects(); err != nil {
+		return b, err
+	}
+	closed, err := closedMonth(t)
+	b.closed = closed.Month
+	return b, err
+}
+
+// put writes a record, and reports whether it is new.
+func put(t *store.Tx, u api.Usage) (fresh bool, err error) {
+	row, err := rowOf(u)
+	if err != nil {
+		return false, err
+	}
+	return t.PutUsage(row)
 }
 
 const (
@@ -155,29 +175,30 @@ const early = time.Hour
 
 // placed is a record with what the server knows: where it is from, whose it is, and when it counts. What the guest said
 // of itself is left out where it cannot be: the rest of the record is the host's word.
-func (s *Usage) placed(u api.Usage, host farm.Host, projects []farm.Project, closed string, now time.Time) api.Usage {
+func (s *Usage) placed(u api.Usage, host farm.Host, b books) api.Usage {
 	u.Host, u.Cell, u.Score, u.ScoreUnit = host.Name, host.Cell, 0, ""
 	if u.JobCPU != nil && !within(*u.JobCPU, mostCPU(u)) {
 		u.JobCPU = nil
 	}
-	if u.End.After(now.Add(early)) {
-		u.End = now
+	if u.End.After(b.now.Add(early)) {
+		u.End = b.now
 	}
 	if u.Kind != api.UsageVM {
 		u.Project = "" // the account says it
 	}
 	if u.Project == "" && u.Account != "" {
-		i := slices.IndexFunc(projects, func(p farm.Project) bool { return p.Account == u.Account })
+		i := slices.IndexFunc(b.projects, func(p farm.Project) bool { return p.Account == u.Account })
 		if i < 0 {
-			i = slices.IndexFunc(projects, func(p farm.Project) bool { return p.Account == "" && p.Name == u.Account })
+			i = slices.IndexFunc(b.projects,
+				func(p farm.Project) bool { return p.Account == "" && p.Name == u.Account })
 		}
 		if i >= 0 {
-			u.Project = projects[i].Name
+			u.Project = b.projects[i].Name
 		}
 	}
 	u.FQAN = s.fqan(u)
 	u.VO, _, _ = strings.Cut(strings.TrimPrefix(u.FQAN, "/"), "/")
-	u.Month, u.Late = usage.Counts(usage.MonthOf(u.End), closed)
+	u.Month, u.Late = usage.Counts(usage.MonthOf(u.End), b.closed)
 	return u
 }
 
