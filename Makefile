@@ -18,7 +18,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-move e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-oci-start bench-streams chaos clean install install-grange install-grange-server packages test-packages test-images test-metal metal metal-down test-net test-gateways test-security test-metrics completion test-hwloc test-api test-nova-cases bench-numa bench-capacity bench-trial bench-place bench-images bench-files test-pages screenshots test-pools test-accounting test-login
+.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-move e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-oci-start bench-streams chaos clean install install-grange install-grange-server packages test-packages test-images test-metal metal metal-down test-net test-gateways test-security test-metrics completion test-hwloc test-api test-nova-cases bench-numa bench-capacity bench-trial bench-sizes bench-place bench-images bench-files test-pages screenshots test-pools test-accounting test-login
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -115,8 +115,9 @@ test-metrics: ## check the alert rules with promtool, put faults into a host, ea
 	$(GOBUILD) -o bin/grange ./cmd/grange
 	$(ROOT) $(GO) run ./e2e/metrics -grange bin/grange $(ARGS)
 
-test-accounting: ## 500 jobs and cloud VMs under kills of agent, server and machines: records lost, doubled, their CPU time; JSON
+test-accounting: ## 500 jobs and cloud VMs, and a Slurm with slurmdbd beside, under kills of everything: records lost, doubled, their CPU time; JSON on the last line
 	@scripts/install-packages test
+	@scripts/install-packages slurm
 	$(ROOT) $(GO) run ./e2e/accounting $(ARGS)
 
 test-login: ## sign people and programs in by a real issuer, and those who are nobody: claims, tokens, replays, floods; ARGS="-only tokens"; JSON on the last line
@@ -184,6 +185,10 @@ bench-capacity: ## a month of 500,000 jobs replayed on 2,000 hosts: jobs a secon
 bench-trial: ## try changes with known effects and with none on an emulated host, and kill trials; JSON on the last line
 	@scripts/install-packages hosts
 	$(ROOT) $(GO) run ./e2e/benchtrial $(ARGS)
+
+bench-sizes: ## fill an emulated host with VMs of three sizes, and measure guests without nested page tables; ARGS="-output DIR"; JSON on the last line
+	@scripts/install-packages hosts
+	$(ROOT) $(GO) run ./e2e/benchsizes $(ARGS)
 
 bench-place: ## VMs a second that get their host among 100, 1,000 and 10,000, with durable commits, on one core; JSON on the last line
 	$(GO) run ./e2e/benchplace $(ARGS)

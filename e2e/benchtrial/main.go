@@ -24,14 +24,7 @@ type figures struct {
 	Nothing      int     `json:"nothing"`
 	Kills        int     `json:"kills"`
 	HostRestored bool    `json:"host_restored"`
-	NPT          *effect `json:"npt_off,omitempty"` // what VMs do of the workload pages with npt=0, of with npt=1
 	Seconds      int     `json:"seconds"`
-}
-
-type effect struct {
-	Ratio float64 `json:"ratio"`
-	Low   float64 `json:"low"`
-	High  float64 `json:"high"`
 }
 
 // shell runs a script as root on the host, and returns what it prints.
@@ -50,7 +43,6 @@ func run(ctx context.Context) error {
 	nothing := flag.Int("nothing", 40, "trials of changes that do nothing")
 	kills := flag.Int("kills", 6, "how often a trial is killed")
 	here := flag.Bool("here", false, "on this host, with the grange that is in PATH: changes vm.swappiness for a while")
-	npt := flag.Bool("npt", false, "also try VMs without nested page tables: some ten minutes more, on AMD")
 	flag.Parse()
 	began := time.Now()
 	host, closing := shell(local), func() error { return nil }
@@ -63,9 +55,6 @@ func run(ctx context.Context) error {
 	}
 	b := bench{host: host}
 	err := b.all(ctx, *nothing, *kills)
-	if err == nil && *npt {
-		err = b.npt(ctx)
-	}
 	if err := errors.Join(err, closing()); err != nil {
 		return err
 	}

@@ -110,17 +110,6 @@ func (b *bench) try(ctx context.Context, command string) (v verdict, err error) 
 	return v, nil
 }
 
-// npt tries nested page tables that are switched off, where the guest changes its own all the time: KVM is loaded anew
-// for each side, and VMs with it.
-func (b *bench) npt(ctx context.Context) error {
-	v, err := b.try(ctx, "grange trial /sys/module/kvm_amd/parameters/npt=0 --size 1x1 --workload pages --each 500ms "+
-		"--rounds 8 --json")
-	if err == nil {
-		b.NPT = &effect{v.Effects[0].Ratio.Median, v.Effects[0].Ratio.Low, v.Effects[0].Ratio.High}
-	}
-	return err
-}
-
 // killed kills a trial at random points, and lets it come to its end.
 func (b *bench) killed(ctx context.Context, kills int) error {
 	random := rand.New(rand.NewPCG(1, 1))

@@ -1,0 +1,182 @@
+// Command benchsizes fills an emulated host with VMs of three sizes by `grange bench run`, and then measures the page
+// tables of a guest with nested page tables and without: how much slower shadow paging is says what `ept-off` costs.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/grange-project/grange/e2e/metal/metallab"
+)
+
+// figures are the last line.
+type figures struct {
+	Sizes   []line   `json:"sizes"`
+	NPTOff  interval `json:"npt_off"` // the workload pages without nested page tables, as a part of that with them
+	Seconds int      `json:"seconds"`
+}
+
+// line is what VMs of a size do of a workload, as a part of what the host does.
+type line struct {
+	Size     string   `json:"size"`
+	Workload string   `json:"workload"`
+	Ratio    interval `json:"ratio"`
+}
+
+type interval struct {
+	Median float64 `json:"median"`
+	Low    float64 `json:"low"`
+	High   float64 `json:"high"`
+}
+
+// over is how much a is of b: the widest that both intervals allow.
+func (a interval) over(b interval) interval {
+	return interval{a.Median / b.Median, a.Low / b.High, a.High / b.Low}
+}
+
+// measurement is what of that of `grange bench run --json` is needed here.
+type measurement struct {
+	Host struct {
+		Emulated bool
+		KVM      map[string]string
+	}
+	Results []struct {
+		Size     struct{ VMs, CPUs int }
+		Workload string
+		Ratio    interval
+	}
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "benchsizes:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	budget := flag.Duration("budget", 30*time.Second, "time for each workload at each size")
+	output := flag.String("output", "", "`DIR` for the table, as text and as CSV, and the picture")
+	flag.Parse()
+	began := time.Now()
+	fmt.Println("building packages, and a host with them")
+	l, err := metallab.Open()
+	if err != nil {
+		return err
+	}
+	debs, err := metallab.BuiltAgentDebs(ctx, "")
+	if err != nil {
+		return err
+	}
+	h, err := l.Start(ctx, metallab.Options{Suite: "bookworm", Debs: debs})
+	if err != nil {
+		return err
+	}
+	f := &figures{}
+	if err := errors.Join(f.measure(ctx, h, *budget, *output), h.Close()); err != nil {
+		return err
+	}
+	f.Seconds = int(time.Since(began).Seconds())
+	if err := json.NewEncoder(os.Stdout).Encode(f); err != nil {
+		return err
+	}
+	if f.NPTOff.High >= 1 {
+		return errors.New("VMs without nested page tables are not shown to be slower")
+	}
+	return nil
+}
+
+func (f *figures) measure(ctx context.Context, h *metallab.Host, budget time.Duration, output string) error {
+	// A guest without nested page tables boots for minutes where the processor is emulated.
+	if _, err := h.Run(ctx, `sed -i '1i boot_timeout = "20m"' /etc/grange/agent.toml
+systemctl restart grange-agent`); err != nil {
+		return err
+	}
+	sizes, err := bench(ctx, h, fmt.Sprintf("--size 1x4,2x2,4x1 --budget %v -o /root/sizes.csv --svg /root/sizes.svg",
+		budget))
+	if err != nil {
+		return err
+	}
+	for _, r := range sizes.Results {
+		f.Sizes = append(f.Sizes, line{fmt.Sprintf("%dx%d", r.Size.VMs, r.Size.CPUs), r.Workload, r.Ratio})
+	}
+	if err := save(ctx, h, output); err != nil {
+		return err
+	}
+	var pages [2]interval
+	for npt := range pages {
+		fmt.Printf("pages, with npt=%d\n", npt)
+		if _, err := h.Run(ctx, fmt.Sprintf(reload, npt)); err != nil {
+			return err
+		}
+		m, err := bench(ctx, h, fmt.Sprintf("pages --size 1x1 --each 500ms --budget %v", 2*budget))
+		if err != nil {
+			return err
+		}
+		if got, want := m.Host.KVM["kvm_amd.npt"], []string{"N", "Y"}[npt]; got != want {
+			return fmt.Errorf("npt is %q, and not %s", got, want)
+		}
+		if len(m.Results) != 1 || m.Results[0].Ratio.Low == 0 {
+			return fmt.Errorf("no interval of pages with npt=%d: %+v", npt, m)
+		}
+		pages[npt] = m.Results[0].Ratio
+		fmt.Printf("pages, with npt=%d: %.4f of the host (%.4f to %.4f)\n", npt, pages[npt].Median, pages[npt].Low,
+			pages[npt].High)
+	}
+	f.NPTOff = pages[0].over(pages[1])
+	return nil
+}
+
+// reload loads KVM with nested page tables on or off. libvirt and the agent have it open for moments, for their probes.
+const reload = `for i in $(seq 60); do
+	modprobe -r kvm_amd && break
+	sleep 1
+done
+modprobe kvm_amd npt=%d
+udevadm settle`
+
+// bench is one `grange bench run` there.
+func bench(ctx context.Context, h *metallab.Host, words string) (m measurement, err error) {
+	out, err := h.Run(ctx, "grange bench run --json "+words)
+	if err != nil {
+		return m, err
+	}
+	var all []measurement
+	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all) != 1 {
+		return m, fmt.Errorf("%q: %w", out, err)
+	}
+	if all[0].Host.Emulated {
+		return m, errors.New("the VMs ran without KVM")
+	}
+	return all[0], nil
+}
+
+// save prints the table and brings table and picture from the host.
+func save(ctx context.Context, h *metallab.Host, to string) error {
+	for _, f := range []struct{ name, command string }{{"sizes.txt", "grange bench show"},
+		{"sizes.csv", "cat /root/sizes.csv"}, {"sizes.svg", "cat /root/sizes.svg"}} {
+		text, err := h.Run(ctx, f.command)
+		if err != nil {
+			return err
+		}
+		if strings.HasSuffix(f.name, ".txt") {
+			fmt.Print(text)
+		}
+		if to != "" {
+			if err := os.WriteFile(filepath.Join(to, f.name), []byte(text), 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
