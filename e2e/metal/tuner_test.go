@@ -15,7 +15,8 @@ type fault struct{ rule, put, out string }
 
 const (
 	pages2M  = "/sys/devices/system/node/node%s/hugepages/hugepages-2048kB/nr_hugepages"
-	reloaded = "modprobe -r kvm_amd && modprobe kvm_amd"
+	loaded   = "modprobe kvm_amd && udevadm settle" // /dev/kvm is root's alone until udev has seen it
+	reloaded = "modprobe -r kvm_amd && " + loaded
 	noPages  = "for n in 0 1; do echo 0 >/sys/devices/system/node/node$n/hugepages/hugepages-2048kB/nr_hugepages; done"
 )
 
@@ -52,13 +53,14 @@ func faults() []fault {
 			"rm /etc/modprobe.d/site.conf && " + reloaded},
 		{"ept-off-next-load", "echo options kvm_amd npt=0 >/etc/modprobe.d/site.conf", "rm /etc/modprobe.d/site.conf"},
 		{"ept-off-next-load", boot("kvm_amd.npt=0"), noBoot},
-		{"kvm-not-loaded", "modprobe -r kvm_amd", "modprobe kvm_amd"},
+		{"kvm-not-loaded", "modprobe -r kvm_amd", loaded},
 		{"halt-poll-long", "echo 2000000 >/sys/module/kvm/parameters/halt_poll_ns",
 			"echo 200000 >/sys/module/kvm/parameters/halt_poll_ns"},
 		{"ksm-on-compute", "echo 1 >/sys/kernel/mm/ksm/run", "echo 0 >/sys/kernel/mm/ksm/run"},
 		{"ksmtuned-running", ksmtuned, noKsmtuned},
 		{"host-oom-daemon", earlyoom, noEarlyoom},
 		{"numad-with-guest-numa", numad + `
+timeout 120 sh -c 'until virsh -q domcapabilities --virttype kvm >/dev/null; do sleep 1; done' # since KVM is back
 echo '<domain type="kvm"><name>old</name><memory unit="MiB">64</memory><vcpu>1</vcpu><numatune><memory mode="strict" nodeset="0"/></numatune><os><type>hvm</type></os></domain>' >/root/old.xml
 virsh -q define /root/old.xml`, "virsh -q undefine old; " + noNumad},
 		{"thp-policy", "echo never >/sys/kernel/mm/transparent_hugepage/enabled",

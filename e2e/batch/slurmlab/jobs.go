@@ -263,16 +263,21 @@ func (q *queue) Resume(ctx context.Context, id string) error {
 
 // Wait polls, for sbatch --wait polls in steps of many seconds.
 func (q *queue) Wait(ctx context.Context, id string) (conform.Result, error) {
-	hurried := "0"
+	// On a busy machine slurmctld may not answer for longer than scontrol waits.
+	const patience = 2 * time.Minute
+	hurried, answered := "0", time.Now()
 	for {
 		records, err := q.Show(ctx, id)
-		if err != nil {
+		switch {
+		case err == nil:
+			answered = time.Now()
+		case ctx.Err() != nil || time.Since(answered) > patience:
 			return conform.Result{}, err
 		}
-		if !slices.ContainsFunc(records, func(r Record) bool { return !r.ended() }) {
+		if err == nil && !slices.ContainsFunc(records, func(r Record) bool { return !r.ended() }) {
 			return q.result(ctx, id, records)
 		}
-		if r := records[0]; r["JobState"] == "PENDING" && r["Reason"] == "BeginTime" && r["Restarts"] != hurried {
+		if r := first(records); r["JobState"] == "PENDING" && r["Reason"] == "BeginTime" && r["Restarts"] != hurried {
 			// Slurm lets a job that was queued again wait for two minutes. Nothing happens in them. But in the second
 			// in which it ended slurmd takes its new credential for the old one, and slurmctld then fails the job, with
 			// status 1.
@@ -310,6 +315,14 @@ func (r Record) held() bool {
 	reason := strings.ToLower(r["Reason"])
 	return r["JobState"] == "REQUEUE_HOLD" || r["JobState"] == "SPECIAL_EXIT" || strings.Contains(reason, "held") ||
 		strings.Contains(reason, "requeue_hold") || strings.Contains(reason, "maxrequeue")
+}
+
+// first is nil where there is none.
+func first(records []Record) Record {
+	if len(records) == 0 {
+		return nil
+	}
+	return records[0]
 }
 
 // Show is what Slurm knows of a job, one record for each element of an array.
