@@ -25,6 +25,9 @@ type ofFile struct{ *cloud.Host }
 
 func (ofFile) Want(fleet.WantedList) {}
 
+// hostName is the agent's host in the fleet, and its node in Slurm.
+const hostName = "node-1"
+
 // runAgent is an agent on the driver of this test, with a link to the server.
 func runAgent(dir string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
@@ -71,7 +74,7 @@ func link(ctx context.Context, dir string, root *os.Root, ag *agent.Agent, log *
 		token, _ := os.ReadFile(filepath.Join(dir, "token"))
 		url, _ := os.ReadFile(filepath.Join(dir, "url"))
 		if _, err := uplink.Join(ctx, uplink.JoinOptions{Dir: root, Server: string(url), Token: string(token),
-			Name: "node-1", MachineID: "accounting"}); err != nil {
+			Name: hostName, MachineID: "accounting"}); err != nil {
 			log.Warn("join", "error", err)
 			time.Sleep(200 * time.Millisecond)
 		}

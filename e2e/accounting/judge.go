@@ -23,12 +23,16 @@ import (
 // judge holds what the server has against what was run, and against the kernel.
 func (s *site) judge(f *figures) error {
 	month := usage.MonthOf(time.Now())
+	metal, err := s.slurmEnded()
+	if err != nil {
+		return err
+	}
 	var records []api.Usage
-	err := s.await(2*time.Minute, func() (err error) {
+	err = s.await(5*time.Minute, func() (err error) { // the server asks Slurm once a minute
 		if records, err = s.exported(month); err != nil {
 			return err
 		}
-		return s.complete(records)
+		return errors.Join(s.complete(records), missingMetal(records, metal))
 	})
 	if err != nil {
 		fmt.Println("  not all records came:", err)
@@ -49,6 +53,7 @@ func (s *site) judge(f *figures) error {
 		of[key] = append(of[key], u)
 	}
 	s.compare(of, f)
+	compareMetal(records, metal, f)
 	return s.addsUp(month, records)
 }
 

@@ -1,7 +1,8 @@
 // Command accounting runs hundreds of jobs and cloud VMs on an agent and a server, kills agent, server and machines all
 // the time, and counts the records that come out: none may be lost, none doubled, and their CPU time must be what the
 // kernel says. Then the same month is read by `grange usage`, as CSV, JSON and messages to APEL, and must add up to the
-// same. The last line is JSON.
+// same. A Slurm with slurmdbd runs jobs without a VM on the same host meanwhile, and is killed as well: each must be in
+// the accounts once, as sacct has it. The last line is JSON.
 //
 // Machines are processes that burn CPU time and speak as grange-guest does: what is counted of a process does not
 // depend on what it runs, and 500 VMs on QEMU take an hour where there is no KVM.
@@ -17,6 +18,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -27,7 +29,8 @@ import (
 // figures are the line at the end.
 type figures struct {
 	Jobs      int `json:"jobs"`
-	Intervals int `json:"intervals"` // of cloud VMs
+	Intervals int `json:"intervals"`  // of cloud VMs
+	Metal     int `json:"metal_jobs"` // without a VM, as slurmdbd has them
 	Kills     int `json:"kills"`
 	Lost      int `json:"lost"`
 	Doubled   int `json:"doubled"`
@@ -50,6 +53,11 @@ func main() {
 		err = runMachine(os.Args[2], os.Args[3])
 	case len(os.Args) == 3 && os.Args[1] == "agent":
 		err = runAgent(os.Args[2])
+	case len(os.Args) == 4 && os.Args[1] == "slurm":
+		var jobs int
+		if jobs, err = strconv.Atoi(os.Args[3]); err == nil {
+			err = runSlurm(os.Args[2], jobs)
+		}
 	default:
 		os.Exit(test())
 	}
@@ -62,13 +70,14 @@ func main() {
 func test() int {
 	jobs := flag.Int("jobs", 450, "`NUMBER` of jobs")
 	vms := flag.Int("vms", 50, "`NUMBER` of cloud VMs")
+	metal := flag.Int("metal", 150, "`NUMBER` of jobs of Slurm without a VM")
 	keep := flag.Bool("keep", false, "leave the directory")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	began := time.Now()
 	f := &figures{}
-	err := run(ctx, *jobs, *vms, *keep, f)
+	err := run(ctx, load{*jobs, *vms, *metal}, *keep, f)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "accounting:", err)
 		f.Failed++
@@ -91,6 +100,8 @@ type site struct {
 	pids   map[int]string // of agent and server
 	agent  int
 	server int
+	slurm  int
+	gone   chan struct{}       // closed when the Slurm beside is
 	stints map[string][]*stint // by job or cloud VM, in their order
 	killed map[string]bool     // machines, by ID
 	over   bool
@@ -100,7 +111,10 @@ func (s *site) path(names ...string) string {
 	return filepath.Join(append([]string{s.dir}, names...)...)
 }
 
-func run(ctx context.Context, jobs, vms int, keep bool, f *figures) error {
+// load is how much is run of each kind.
+type load struct{ jobs, vms, metal int }
+
+func run(ctx context.Context, n load, keep bool, f *figures) error {
 	dir, err := os.MkdirTemp("", "acc") // short: sockets lie below it
 	if err != nil {
 		return err
@@ -109,7 +123,7 @@ func run(ctx context.Context, jobs, vms int, keep bool, f *figures) error {
 		defer os.RemoveAll(dir)
 	}
 	s := &site{dir: dir, ctx: ctx, pids: map[int]string{}, stints: map[string][]*stint{},
-		killed: map[string]bool{}}
+		killed: map[string]bool{}, gone: make(chan struct{})}
 	if s.self, err = os.Executable(); err != nil {
 		return err
 	}
@@ -118,14 +132,15 @@ func run(ctx context.Context, jobs, vms int, keep bool, f *figures) error {
 	}
 	go s.reap()
 	defer s.end()
-	if err := s.begin(); err != nil {
+	if err := s.begin(n.metal); err != nil {
 		return err
 	}
-	fmt.Printf("%d jobs and %d cloud VMs, under kills of agent, server and machines\n", jobs, vms)
+	fmt.Printf("%d jobs, %d cloud VMs, and %d jobs of Slurm, under kills of agent, server, machines, slurmctld and "+
+		"slurmdbd\n", n.jobs, n.vms, n.metal)
 	chaos, calm := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	all.Go(func() { f.Kills = s.chaos(chaos) })
-	f.Jobs = s.work(jobs, vms)
+	f.Jobs = s.work(n.jobs, n.vms)
 	calm()
 	all.Wait()
 	return s.judge(f)
@@ -164,9 +179,11 @@ func (s *site) prepare() error {
 	}
 	s.address = address
 	for name, text := range map[string]string{
-		"server.toml": fmt.Sprintf("store = %q\nsocket = %q\nlisten = %q\nurl = %q\n[usage]\nvos = { people = "+
-			"\"/people/Role=production\" }\n", s.path("farm.db"), s.path("server.sock"), address, "https://"+address),
-		"farm.toml": "[cells.general]\nbroker = \"grange\"\ndefault = true\n[projects.people]\n",
+		"server.toml": fmt.Sprintf("store = %q\nsocket = %q\nlisten = %q\nurl = %q\n[brokers.west]\nsystem = "+
+			"\"slurm\"\nenvironment = { SLURM_CONF = %q }\n[usage]\nhost_jobs = true\nvos = { people = "+
+			"\"/people/Role=production\" }\n", s.path("farm.db"), s.path("server.sock"), address, "https://"+address,
+			s.path(slurmConf)),
+		"farm.toml": "[cells.general]\nbroker = \"west\"\nbatch = \"main\"\ndefault = true\n[projects.people]\n",
 		"url":       "https://" + address,
 	} {
 		if err := os.WriteFile(s.path(name), []byte(text), 0o600); err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/grange-project/grange/api"
 )
 
-// begin starts server and agent for the first time, joins them, and brings the image.
-func (s *site) begin() error {
+// begin starts server and agent for the first time, joins them, brings the image, and starts the Slurm beside.
+func (s *site) begin(metal int) error {
 	if err := s.start("server"); err != nil {
 		return err
 	}
@@ -38,10 +38,25 @@ func (s *site) begin() error {
 	if err := s.start("agent"); err != nil {
 		return err
 	}
-	return s.await(time.Minute, func() error {
+	if err := s.await(time.Minute, func() error {
 		_, err := s.client().MakeImage(s.ctx, api.ImageRequest{Name: "micro", Path: s.path("image")}, func(string) {})
 		return err
-	})
+	}); err != nil {
+		return err
+	}
+	return s.beginSlurm(metal)
+}
+
+// beginSlurm starts the Slurm beside, with so many jobs without a VM.
+func (s *site) beginSlurm(jobs int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, err := startChild(s.path("slurm.log"), s.self, "slurm", s.dir, strconv.Itoa(jobs))
+	if err != nil {
+		return err
+	}
+	s.slurm, s.pids[p.Pid] = p.Pid, "slurm"
+	return nil
 }
 
 func (s *site) client() *api.Client { return api.NewClient(s.path("agent.sock")) }
@@ -105,6 +120,10 @@ func (s *site) reaped(pid int, used time.Duration) {
 		s.agentEnded()
 	case "server":
 		s.server = 0
+	case "slurm":
+		s.slurm = 0
+		close(s.gone)
+		return
 	default:
 		return
 	}
@@ -227,6 +246,15 @@ func (s *site) someMachine() int {
 func (s *site) end() {
 	s.mu.Lock()
 	s.over = true
+	if s.slurm != 0 { // it takes away what it has started
+		syscall.Kill(s.slurm, syscall.SIGTERM)
+		s.mu.Unlock()
+		select {
+		case <-s.gone:
+		case <-time.After(time.Minute):
+		}
+		s.mu.Lock()
+	}
 	for pid := range s.pids {
 		syscall.Kill(pid, syscall.SIGKILL)
 	}

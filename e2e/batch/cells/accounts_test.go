@@ -2,10 +2,8 @@ package cells_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,12 +12,6 @@ import (
 	"github.com/grange-project/grange/e2e/batch/slurmlab"
 	"github.com/grange-project/grange/e2e/farm/farmlab"
 )
-
-// counted is what is known of a job that has ended.
-type counted struct {
-	cores     int
-	wall, cpu float64 // seconds
-}
 
 // accounts: what has run on the hosts without a VM, in all cases before this one and now, is in the fleet's accounts as
 // Slurm has it, each job once, over a kill of the server. The jobs that held the places of VMs are not: their VMs are.
@@ -52,9 +44,9 @@ func (s *site) accounts(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	var want map[string]counted
+	var want map[string]slurmlab.Accounted
 	s.await(t, "slurmdbd knows all", func() (err error) {
-		if want, err = s.sacct(); err == nil && len(want) < jobs {
+		if want, err = s.slurm.Accounted(s.ctx); err == nil && len(want) < jobs {
 			err = fmt.Errorf("%d of %d", len(want), jobs)
 		}
 		return err
@@ -72,8 +64,8 @@ func (s *site) accounts(t *testing.T) {
 	var burnt float64
 	for id, w := range want {
 		g, ok := got["slurm/"+id]
-		burnt += g.cpu
-		if !ok || g.cores != w.cores || math.Abs(g.wall-w.wall) > 0.5 || math.Abs(g.cpu-w.cpu) > 0.01 {
+		burnt += g.CPU
+		if !ok || g.Cores != w.Cores || math.Abs(g.Wall-w.Wall) > 0.5 || math.Abs(g.CPU-w.CPU) > 0.01 {
 			t.Errorf("job %s is %+v, and in the accounts %+v, %v", id, w, g, ok)
 		}
 	}
@@ -83,9 +75,9 @@ func (s *site) accounts(t *testing.T) {
 }
 
 // metal are the jobs without a VM that the fleet's accounts have.
-func (s *site) metal(t *testing.T) map[string]counted {
+func (s *site) metal(t *testing.T) map[string]slurmlab.Accounted {
 	t.Helper()
-	all := map[string]counted{}
+	all := map[string]slurmlab.Accounted{}
 	for line := range strings.Lines(s.grange(t, "usage export --format json --kind metal --month "+
 		time.Now().UTC().Format("2006-01"))) {
 		var u api.Usage
@@ -95,39 +87,7 @@ func (s *site) metal(t *testing.T) map[string]counted {
 		if _, twice := all[u.Batch]; twice {
 			t.Errorf("job %s is there twice", u.Batch)
 		}
-		all[u.Batch] = counted{u.Cores, u.Wall, u.CPU}
+		all[u.Batch] = slurmlab.Accounted{Cores: u.Cores, Wall: u.Wall, CPU: u.CPU}
 	}
 	return all
-}
-
-// sacct are the jobs that have run, and held no VM's place.
-func (s *site) sacct() (map[string]counted, error) {
-	out, err := s.slurm.Slurm(s.ctx, "root", "sacct", "--noheader", "--allusers", "--parsable2",
-		"--starttime=now-1days", "--endtime=now", "--state=CA,CD,F,NF,TO",
-		"--format=JobIDRaw,AllocCPUS,ElapsedRaw,TotalCPU,Start,JobName")
-	all := map[string]counted{}
-	for line := range strings.Lines(out) {
-		f := strings.Split(strings.TrimSpace(line), "|")
-		if len(f) != 6 {
-			return nil, fmt.Errorf("sacct says %q", line)
-		}
-		if strings.Contains(f[0], ".") { // of a step: without those in the list, a job has no CPU time
-			continue
-		}
-		if strings.HasPrefix(f[5], "grange-hold-") || f[4] == "None" || f[4] == "Unknown" {
-			continue
-		}
-		var c counted
-		var minutes float64
-		_, err2 := fmt.Sscanf(f[3], "%f:%f", &minutes, &c.cpu)
-		c.cpu += 60 * minutes
-		var err3, err4 error
-		c.cores, err3 = strconv.Atoi(f[1])
-		c.wall, err4 = strconv.ParseFloat(f[2], 64)
-		if err := errors.Join(err2, err3, err4); err != nil {
-			return nil, fmt.Errorf("sacct says %q: %w", line, err)
-		}
-		all[f[0]] = c
-	}
-	return all, err
 }

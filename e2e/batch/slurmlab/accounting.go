@@ -2,9 +2,12 @@ package slurmlab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -74,7 +77,7 @@ StorageLoc=slurm_acct
 	if err := os.WriteFile(l.path("etc/slurmdbd.conf"), []byte(conf), 0o600); err != nil {
 		return err
 	}
-	if err := l.launch("slurmdbd", l.tool(context.WithoutCancel(ctx), "slurmdbd", "-D")); err != nil {
+	if err := l.StartSlurmdbd(ctx); err != nil {
 		return err
 	}
 	sacctmgr := func(args ...string) error {
@@ -94,4 +97,50 @@ StorageLoc=slurm_acct
 		return err
 	}
 	return sacctmgr("add", "user", User, "Account=physics", "Cluster=grange")
+}
+
+// StartSlurmdbd starts the accounting daemon, also again after it was killed.
+func (l *Lab) StartSlurmdbd(ctx context.Context) error {
+	return l.launch("slurmdbd", l.tool(context.WithoutCancel(ctx), "slurmdbd", "-D"))
+}
+
+// Accounted is what slurmdbd knows of a job that has run and ended.
+type Accounted struct {
+	Cores     int
+	Wall, CPU float64 // seconds
+}
+
+// Accounted are such jobs by their IDs, without those that held the places of VMs.
+func (p *programs) Accounted(ctx context.Context) (map[string]Accounted, error) {
+	out, err := p.Slurm(ctx, "root", "sacct", "--noheader", "--allusers", "--parsable2",
+		"--starttime=now-1days", "--endtime=now", "--state=CA,CD,F,NF,TO",
+		"--format=JobIDRaw,AllocCPUS,ElapsedRaw,TotalCPU,Start,JobName")
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]Accounted{}
+	for line := range strings.Lines(out) {
+		f := strings.Split(strings.TrimSpace(line), "|")
+		if len(f) != 6 {
+			return nil, fmt.Errorf("sacct says %q", line)
+		}
+		if strings.Contains(f[0], ".") { // of a step: without those in the list, a job has no CPU time
+			continue
+		}
+		if strings.HasPrefix(f[5], "grange-hold-") || f[4] == "None" || f[4] == "Unknown" {
+			continue
+		}
+		var a Accounted
+		var minutes float64
+		_, err1 := fmt.Sscanf(f[3], "%f:%f", &minutes, &a.CPU)
+		a.CPU += 60 * minutes
+		var err2, err3 error
+		a.Cores, err2 = strconv.Atoi(f[1])
+		a.Wall, err3 = strconv.ParseFloat(f[2], 64)
+		if err := errors.Join(err1, err2, err3); err != nil {
+			return nil, fmt.Errorf("sacct says %q: %w", line, err)
+		}
+		all[f[0]] = a
+	}
+	return all, nil
 }
