@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/grange-project/grange/api"
 )
@@ -59,4 +60,10 @@ func (u UsageClient) Each(ctx context.Context, q UsageQuery, do func(api.Usage) 
 // Close closes a month and those before it.
 func (u UsageClient) Close(ctx context.Context, month string) (UsageClosed, error) {
 	return call[UsageClosed](ctx, u.c, request{method: "POST", path: "/v1/usage/months/" + url.PathEscape(month) + "/close"})
+}
+
+// History is what series of figures were like, back to a time ago: names, or beginnings with a * behind them.
+func (c *Client) History(ctx context.Context, since time.Duration, series ...string) (History, error) {
+	return call[History](ctx, c, request{method: "GET", path: "/v1/history",
+		query: url.Values{"since": {since.String()}, "series": series}})
 }

@@ -66,6 +66,7 @@ type FarmProject struct {
 	Images         []string `json:"images,omitempty"` // patterns
 	MaxAge         float64  `json:"max_age_seconds,omitempty"`
 	Purpose        string   `json:"purpose,omitempty"`
+	Pledge         int      `json:"pledge,omitempty"`          // CPUs that it was promised
 	SecurityGroups bool     `json:"security_groups,omitempty"` // its VMs are in default, unless they name others
 	SSHFrom        []string `json:"ssh_from,omitempty"`        // prefixes that default lets in, to port 22
 }

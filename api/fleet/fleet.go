@@ -176,6 +176,7 @@ type Project struct {
 	Images         []string `json:"images,omitempty"`
 	MaxAge         float64  `json:"max_age_seconds,omitempty"`
 	Purpose        string   `json:"purpose,omitempty"`
+	Pledge         int      `json:"pledge,omitempty"`          // CPUs that it was promised
 	SecurityGroups bool     `json:"security_groups,omitempty"` // its VMs are in default, unless they name others
 	SSHFrom        []string `json:"ssh_from,omitempty"`        // prefixes
 	Cells          []string `json:"cells"`                     // where its new VMs may go now

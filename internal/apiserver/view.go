@@ -114,7 +114,7 @@ func groupView(g server.GroupView) fleet.Group {
 func projectView(p server.ProjectView) fleet.Project {
 	return fleet.Project{Name: p.Name, Account: p.Account, Quota: quotaView(p.Quota), Used: quotaView(p.Used),
 		Networks: p.Networks, Shapes: p.Shapes, Images: p.Images, MaxAge: p.MaxAge.Seconds(),
-		Purpose: string(p.Purpose), Cells: p.Cells, Nowhere: p.Nowhere, Revision: p.Revision,
+		Purpose: string(p.Purpose), Pledge: p.Pledge, Cells: p.Cells, Nowhere: p.Nowhere, Revision: p.Revision,
 		SecurityGroups: p.SecurityGroups, SSHFrom: wire.FarmProject(p.Project).SSHFrom}
 }
 

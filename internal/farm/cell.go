@@ -66,6 +66,7 @@ type Project struct {
 	Images   []string      // patterns of images that its VMs may have; none: all
 	MaxAge   time.Duration // a VM without a date to expire gets this one; 0: none
 	Purpose  Purpose
+	Pledge   int // CPUs that it was promised, all the time; 0: nothing is. Bounds nothing, capacity is told beside it
 	// its VMs are in the security group default, unless they name others
 	SecurityGroups bool
 	SSHFrom        []netip.Prefix // whom the security group default lets in, to port 22
@@ -143,6 +144,8 @@ func (p Project) Validate() error {
 		return badFarm("project", p.Name, "max_age of %v is less than a minute", p.MaxAge)
 	case p.Purpose != PurposeCompute && p.Purpose != PurposeService:
 		return badFarm("project", p.Name, "no purpose is called %q; there are compute and service", p.Purpose)
+	case p.Pledge < 0:
+		return badFarm("project", p.Name, "a pledge below 0")
 	case badPattern(p.Images) != "":
 		return badFarm("project", p.Name, "images: invalid pattern %q", badPattern(p.Images))
 	case len(p.SSHFrom) >= MaxSecurityRules:

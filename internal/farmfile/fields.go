@@ -72,6 +72,7 @@ func projectFields(p farm.Project) []field {
 	f.add("images", p.Images)
 	f.add("max_age", age(p.MaxAge))
 	f.add("purpose", string(p.Purpose))
+	f.add("pledge", p.Pledge)
 	f.add("security_groups", p.SecurityGroups)
 	f.add("ssh_from", prefixTexts(p.SSHFrom))
 	return f

@@ -148,7 +148,7 @@ func cellTableOf(c farm.FarmCell) cellTable {
 
 func projectTableOf(p farm.Project) projectTable {
 	return projectTable{Account: p.Account, Quota: quotaTableOf(p.Quota), Networks: p.Networks, Shapes: p.Shapes,
-		Images: p.Images, MaxAge: age(p.MaxAge), Purpose: string(p.Purpose),
+		Images: p.Images, MaxAge: age(p.MaxAge), Purpose: string(p.Purpose), Pledge: p.Pledge,
 		SecurityGroups: p.SecurityGroups, SSHFrom: prefixTexts(p.SSHFrom)}
 }
 

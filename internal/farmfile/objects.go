@@ -65,7 +65,7 @@ func (f cellTable) cell(name string) (farm.FarmCell, error) {
 
 func (f projectTable) project(name string) (farm.Project, error) {
 	p := farm.Project{Name: name, Account: f.Account, Networks: f.Networks, Shapes: f.Shapes, Images: f.Images,
-		Purpose: farm.Purpose(f.Purpose), SecurityGroups: f.SecurityGroups}
+		Purpose: farm.Purpose(f.Purpose), Pledge: f.Pledge, SecurityGroups: f.SecurityGroups}
 	if f.Purpose == farm.PurposeCompute.String() {
 		p.Purpose = farm.PurposeCompute
 	}

@@ -62,6 +62,7 @@ type projectTable struct {
 	Images         []string    `toml:"images,omitempty"`
 	MaxAge         string      `toml:"max_age,omitempty"`
 	Purpose        string      `toml:"purpose,omitempty"`
+	Pledge         int         `toml:"pledge,omitempty"`
 	SecurityGroups bool        `toml:"security_groups,omitempty"`
 	SSHFrom        []string    `toml:"ssh_from,omitempty"`
 }

@@ -5,6 +5,7 @@ import "github.com/grange-project/grange/internal/farm"
 // Sums are what the hosts of a cell have together.
 type Sums struct {
 	CPUs, Reserved, Free int
+	Refused              int        // of Free: on hosts that take nothing new
 	Memory, FreeMemory   farm.Bytes // huge pages included
 }
 
@@ -16,6 +17,9 @@ func (f *Fleet) Sums() map[string]Sums {
 		s.CPUs += h.Topology.Online.Len()
 		s.Reserved += h.Reserve.CPUs.And(h.Topology.Online).Len()
 		s.Free += h.room.Free.Len()
+		if h.Refuses != "" {
+			s.Refused += h.room.Free.Len()
+		}
 		for _, n := range h.Topology.Nodes {
 			s.Memory += n.Memory
 			free := h.room.Nodes[n.ID]

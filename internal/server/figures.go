@@ -93,7 +93,8 @@ func (s *Server) capacity() (map[meter.Of]int, map[meter.Of]farm.Bytes) {
 	for cell, n := range sums {
 		cpus[meter.Of{Cell: cell, State: "total"}] = n.CPUs
 		cpus[meter.Of{Cell: cell, State: "reserved"}] = n.Reserved
-		cpus[meter.Of{Cell: cell, State: "free"}] = n.Free
+		cpus[meter.Of{Cell: cell, State: "free"}] = n.Free - n.Refused
+		cpus[meter.Of{Cell: cell, State: "refused"}] = n.Refused
 		memory[meter.Of{Cell: cell, State: "total"}] = n.Memory
 		memory[meter.Of{Cell: cell, State: "free"}] = n.FreeMemory
 	}

@@ -109,14 +109,14 @@ func ParseQuota(v fleet.Quota) farm.Quota {
 // FarmProject is a project as people decide of it.
 func FarmProject(p farm.Project) fleet.FarmProject {
 	return fleet.FarmProject{Name: p.Name, Account: p.Account, Quota: Quota(p.Quota), Networks: p.Networks,
-		Shapes: p.Shapes, Images: p.Images, MaxAge: p.MaxAge.Seconds(), Purpose: string(p.Purpose),
+		Shapes: p.Shapes, Images: p.Images, MaxAge: p.MaxAge.Seconds(), Purpose: string(p.Purpose), Pledge: p.Pledge,
 		SecurityGroups: p.SecurityGroups, SSHFrom: each(p.SSHFrom, netip.Prefix.String)}
 }
 
 func parseFarmProject(v fleet.FarmProject) (farm.Project, error) {
 	from, err := tryEach(v.SSHFrom, farm.ParseCIDR)
 	return farm.Project{Name: v.Name, Account: v.Account, Quota: ParseQuota(v.Quota), Networks: v.Networks,
-		Shapes: v.Shapes, Images: v.Images, MaxAge: seconds(v.MaxAge), Purpose: farm.Purpose(v.Purpose),
+		Shapes: v.Shapes, Images: v.Images, MaxAge: seconds(v.MaxAge), Purpose: farm.Purpose(v.Purpose), Pledge: v.Pledge,
 		SecurityGroups: v.SecurityGroups, SSHFrom: from}, err
 }
 

@@ -1,4 +1,4 @@
-// Package capacity has the commands that tell what a farm can carry.
+// Package capacity has the commands that tell what a farm delivers, and what it could.
 package capacity
 
 import (
@@ -11,7 +11,7 @@ type commands struct{ *app.App }
 
 // Commands are the commands of capacity.
 func Commands(a *app.App) []*cobra.Command {
-	group := &cobra.Command{Use: "capacity", Short: "Tell what a farm can carry"}
+	group := commands{a}.presentCommand()
 	group.AddCommand(commands{a}.planCommand())
 	return []*cobra.Command{group}
 }

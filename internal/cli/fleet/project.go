@@ -98,6 +98,9 @@ func (a projectCommands) showProject(p fleet.Project) error {
 	if p.Purpose != "" {
 		fmt.Fprintf(t, "purpose\t%s\n", p.Purpose)
 	}
+	if p.Pledge > 0 {
+		fmt.Fprintf(t, "pledged\t%s\n", farm.Count(p.Pledge, "CPU"))
+	}
 	if p.MaxAge > 0 {
 		fmt.Fprintf(t, "VMs expire after\t%v\n", time.Duration(p.MaxAge*float64(time.Second)))
 	}

@@ -35,7 +35,8 @@ var (
 	warnings = metrics.Metric{Name: "grange_server_ca_warnings", Type: gauge,
 		Help: "Warnings of `grange server status` about the fleet's CA, as certificates that end soon."}
 	capacity = metrics.Metric{Name: "grange_server_cpus", Type: gauge, Labels: []string{"cell", "state"},
-		Help: "Threads of hosts by cell: total, reserved by hosts for themselves, free. Of the server that leads."}
+		Help: "Threads of hosts by cell: total, reserved by hosts for themselves, free, refused (free on hosts that " +
+			"take nothing new). Of the server that leads."}
 	capacityBytes = metrics.Metric{Name: "grange_server_memory_bytes", Type: gauge, Labels: []string{"cell", "state"},
 		Help: "Memory of hosts for VMs by cell, huge pages included: total, free. Of the server that leads."}
 	placed = metrics.Metric{Name: "grange_server_placed_total", Type: counter,

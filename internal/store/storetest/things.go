@@ -82,7 +82,7 @@ func aCell() farm.Cell {
 
 func aProject() farm.Project {
 	return farm.Project{Name: "p", Account: "atlas", Quota: farm.Quota{CPUs: 8, Memory: farm.TiB},
-		Networks: []string{"front"}, MaxAge: time.Hour,
+		Networks: []string{"front"}, MaxAge: time.Hour, Pledge: 400,
 		SecurityGroups: true, SSHFrom: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
 }
 
