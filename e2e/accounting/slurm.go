@@ -29,7 +29,8 @@ const (
 func runSlurm(dir string, jobs int) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	l, err := slurmlab.Start(ctx, slurmlab.Options{NoPlugin: true, Accounting: true, Nodes: []string{hostName}, CPUs: 2})
+	l, err := slurmlab.Start(ctx,
+		slurmlab.Options{NoPlugin: true, Accounting: true, Nodes: []string{hostName}, CPUs: 2})
 	if err != nil {
 		return err
 	}

@@ -77,7 +77,8 @@ type Present struct {
 
 // NewPresent is about the time from one to another. Pledges are in CPUs, by project.
 func NewPresent(from, to time.Time, seen []Seen, pledges map[string]int) *Present {
-	p := &Present{from: from, to: to, seen: map[string]Seen{}, cells: map[string]*Cell{}, projects: map[string]*Pledge{}}
+	p := &Present{from: from, to: to, seen: map[string]Seen{}, cells: map[string]*Cell{},
+		projects: map[string]*Pledge{}}
 	for _, s := range seen {
 		c := &Cell{Cell: s.Cell}
 		p.seen[s.Cell], p.cells[s.Cell] = s, c

@@ -116,8 +116,8 @@ func FarmProject(p farm.Project) fleet.FarmProject {
 func parseFarmProject(v fleet.FarmProject) (farm.Project, error) {
 	from, err := tryEach(v.SSHFrom, farm.ParseCIDR)
 	return farm.Project{Name: v.Name, Account: v.Account, Quota: ParseQuota(v.Quota), Networks: v.Networks,
-		Shapes: v.Shapes, Images: v.Images, MaxAge: seconds(v.MaxAge), Purpose: farm.Purpose(v.Purpose), Pledge: v.Pledge,
-		SecurityGroups: v.SecurityGroups, SSHFrom: from}, err
+		Shapes: v.Shapes, Images: v.Images, MaxAge: seconds(v.MaxAge), Purpose: farm.Purpose(v.Purpose),
+		Pledge: v.Pledge, SecurityGroups: v.SecurityGroups, SSHFrom: from}, err
 }
 
 // seconds is exact: float64 has more digits than a nanosecond in a century needs to be told from its neighbours after

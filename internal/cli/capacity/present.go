@@ -154,7 +154,8 @@ func (p present) print(a *app.App) error {
 	w := output.NewColumns(a.Out)
 	fmt.Fprintln(w, "CELL\tSEEN\tINSTALLED\tRESERVED\tCLOSED\tJOBS\tVMS\tNO VM\tHELD\tUNUSED")
 	for _, c := range p.Cells {
-		w.Row(c.Cell, percent(c.Hours, p.To.Sub(p.From).Hours()), hours(c.Installed), hours(c.Reserved), hours(c.Refused),
+		w.Row(c.Cell, percent(c.Hours, p.To.Sub(p.From).Hours()), hours(c.Installed), hours(c.Reserved),
+			hours(c.Refused),
 			hours(c.Delivered.Jobs), hours(c.Delivered.VMs), hours(c.Delivered.Metal), hours(c.Held), hours(c.Unused))
 	}
 	if err := w.Flush(); err != nil {
