@@ -37,8 +37,8 @@ type IncidentFilter struct {
 // IncidentCount is how many incidents there are.
 type IncidentCount struct{ All, Opener int }
 
-// wordsOf are all words of what an incident concerns.
-func wordsOf(concerns []farm.Concern) (words []IncidentWord) {
+// WordsOf are all words of what an incident concerns.
+func WordsOf(concerns []farm.Concern) (words []IncidentWord) {
 	for _, c := range concerns {
 		for _, w := range []IncidentWord{{c.Kind, c.Name}, {c.Kind, c.ID}, {InProject, c.Project}, {InCell, c.Cell}} {
 			if w.Word != "" {
@@ -155,7 +155,7 @@ func bare(i farm.Incident) farm.Incident {
 }
 
 func (t incidentRows) putWords(i farm.Incident) error {
-	for _, w := range wordsOf(i.Concerns) {
+	for _, w := range WordsOf(i.Concerns) {
 		if _, err := t.exec("INSERT INTO incident_words (kind, word, incident) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
 			string(w.Kind), w.Word, i.ID); err != nil {
 			return err
