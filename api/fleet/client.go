@@ -46,6 +46,7 @@ type Client struct {
 
 	FileSystems FileSystemClient
 	Usage       UsageClient
+	Incidents   IncidentClient
 
 	http  *http.Client
 	base  string
@@ -91,7 +92,7 @@ func NewClient(c Config) (*Client, error) {
 	out.Users, out.Grants, out.Tokens = UserClient{out}, GrantClient{out}, TokenClient{out}
 	out.JoinTokens, out.CA, out.Images = JoinTokenClient{out}, CAClient{out}, ImageClient{out}
 	out.FileSystems, out.Sessions = FileSystemClient{out}, SessionClient{out}
-	out.Usage = UsageClient{out}
+	out.Usage, out.Incidents = UsageClient{out}, IncidentClient{out}
 	return out, nil
 }
 

@@ -76,13 +76,13 @@ func (b *browser) begin(ctx context.Context) error {
 		call(runtime.Enable, cdp.Empty{})); err != nil {
 		return err
 	}
-	return chromedp.Do(ctx, b.listening(), b.signIn())
+	return chromedp.Do(ctx, b.listening(), b.signIn(b.server.token))
 }
 
-// signIn has the browser known as ann.
-func (b *browser) signIn() step {
+// signIn has the browser known as a token's user.
+func (b *browser) signIn(token string) step {
 	return call(network.SetExtraHTTPHeaders, network.SetExtraHTTPHeadersParams{
-		Headers: network.Headers{"Authorization": "Bearer " + b.server.token}})
+		Headers: network.Headers{"Authorization": "Bearer " + token}})
 }
 
 func (b *browser) close() {
@@ -97,6 +97,15 @@ func (b *browser) tab() (context.Context, func(), error) {
 	err := b.begin(ctx) // which the timeout must not bound: the tab would end with it
 	ctx, timeout := context.WithTimeout(ctx, caseTime)
 	return ctx, func() { timeout(); cancel() }, err
+}
+
+// tabAs is a tab of another user than ann.
+func (b *browser) tabAs(token string) (context.Context, func(), error) {
+	ctx, end, err := b.tab()
+	if err == nil {
+		err = chromedp.Do(ctx, b.signIn(token))
+	}
+	return ctx, end, err
 }
 
 // strangersTab is a tab in which nobody has signed in, and where the pages of others may do as they like.

@@ -43,6 +43,19 @@ func (t *test) withoutScripts() error {
 	b.becomes("/hosts/"+host, "new disks")
 	b.submit("/hosts/"+host, "/hosts/"+host+"/open", nil)
 	b.becomes("/hosts/"+host, "open")
+	incident := url.Values{"title": {"plain hosts are slow"}, "text": {"since noon"}}
+	p := b.submit("/incidents/new?host="+host, "/incidents/new", incident)
+	b.holds(p, "plain hosts are slow", "since noon", host)
+	if b.err != nil {
+		return b.err
+	}
+	path := p.URL.Path
+	b.holds(b.submit(path, path+"/note", url.Values{"text": {"a switch"}}), "a switch")
+	b.holds(b.submit(path, path+"/link", url.Values{"cell": {"general"}}), "/farm?cell=general")
+	b.holds(b.submit(path, path+"/close", url.Values{"text": {"rebooted"}}), "closed, minor", "rebooted")
+	b.holds(b.submit(path, path+"/reopen", nil), "reopened it")
+	b.submit(path, path+"/close", nil)
+	b.holds(b.at("/hosts/"+host), "None is open.")
 	b.holds(b.at("/why?project=people&shape=tiny&image=micro"), "would take it now")
 	b.holds(b.at("/projects"), "people", "of 40")
 	b.holds(b.at("/networks"), "lan", "bridge:br0")

@@ -53,6 +53,13 @@ project = "real"
 user = "ann"
 role = "operator"
 
+[users.rita]
+
+[[grants]]
+user = "rita"
+role = "reader"
+project = "people"
+
 [shapes.tiny]
 cpus = 1
 memory = "192M"
@@ -91,6 +98,9 @@ func (s *server) begin(ctx context.Context, hosts int, issuer *oidclab.Provider)
 		return err
 	}
 	s.token = strings.TrimSpace(token)
+	if err := s.report(ctx); err != nil {
+		return err
+	}
 	return s.simulate(ctx)
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/grange-project/grange/internal/cli/fleet"
 	"github.com/grange-project/grange/internal/cli/gateways"
 	"github.com/grange-project/grange/internal/cli/host"
+	"github.com/grange-project/grange/internal/cli/incidents"
 	"github.com/grange-project/grange/internal/cli/job"
 	"github.com/grange-project/grange/internal/cli/output"
 	"github.com/grange-project/grange/internal/cli/tune"
@@ -71,7 +72,7 @@ func grange(a *app.App) *cobra.Command {
 			filesystems.Commands(a), gateways.Commands(a), tune.Commands(a), bench.Commands(a))},
 		app.Group{Title: "Batch systems", Commands: batchsystem.Commands(a)},
 		app.Group{Title: "Fleet", Commands: slices.Concat(daemon.ServerCommands(a), fleet.Commands(a),
-			usage.Commands(a), capacity.Commands(a))},
+			usage.Commands(a), capacity.Commands(a), incidents.Commands(a))},
 		app.Group{Title: "Access", Commands: access.Commands(a)},
 		app.Group{Title: "", Commands: []*cobra.Command{manCommand()}})
 }

@@ -77,6 +77,7 @@ func (l *farmLab) run(stdin string, args ...string) (string, error) {
 	root := grange(a)
 	root.SetArgs(args)
 	root.SetIn(strings.NewReader(stdin))
+	root.SetOut(&out) // of completion
 	err := root.ExecuteContext(l.t.Context())
 	return out.String(), err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/grange-project/grange/internal/chart"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/server"
+	"github.com/grange-project/grange/internal/server/action"
 )
 
 // hostPage is one host.
@@ -38,6 +39,7 @@ type hostPage struct {
 	Poll, Shown                                 string
 	Open                                        bool
 	MayOpen                                     bool
+	Incidents                                   about
 }
 
 // drainLine is a drain that goes on.
@@ -111,6 +113,9 @@ func (v *visit) hostPage() (page hostPage, err error) {
 	}
 	for _, vm := range list.Items {
 		page.VMs = append(page.VMs, rowOf(vm, now))
+	}
+	if page.Incidents, err = v.incidentsAbout("host", h.Name, h.ID, action.HostTarget(h.Host)); err != nil {
+		return page, err
 	}
 	// the drawing escapes the texts that it shows
 	page.Picture = template.HTML(chart.HostBare(factsOf(h, list.Items), nil))

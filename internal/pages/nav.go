@@ -11,5 +11,6 @@ var navigation = []navEntry{
 	{"images", "Images", "/images", "i"},
 	{"networks", "Networks", "/networks", "w"},
 	{"why", "Why", "/why", "y"},
+	{"incidents", "Incidents", "/incidents", "t"},
 	{"log", "Log", "/log", "l"},
 }

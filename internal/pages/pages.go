@@ -89,6 +89,13 @@ var routes = map[string]func(*visit) error{
 	"GET /images/{image}":       showImage,
 	"GET /networks":             listNetworks,
 	"GET /log":                  showLog,
+
+	"GET /incidents":                    listIncidents,
+	"GET /incidents/new":                newIncident,
+	"POST /incidents/new":               openIncident,
+	"GET /incidents/{incident}":         showIncident,
+	"GET /incidents/{incident}/now":     incidentNow,
+	"POST /incidents/{incident}/{verb}": doIncident,
 }
 
 // policyHeader lets pages load what this server has, and run no script and no style that is written into a page: text

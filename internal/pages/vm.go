@@ -15,6 +15,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
 	"github.com/grange-project/grange/internal/server"
+	"github.com/grange-project/grange/internal/server/action"
 )
 
 // vmPage is one VM.
@@ -36,6 +37,7 @@ type vmPage struct {
 	Poll, Seen                       string
 	Revision                         int64
 	Move                             *moveLine
+	Incidents                        about
 }
 
 // planLine is where vCPUs run.
@@ -113,6 +115,10 @@ func (v *visit) vmPage() (page vmPage, err error) {
 	}
 	page.setPlan(vm)
 	if page.Move, err = moveOf(v, vm); err != nil {
+		return page, err
+	}
+	page.Incidents, err = v.incidentsAbout("vm", page.Project+"/"+page.Name, vm.ID, action.VMTarget(vm.VM))
+	if err != nil {
 		return page, err
 	}
 	page.Seen = sumOf(page)

@@ -60,13 +60,21 @@ const (
 	ReadSession Action = "session.read"
 	EndSession  Action = "session.end"
 	ReadAudit   Action = "audit.read"
-	ReadUsage   Action = "usage.read"  // what VMs have used: one's own, or that of a project or a cell
-	CloseUsage  Action = "usage.close" // a month, for good
-	ReadFarm    Action = "farm.read"   // export, and what an apply would change
-	ApplyFarm   Action = "farm.apply"  // cells, projects and quotas, networks, shapes, users, grants, settings
-	ReadCA      Action = "ca.read"     // the fleet's authorities, and which hosts a rotation waits for
-	RotateCA    Action = "ca.rotate"
-	RetireCA    Action = "ca.retire"
+	// shared records of problems: of each, what it concerns decides, one thing of it is enough
+	ReadIncident   Action = "incident.read"
+	OpenIncident   Action = "incident.open"
+	NoteIncident   Action = "incident.note"
+	LinkIncident   Action = "incident.link"  // to what it concerns, too, and to another incident
+	CloseIncident  Action = "incident.close" // and give it another severity
+	ReopenIncident Action = "incident.reopen"
+
+	ReadUsage  Action = "usage.read"  // what VMs have used: one's own, or that of a project or a cell
+	CloseUsage Action = "usage.close" // a month, for good
+	ReadFarm   Action = "farm.read"   // export, and what an apply would change
+	ApplyFarm  Action = "farm.apply"  // cells, projects and quotas, networks, shapes, users, grants, settings
+	ReadCA     Action = "ca.read"     // the fleet's authorities, and which hosts a rotation waits for
+	RotateCA   Action = "ca.rotate"
+	RetireCA   Action = "ca.retire"
 )
 
 // need is what an action takes: the least role, and where it may be held beside everywhere.
@@ -74,7 +82,7 @@ type need struct {
 	least   farm.Role
 	project bool      // in the target's project
 	cell    bool      // in the target's cell
-	own     farm.Role // in the project, for what the caller owns; "": owning changes nothing
+	own     farm.Role // in the same places, for what the caller owns; "": owning changes nothing
 	self    bool      // what is the caller's own needs no role at all, and a token without bounds
 	any     bool      // that role anywhere at all
 }
@@ -124,17 +132,28 @@ var needs = map[Action]need{
 	ReadSession: {least: farm.RoleAdmin, self: true},
 	EndSession:  {least: farm.RoleAdmin, self: true},
 	ReadAudit:   {least: farm.RoleOperator, project: true, self: true},
-	ReadUsage:   {least: farm.RoleReader, project: true, cell: true, self: true},
-	CloseUsage:  {least: farm.RoleAdmin},
-	ReadFarm:    {least: farm.RoleReader},
-	ApplyFarm:   {least: farm.RoleAdmin},
-	ReadCA:      {least: farm.RoleReader},
-	RotateCA:    {least: farm.RoleAdmin},
-	RetireCA:    {least: farm.RoleAdmin},
+
+	ReadIncident:   {least: farm.RoleReader, project: true, cell: true},
+	OpenIncident:   {least: farm.RoleMember, project: true, cell: true},
+	NoteIncident:   {least: farm.RoleMember, project: true, cell: true},
+	LinkIncident:   {least: farm.RoleMember, project: true, cell: true},
+	CloseIncident:  operatorOrOpener,
+	ReopenIncident: operatorOrOpener,
+
+	ReadUsage:  {least: farm.RoleReader, project: true, cell: true, self: true},
+	CloseUsage: {least: farm.RoleAdmin},
+	ReadFarm:   {least: farm.RoleReader},
+	ApplyFarm:  {least: farm.RoleAdmin},
+	ReadCA:     {least: farm.RoleReader},
+	RotateCA:   {least: farm.RoleAdmin},
+	RetireCA:   {least: farm.RoleAdmin},
 }
 
 // operatorOrOwner is a project's operator for any VM of it, and a member for its own.
 var operatorOrOwner = need{least: farm.RoleOperator, project: true, own: farm.RoleMember}
+
+// operatorOrOpener is an operator of what an incident concerns, and a member for what it opened.
+var operatorOrOpener = need{least: farm.RoleOperator, project: true, cell: true, own: farm.RoleMember}
 
 // Actions are all that there are, in the order of their names.
 func Actions() []Action {
@@ -209,7 +228,7 @@ func Allow(who farm.Identity, grants []farm.Grant, action Action, target Target)
 	least := n.least
 	if n.own != "" && target.Owner == who.User {
 		least = n.own
-		d.say("%s's own VM: role %s is enough", who.User, least)
+		d.say("it is %s's own: role %s is enough", who.User, least)
 	}
 	role, from := d.highest(who, grants, n, target)
 	if role.Above(who.Role) && who.Role != "" {

@@ -77,8 +77,16 @@ func TestAllow(t *testing.T) {
 		"and changes need the project": {user("hal"), StopVM, anns, false, "has none"},
 		"catalogue":                    {user("cyd"), ReadCatalogue, Target{}, true, "reader"},
 		"catalogue, no role":           {user("zoe"), ReadCatalogue, Target{}, false, "anywhere"},
-		"own token":                    {user("zoe"), MakeToken, Target{Owner: "zoe"}, true, "own"},
-		"another's token":              {user("fay"), MakeToken, Target{Owner: "zoe"}, false, "everywhere"},
+		"member's project's problem":   {user("ann"), OpenIncident, Target{Project: "atlas", Cell: "b9"}, true, "member in"},
+		"reader's project's problem":   {user("ann"), NoteIncident, Target{Project: "cms"}, false, "ann is reader there"},
+		"cell's problem":               {user("cyd"), CloseIncident, Target{Cell: "b7"}, true, "operator in cell b7"},
+		"closed by its opener":         {user("ann"), CloseIncident, anns, true, "role member in project atlas"},
+		"closed by another": {user("ann"), CloseIncident, Target{Project: "atlas", Owner: "bob"}, false,
+			"needs role operator in project atlas or everywhere"},
+		"closed by an opener who left": {user("zoe"), CloseIncident, Target{Project: "atlas", Owner: "zoe"}, false,
+			"has none there"},
+		"own token":       {user("zoe"), MakeToken, Target{Owner: "zoe"}, true, "own"},
+		"another's token": {user("fay"), MakeToken, Target{Owner: "zoe"}, false, "everywhere"},
 		"token bounds the role": {token("eve", farm.RoleMember), StopVM, Target{Project: "atlas", Owner: "ann"},
 			false, "eve is member there"},
 		"token bounds, own": {token("ann", farm.RoleReader), DeleteVM, anns, false, "ann is reader there"},
@@ -115,7 +123,7 @@ func TestAllowSaysEveryRule(t *testing.T) {
 	got := Allow(token("ann", farm.RoleReader, "atlas"), people, DeleteVM,
 		Target{Project: "atlas", Owner: "ann", Name: "atlas/vm-1"})
 	want := []string{"the token is for project atlas only: project atlas is among them",
-		"ann's own VM: role member is enough", "role member in project atlas counts",
+		"it is ann's own: role member is enough", "role member in project atlas counts",
 		"role reader in project cms does not count here", "the token bounds role member to reader",
 		"vm.delete needs role member in project atlas or everywhere, and ann is reader there"}
 	if d := cmp.Diff(want, got.Why); d != "" {

@@ -16,7 +16,6 @@ const (
 	CodeAddressTaken      farm.Code = "address-taken"          // a static address is another VM's
 	CodeImage             farm.Code = "image-not-allowed"      // the project may not have the image
 	CodeShape             farm.Code = "shape-not-allowed"      // the project may not have the shape
-	CodeNoHost            farm.Code = "no-host"                // no such host
 	CodeHostHasVMs        farm.Code = "host-has-vms"           // a host with VMs cannot be forgotten
 	CodeNoResize          farm.Code = "no-resize"              // VMs of a batch cell keep their size
 	CodeDraining          farm.Code = "being-drained"          // the VM's host is emptied

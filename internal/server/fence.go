@@ -24,7 +24,7 @@ const (
 func (hs Hosts) Fence(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
 	reason string) (view HostView, err error) {
 	revision, err := hs.server.change(ctx, who, policy.FenceHost, func(c *call) error {
-		h, err := c.host(ref)
+		h, err := c.FindHost(ref)
 		if err != nil {
 			return err
 		}

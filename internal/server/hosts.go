@@ -112,7 +112,7 @@ func (c *views) seeHosts(hosts []farm.Host) error {
 // Get returns one host.
 func (hs Hosts) Get(ctx context.Context, who farm.Identity, ref string) (view HostView, err error) {
 	err = hs.server.look(ctx, who, policy.ReadHost, func(c *call) error {
-		h, err := c.host(ref)
+		h, err := c.FindHost(ref)
 		if err != nil {
 			return err
 		}
@@ -298,7 +298,7 @@ func (hs Hosts) Label(ctx context.Context, who farm.Identity, patterns []string,
 // LabelOne changes labels of the host of a name or ID: a pattern is neither.
 func (hs Hosts) LabelOne(ctx context.Context, who farm.Identity, ref string, l LabelOrder) (HostView, error) {
 	one := func(c *call) ([]farm.Host, error) {
-		h, err := c.host(ref)
+		h, err := c.FindHost(ref)
 		return []farm.Host{h}, err
 	}
 	views, err := hs.alterChosen(ctx, who, policy.LabelHost, one, l.apply)
@@ -407,7 +407,7 @@ func (c *call) hostsOf(patterns []string) ([]farm.Host, error) {
 		if err := c.May(c.Target); err != nil {
 			return nil, err
 		}
-		return nil, noHost(strings.Join(patterns, " "))
+		return nil, action.NoHost(strings.Join(patterns, " "))
 	}
 	return hosts, nil
 }
@@ -429,7 +429,7 @@ func isPattern(text string) bool {
 // Forget removes a host that has no VMs; its certificate counts no more.
 func (hs Hosts) Forget(ctx context.Context, who farm.Identity, ref string, ifRevision int64) error {
 	_, err := hs.server.change(ctx, who, policy.ForgetHost, func(c *call) error {
-		h, err := c.host(ref)
+		h, err := c.FindHost(ref)
 		if err != nil {
 			return err
 		}

@@ -80,8 +80,8 @@ func TestHosts(t *testing.T) {
 		want     farm.Code
 	}{
 		"no pattern":      {site, []string{"["}, farm.CodeUsage},
-		"nothing":         {site, nil, CodeNoHost},
-		"none":            {site, []string{"node-9"}, CodeNoHost},
+		"nothing":         {site, nil, action.CodeNoHost},
+		"none":            {site, []string{"node-9"}, action.CodeNoHost},
 		"nobody":          {ann, []string{"node-1"}, farm.CodeNoRole},
 		"nobody and none": {ann, []string{"node-9"}, farm.CodeNoRole},
 	} {
@@ -112,7 +112,7 @@ func TestLabels(t *testing.T) {
 	}
 	for _, ref := range []string{"*", "h[1]", "cell:east", "h2"} {
 		if _, err := l.Hosts.LabelOne(t.Context(), site, ref,
-			LabelOrder{Set: map[string]string{"rack": "b5"}}); codeOf(err) != CodeNoHost {
+			LabelOrder{Set: map[string]string{"rack": "b5"}}); codeOf(err) != action.CodeNoHost {
 			t.Errorf("%s: %v", ref, err)
 		}
 	}

@@ -309,7 +309,7 @@ func TestOrphans(t *testing.T) {
 		want farm.Code
 	}{
 		"a member":        {ann, "wn-1", []string{"v1"}, farm.CodeNoRole},
-		"another host":    {site, "wn-2", []string{"v1"}, CodeNoHost},
+		"another host":    {site, "wn-2", []string{"v1"}, action.CodeNoHost},
 		"none like this":  {site, "wn-1", []string{"v1", "v9"}, farm.CodeNoVM},
 		"one of two":      {site, "wn-1", []string{"p/db"}, farm.CodeNoVM},
 		"by name, and ID": {site, "wn-1", []string{"p/web", "v2"}, ""},

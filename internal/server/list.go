@@ -225,7 +225,7 @@ func (c *call) hostID(ref string) (string, error) {
 		h, err = c.Tx.Host(ref)
 	}
 	if action.Missing(err) {
-		return "", noHost(ref)
+		return "", action.NoHost(ref)
 	}
 	return h.ID, err
 }

@@ -41,7 +41,7 @@ func (vs VMs) orderMove(ctx context.Context, ref string, ifRevision int64, to st
 	change func(do func(*call) error) error) (m farm.Move, err error) {
 	var vm farm.VM
 	err = change(func(c *call) error {
-		if vm, err = c.vm(ref); err != nil {
+		if vm, err = c.FindVM(ref); err != nil {
 			return err
 		}
 		if err := c.Unchanged(vm, ifRevision); err != nil {
@@ -58,7 +58,7 @@ func (vs VMs) orderMove(ctx context.Context, ref string, ifRevision int64, to st
 		return m, err
 	}
 	err = change(func(c *call) error {
-		now, err := c.vm(vm.ID)
+		now, err := c.FindVM(vm.ID)
 		if err != nil {
 			return err
 		}
@@ -164,7 +164,7 @@ func (c *call) hostCalled(ref string) (farm.Host, error) {
 		h, err = c.Tx.Host(ref)
 	}
 	if action.Missing(err) {
-		return h, noHost(ref)
+		return h, action.NoHost(ref)
 	}
 	return h, err
 }
@@ -172,7 +172,7 @@ func (c *call) hostCalled(ref string) (farm.Host, error) {
 // LastMove returns the last move of a VM.
 func (vs VMs) LastMove(ctx context.Context, who farm.Identity, ref string) (m farm.Move, err error) {
 	err = vs.server.look(ctx, who, policy.ReadVM, func(c *call) error {
-		vm, err := c.vm(ref)
+		vm, err := c.FindVM(ref)
 		if err != nil {
 			return err
 		}
@@ -190,7 +190,7 @@ func (vs VMs) LastMove(ctx context.Context, who farm.Identity, ref string) (m fa
 func (vs VMs) CancelMove(ctx context.Context, who farm.Identity, ref string, ifRevision int64) (m farm.Move,
 	err error) {
 	_, err = vs.server.change(ctx, who, policy.MoveVM, func(c *call) error {
-		vm, err := c.vm(ref)
+		vm, err := c.FindVM(ref)
 		if err != nil {
 			return err
 		}

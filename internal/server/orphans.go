@@ -32,7 +32,7 @@ func (c *views) seeOrphans(hosts []farm.Host) error {
 func (hs Hosts) EvictVMs(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
 	vms []string) (view HostView, err error) {
 	revision, err := hs.server.change(ctx, who, policy.EvictHost, func(c *call) error {
-		h, err := c.host(ref)
+		h, err := c.FindHost(ref)
 		if err != nil {
 			return err
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/grange-project/grange/internal/server/hostmap"
 	"github.com/grange-project/grange/internal/server/hub"
 	"github.com/grange-project/grange/internal/server/images"
+	"github.com/grange-project/grange/internal/server/incidents"
 	"github.com/grange-project/grange/internal/server/meter"
 	"github.com/grange-project/grange/internal/server/usage"
 	"github.com/grange-project/grange/internal/store"
@@ -87,6 +88,7 @@ type Server struct {
 	FileSystems *filesystems.FileSystems
 	Meter       *meter.Meter // what this server exports
 	Usage       *usage.Usage
+	Incidents   *incidents.Incidents // shared records of problems
 
 	store   *store.Store
 	log     *slog.Logger
@@ -130,6 +132,7 @@ func New(o Options) *Server {
 	s.FileSystems = filesystems.New(s.actions, o.FileSystems)
 	o.Usage.Actions, o.Usage.Store, o.Usage.Log = s.actions, o.Store, o.Log
 	s.Usage = usage.New(o.Usage)
+	s.Incidents = incidents.New(s.actions)
 	s.Farm = apply.New(s.actions, append([]string{farm.BrokerGrange}, o.Brokers...))
 	s.Images = images.New(images.Options{Actions: s.actions, Store: o.Store, Log: o.Log, Now: o.Now, URL: o.URL,
 		Dir: o.ImageDir, Limit: o.ImageSpace, Pace: o.ImagePace, Silent: s.Links.Silent})

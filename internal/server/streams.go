@@ -150,7 +150,7 @@ func (ss Streams) order(ctx context.Context, who farm.Identity, action policy.Ac
 	var host string
 	_, err := ss.server.change(ctx, who, action, func(c *call) error {
 		forget()
-		vm, err := c.vm(ref)
+		vm, err := c.FindVM(ref)
 		if err != nil {
 			return err
 		}

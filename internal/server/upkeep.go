@@ -20,6 +20,8 @@ const upkeepBatch = 200
 const (
 	keepAnswers = 24 * time.Hour
 	keepEntries = 400 * 24 * time.Hour
+	// of incidents, after the last entry of one that is closed
+	keepIncidents = 3 * 365 * 24 * time.Hour
 )
 
 // upkeep is what the server that leads does by itself, in loops.
@@ -253,8 +255,8 @@ func (c *call) tellSilent(h farm.Host, silent bool) error {
 	return nil // it was forgotten meanwhile
 }
 
-// prune drops what nobody asks for any more: old answers to requests, old lines of the audit log, orders of streams
-// whose server is gone.
+// prune drops what nobody asks for any more: old answers to requests, old lines of the audit log, incidents that were
+// closed long ago, orders of streams whose server is gone.
 func (u *upkeep) prune(ctx context.Context, epoch int64) error {
 	err := u.server.byItself(ctx, epoch, policy.StopVM, func(c *call) error {
 		streams, err := c.Streams("")
@@ -277,7 +279,11 @@ func (u *upkeep) prune(ctx context.Context, epoch int64) error {
 				return fmt.Errorf("prune the store: %w", err)
 			}
 			more, err := c.PruneSessions(c.Now)
-			again = again || more
+			if err != nil {
+				return err
+			}
+			old, err := c.PruneIncidents(c.Now.Add(-keepIncidents))
+			again = again || more || old
 			return err
 		})
 	}

@@ -19,7 +19,7 @@ type VMs struct{ server *Server }
 // Get returns one VM.
 func (vs VMs) Get(ctx context.Context, who farm.Identity, ref string) (view VMView, err error) {
 	err = vs.server.look(ctx, who, policy.ReadVM, func(c *call) error {
-		vm, err := c.vm(ref)
+		vm, err := c.FindVM(ref)
 		if err != nil {
 			return err
 		}
@@ -207,7 +207,7 @@ func (vs VMs) alter(ctx context.Context, who farm.Identity, a policy.Action, ref
 	wrote := false
 	revision, err := vs.server.change(ctx, who, a, func(c *call) error {
 		wrote = false
-		vm, err := c.vm(ref)
+		vm, err := c.FindVM(ref)
 		if err != nil {
 			return err
 		}

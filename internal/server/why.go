@@ -14,7 +14,7 @@ import (
 func (s *Server) WhyOf(ctx context.Context, who farm.Identity, ref string) (placement.Explanation, error) {
 	var vm farm.VM
 	err := s.look(ctx, who, policy.ReadVM, func(c *call) (err error) {
-		vm, err = c.vm(ref)
+		vm, err = c.FindVM(ref)
 		return err
 	})
 	if err != nil {

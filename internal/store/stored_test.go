@@ -59,7 +59,8 @@ func dump(t *testing.T, path string) string {
 	}
 	defer db.Close()
 	var out strings.Builder
-	for _, table := range []string{"vms", "hosts", "objects", "entries", "answers", "subjects"} {
+	for _, table := range []string{"vms", "hosts", "objects", "entries", "answers", "subjects", "incidents",
+		"incident_entries", "incident_words"} {
 		rows, err := db.Query("SELECT * FROM " + table)
 		if err != nil {
 			t.Fatal(err)

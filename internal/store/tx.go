@@ -28,11 +28,12 @@ type Tx struct {
 	auditRows
 	feedRows
 	usageRows
+	incidentRows
 }
 
 func newTx(t *sqlTx) *Tx {
 	return &Tx{t, farmRows{t}, accountRows{t}, sessionRows{t}, hostRows{t}, vmRows{t}, orderRows{t}, auditRows{t},
-		feedRows{t}, usageRows{t}}
+		feedRows{t}, usageRows{t}, incidentRows{t}}
 }
 
 // sqlTx runs statements in a transaction of the database, and knows what they have changed.

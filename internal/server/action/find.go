@@ -2,8 +2,10 @@ package action
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
 )
 
 // Codes of errors of every kind of action; see docs/errors.md.
@@ -11,6 +13,7 @@ const (
 	CodeChanged   farm.Code = "changed"    // another revision than If-Match says
 	CodeNoProject farm.Code = "no-project" // no project of that name
 	CodeNoToken   farm.Code = "no-token"   // no token, or join token, of the caller's
+	CodeNoHost    farm.Code = "no-host"    // no such host
 )
 
 // Missing reports whether an error is of a lookup that found nothing.
@@ -56,4 +59,62 @@ func NoProject(name string) error {
 func NoCell(name string) error {
 	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoSuchCell,
 		Message: fmt.Sprintf("no cell %.80q", name), Hint: "`grange cell list` shows those that there are"}
+}
+
+// FindVM looks a VM up by its ID or as "project/name", if the caller may do the action to it. Of a VM that is not there
+// people of its project hear that, and others that they may not.
+func (c *Call) FindVM(ref string) (farm.VM, error) {
+	project, name, named := strings.Cut(ref, "/")
+	if !named {
+		vm, err := c.Tx.VM(ref)
+		if Missing(err) {
+			c.Target = policy.Target{Name: farm.Printable(ref)}
+			return vm, NoVM(ref)
+		}
+		if err != nil {
+			return vm, err
+		}
+		return vm, c.May(VMTarget(vm))
+	}
+	vm, err := c.VMNamed(project, name)
+	if Missing(err) {
+		if err := c.May(policy.Target{Project: project, Owner: c.Who.User, Name: farm.Printable(ref)}); err != nil {
+			return vm, err
+		}
+		return vm, NoVM(ref)
+	}
+	if err != nil {
+		return vm, err
+	}
+	return vm, c.May(VMTarget(vm))
+}
+
+// NoVM is the error of a VM that is not there.
+func NoVM(ref string) error {
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: fmt.Sprintf("no VM %q", ref),
+		Hint: "`grange vm list` shows those that there are; name it PROJECT/NAME, or by its ID"}
+}
+
+// FindHost looks a host up by its name or ID, if the caller may do the action to it.
+func (c *Call) FindHost(ref string) (farm.Host, error) {
+	h, err := c.Tx.HostNamed(ref)
+	if Missing(err) {
+		h, err = c.Tx.Host(ref)
+	}
+	if Missing(err) {
+		if err := c.May(policy.Target{Name: farm.Printable(ref)}); err != nil {
+			return h, err
+		}
+		return h, NoHost(ref)
+	}
+	if err != nil {
+		return h, err
+	}
+	return h, c.May(HostTarget(h))
+}
+
+// NoHost is the error of a host that is not there.
+func NoHost(ref string) error {
+	return &farm.Error{Kind: farm.NotFound, Code: CodeNoHost, Message: fmt.Sprintf("no host %q", ref),
+		Hint: "`grange host list` shows those that there are"}
 }

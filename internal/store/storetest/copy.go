@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -28,7 +29,7 @@ func (s *suite) filled() (url string, db *store.Store) {
 		if err := tx.PutAnswer("ann", "k", []byte{1}, []byte{2}, noon); err != nil {
 			return err
 		}
-		return tx.Audit(farm.Entry{Time: noon, Who: "ann"})
+		return errors.Join(fillIncident(tx), tx.Audit(farm.Entry{Time: noon, Who: "ann"}))
 	})
 	if _, _, err := db.Lead(s.ctx, "a", ttl); err != nil {
 		s.Fatal(err)
@@ -60,7 +61,16 @@ func (s *suite) everything(db *store.Store) (text string) {
 		if err != nil {
 			return err
 		}
-		all, err := json.MarshalIndent([]any{vms, hosts, user, digest, answer, entries}, "", " ")
+		incidents, err := tx.Incidents(store.IncidentFilter{All: []store.IncidentWord{{Kind: store.InCell, Word: "c"}},
+			Limit: 10})
+		if err != nil {
+			return err
+		}
+		said, err := tx.IncidentEntries(1)
+		if err != nil {
+			return err
+		}
+		all, err := json.MarshalIndent([]any{vms, hosts, user, digest, answer, entries, incidents, said}, "", " ")
 		text = string(all)
 		return err
 	})

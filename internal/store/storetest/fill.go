@@ -24,5 +24,14 @@ func Fill(tx *store.Tx) error {
 		tx.Audit(farm.Entry{Time: noon, Who: "ann", Means: "token", Source: "t1", Action: "vm.create", Target: "p/a",
 			Project: "p", Outcome: "denied", Reason: "quota"}),
 		tx.PutAnswer("ann", "k", []byte{0, 1}, []byte{2, 255}, noon),
+		fillIncident(tx),
 	)
+}
+
+func fillIncident(tx *store.Tx) error {
+	id, err := tx.InsertIncident(anIncident())
+	if err != nil {
+		return err
+	}
+	return tx.AddIncidentEntry(id, anEntry(1))
 }
