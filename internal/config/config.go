@@ -211,7 +211,7 @@ func (f file) agent() (Agent, error) {
 		Facts:      f.Facts, PrivateVMs: f.PrivateVMs, CoreFiles: f.CoreFiles, Disks: f.Disks,
 		Shapes: map[string]farm.Shape{}, Metadata: Metadata(f.Metadata), Metrics: f.Metrics,
 	}
-	var errs [25]error
+	var errs [26]error
 	a.ProbeTimeout, errs[0] = time.ParseDuration(f.ProbeTimeout)
 	a.BootTimeout, errs[1] = time.ParseDuration(f.BootTimeout)
 	a.ReservedCPUs, errs[2] = farm.ParseCPUSet(f.ReservedCPUs)
@@ -246,7 +246,7 @@ func (f file) agent() (Agent, error) {
 	a.UsageKeep, errs[24] = usageKeep(f.UsageKeep)
 	a.Network, errs[21] = f.Network.networks()
 	a.Services, errs[23] = services(f.Services)
-	a.Pools, errs[24] = pools(f.Pools, a.Shapes, a.Networks)
+	a.Pools, errs[25] = pools(f.Pools, a.Shapes, a.Networks)
 	if a.VMUIDs, errs[16] = farm.ParseUIDs(f.VMUIDs); errs[16] != nil {
 		errs[16] = fmt.Errorf("vm_uids: %w", errs[16])
 	}
