@@ -99,8 +99,9 @@ test-gateways: ## what a bound directory keeps and what no VM may do with it, in
 	@scripts/install-packages test
 	$(ROOT) $(GO) run ./e2e/gateways $(ARGS)
 
-test-pools: ## sessions in VMs of pools: left and gone on with, limits, published ports, users apart; ARGS="-only shell,detach"; JSON on the last line
+test-pools: ## sessions in VMs of pools: left and gone on with, limits, published ports, users apart; notebooks of JupyterHub in VMs; ARGS="-only shell,detach" or "-only jupyterhub"; JSON on the last line
 	@scripts/install-packages test
+	@command -v npm >/dev/null || scripts/install-packages npm
 	$(ROOT) $(GO) run ./e2e/pools $(ARGS)
 
 test-security: ## attack agents and servers as their other users would; ARGS="-only C1,H2" or "-from COMMIT"; JSON on the last line
@@ -238,6 +239,8 @@ install-grange: build
 	install -D -m 0644 packaging/agent.toml $(DESTDIR)$(PREFIX)/share/doc/grange/agent.toml
 	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/grange/prometheus packaging/prometheus/*.yml
 	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/grange/grafana packaging/grafana/*.json
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/grange/jupyterhub packaging/jupyterhub/pyproject.toml
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/grange/jupyterhub/grange_jupyterhub packaging/jupyterhub/grange_jupyterhub/*.py
 	@test -e $(DESTDIR)/etc/grange/agent.toml || install -D -m 0644 packaging/agent.toml $(DESTDIR)/etc/grange/agent.toml
 	env -u GRANGE_SOCKET -u GRANGE_SERVER -u GRANGE_PROJECT bin/grange man --dir $(DESTDIR)$(PREFIX)/share/man/man1
 	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/man/man8 packaging/man/*.8

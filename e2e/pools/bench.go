@@ -23,6 +23,7 @@ const (
 )
 
 // config has a pool for each limit: a session meets one of them.
+// A name may publish ports to bob, and one to whatever connects from an address.
 const config = `
 [pools.default]
 about = "for everybody"
@@ -43,6 +44,10 @@ detach = false
 [pools.theirs]
 image = "micro"
 users = ["0"]
+[publish.friends]
+accounts = ["61202"]
+[publish.hosts]
+hosts = ["127.0.0.1"]
 `
 
 // bench is the host, alice's home, and the session that the first cases share.

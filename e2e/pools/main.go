@@ -1,10 +1,12 @@
 // Command pools tries sessions in VMs of pools: a shell, its terminal's size, leaving and going on, also over a kill of
-// the agent, ends by idle and total limits, published ports, and users apart. Each in real virtual machines of a lab of
-// its own, by the command line that users have. It needs root, and what scripts/install-packages test installs. The
-// last line is JSON.
+// the agent, ends by idle and total limits, published ports, and users apart; and JupyterHub, whose users' notebooks
+// run in VMs, by our spawner and by batchspawner in a Slurm of its own. Each in real virtual machines of a lab of its
+// own, by the command line that users have. It needs root, and what scripts/install-packages test installs; JupyterHub
+// comes from PyPI and npm. The last line is JSON.
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,23 +32,41 @@ type figures struct {
 
 // test is one case. Its error says what is wrong.
 type test struct {
-	name string
-	try  func(context.Context, *bench) error
+	name  string
+	try   func(context.Context, *bench) error
+	limit time.Duration // 0: limit
 }
+
+// limit is how long a case may take; a notebook's server imports much, in an emulated VM.
+const (
+	limit    = 5 * time.Minute
+	longHaul = 25 * time.Minute
+)
 
 // tests in their order: the first ones share one VM.
 var tests = []test{
-	{"shell", shellWorks}, {"resize", resized}, {"publish", publishes}, {"detach", detaches}, {"killed-agent", goesOn},
-	{"two-users", apart}, {"two-terminals", takenOver}, {"full", full}, {"end", ended}, {"idle", idleEnds},
-	{"total", totalEnds}, {"no-detach", closes}, {"refused", refused},
+	{"shell", shellWorks, 0}, {"resize", resized, 0}, {"publish", publishes, 0}, {"detach", detaches, 0},
+	{"killed-agent", goesOn, 0}, {"two-users", apart, 0}, {"two-terminals", takenOver, 0}, {"full", full, 0},
+	{"end", ended, 0}, {"idle", idleEnds, 0}, {"total", totalEnds, 0}, {"no-detach", closes, 0},
+	{"refused", refused, 0}, {"jupyterhub-pool", hubInPool, longHaul}, {"jupyterhub-slurm", hubInSlurm, longHaul},
+}
+
+// chosen reports whether a case is to be tried: by its name, or by the group's before the first dash.
+func chosen(only []string, name string) bool {
+	group, _, _ := strings.Cut(name, "-")
+	return len(only) == 0 || slices.Contains(only, name) || slices.Contains(only, group)
+}
+
+func choosesHub(only []string) bool {
+	return slices.ContainsFunc(tests, func(t test) bool { return t.limit == longHaul && chosen(only, t.name) })
 }
 
 func main() {
 	switch {
 	case len(os.Args) == 3 && os.Args[1] == "serve": // in a VM
 		exitWith(serve(os.Args[2]))
-	case len(os.Args) == 3 && os.Args[1] == "connect": // as another user
-		exitWith(connect(os.Args[2]))
+	case len(os.Args) == 4 && os.Args[1] == "connect": // as another user
+		exitWith(connect(os.Args[2], os.Args[3]))
 	}
 	only := flag.String("only", "", "cases to try, separated by commas, with those that they need; none: all")
 	programs := flag.String("programs", "", "directory with grange and grange-guest; none: they are built")
@@ -54,7 +74,15 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	began, f := time.Now(), figures{}
-	if err := f.all(ctx, *programs, strings.FieldsFunc(*only, func(r rune) bool { return r == ',' })); err != nil {
+	names := strings.FieldsFunc(*only, func(r rune) bool { return r == ',' })
+	if choosesHub(names) && os.Getuid() == 0 && os.Getenv(namesVariable) == "" {
+		status, err := withAccounts(ctx)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(status)
+	}
+	if err := f.all(ctx, *programs, names); err != nil {
 		f.result("suite", err)
 	}
 	f.Seconds = time.Since(began).Round(100 * time.Millisecond).Seconds()
@@ -98,10 +126,10 @@ func (f *figures) all(ctx context.Context, programs string, only []string) (err 
 	}
 	defer b.close()
 	for _, t := range tests {
-		if len(only) > 0 && !slices.Contains(only, t.name) {
+		if !chosen(only, t.name) {
 			continue
 		}
-		once, cancel := context.WithTimeout(ctx, 5*time.Minute)
+		once, cancel := context.WithTimeout(ctx, cmp.Or(t.limit, limit))
 		err := t.try(once, b)
 		cancel()
 		f.result(t.name, err)

@@ -15,10 +15,8 @@ const (
 // CodeNotFetched is of a container image that is not here, and is not the caller's to fetch.
 const CodeNotFetched farm.Code = "image-not-fetched"
 
-// Codes of what an agent has at a time, and of what one user may have of it.
-const (
-	CodeSlowRequest farm.Code = "slow-request" // its body did not come in time
-)
+// CodeSlowRequest is of a request whose body did not come in time.
+const CodeSlowRequest farm.Code = "slow-request"
 
 // Codes of errors about what is known of a batch job.
 const (

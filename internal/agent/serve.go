@@ -13,6 +13,7 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/admission"
 	"github.com/grange-project/grange/internal/agent/jobrequest"
+	"github.com/grange-project/grange/internal/agent/publish"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/procstat"
 )
@@ -40,12 +41,15 @@ func (a routes) handler() http.Handler {
 // actions are what the socket serves, but for images: see imageRoutes.
 func (a routes) actions() map[string]action {
 	return map[string]action{
-		"POST /v1/jobs":                  a.postJob,
-		"POST /v1/jobs/{id}/done":        a.postDone,
-		"POST /v1/jobs/{id}/beats":       a.postHeartbeats,
-		"POST /v1/jobs/{id}/active":      a.postActive,
-		"GET /v1/pools":                  a.getPools,
-		"GET /v1/grant":                  a.getGrant,
+		"POST /v1/jobs":             a.postJob,
+		"POST /v1/jobs/{id}/done":   a.postDone,
+		"POST /v1/jobs/{id}/beats":  a.postHeartbeats,
+		"POST /v1/jobs/{id}/active": a.postActive,
+		"GET /v1/pools":             a.getPools,
+		"GET /v1/grant":             a.getGrant,
+		"GET /v1/publish/{name}": func(w http.ResponseWriter, r *http.Request, _ Caller) error {
+			return publish.Serve(w, r, a.config().Publish, a.names)
+		},
 		"GET /v1/vms":                    a.known(a.getVMs),
 		"GET /v1/vms/{vm}":               a.known(a.getVM),
 		"DELETE /v1/vms/{vm}":            a.known(a.deleteVM),

@@ -66,7 +66,8 @@ type Agent struct {
 	UserNetwork UserNetwork
 	Network     farm.HostNetworks
 	Networks    map[string]SiteNetwork
-	Services    []Service // of the host, for its VMs
+	Services    []Service   // of the host, for its VMs
+	Publish     []PublishTo // to whom ports of VMs may be published
 	Pools       []Pool
 	Metadata    Metadata
 	Metrics     Metrics
@@ -117,6 +118,7 @@ type file struct {
 	Network          networkFile                `toml:"network"`
 	Networks         map[string]siteNetworkFile `toml:"networks"`
 	Services         map[string]serviceFile     `toml:"services"`
+	Publish          map[string]publishFile     `toml:"publish"`
 	Pools            map[string]poolFile        `toml:"pools"`
 	Metadata         metadataFile               `toml:"metadata"`
 	Metrics          Metrics                    `toml:"metrics"`
@@ -211,7 +213,7 @@ func (f file) agent() (Agent, error) {
 		Facts:      f.Facts, PrivateVMs: f.PrivateVMs, CoreFiles: f.CoreFiles, Disks: f.Disks,
 		Shapes: map[string]farm.Shape{}, Metadata: Metadata(f.Metadata), Metrics: f.Metrics,
 	}
-	var errs [25]error
+	var errs [27]error
 	a.ProbeTimeout, errs[0] = time.ParseDuration(f.ProbeTimeout)
 	a.BootTimeout, errs[1] = time.ParseDuration(f.BootTimeout)
 	a.ReservedCPUs, errs[2] = farm.ParseCPUSet(f.ReservedCPUs)
@@ -246,7 +248,8 @@ func (f file) agent() (Agent, error) {
 	a.UsageKeep, errs[24] = usageKeep(f.UsageKeep)
 	a.Network, errs[21] = f.Network.networks()
 	a.Services, errs[23] = services(f.Services)
-	a.Pools, errs[24] = pools(f.Pools, a.Shapes, a.Networks)
+	a.Publish, errs[26] = published(f.Publish)
+	a.Pools, errs[25] = pools(f.Pools, a.Shapes, a.Networks)
 	if a.VMUIDs, errs[16] = farm.ParseUIDs(f.VMUIDs); errs[16] != nil {
 		errs[16] = fmt.Errorf("vm_uids: %w", errs[16])
 	}

@@ -66,18 +66,23 @@ func (j *Job) keepAsking(ctx context.Context) {
 	}
 }
 
-// grant asks the agent, and waits for one that is being restarted as keepAsking does.
+// grant asks the agent what the job is to have.
 func (j *Job) grant(ctx context.Context) (api.Grant, error) {
+	return untilAnswered(ctx, j, func() (api.Grant, error) { return j.client.Pools().Grant(ctx, j.request.Pool) })
+}
+
+// untilAnswered asks the agent, and waits for one that is being restarted as keepAsking does.
+func untilAnswered[T any](ctx context.Context, j *Job, ask func() (T, error)) (T, error) {
 	began, wait := time.Now(), 10*time.Millisecond
 	for {
-		grant, err := j.client.Pools().Grant(ctx, j.request.Pool)
+		answer, err := ask()
 		if err == nil || ctx.Err() != nil || errors.As(err, new(*api.Problem)) || j.tooLong(err, time.Since(began)) {
-			return grant, err
+			return answer, err
 		}
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return grant, context.Cause(ctx)
+			return answer, context.Cause(ctx)
 		}
 		wait = min(2*wait, time.Second)
 	}

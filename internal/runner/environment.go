@@ -10,6 +10,7 @@ func environment(set []string) []string {
 	var env []string
 	for _, kv := range append(os.Environ(), set...) {
 		if strings.HasPrefix(kv, "TMPDIR=") || strings.HasPrefix(kv, "GRANGE_SOCKET=") ||
+			strings.HasPrefix(kv, PublishedVariable+"=") ||
 			strings.HasPrefix(kv, PoolVariable+"=") { // or what a session submits would be of its pool
 			continue
 		}

@@ -77,7 +77,6 @@ type Job struct {
 	asked    []bind      // by flags
 	step     *steps.Task // that we are; nil: we are none
 	stepping sync.Once   // steps of the batch job are served
-	doors    doors       // of Options.Publish
 	use      use         // by the user
 	served   sync.WaitGroup
 
@@ -86,6 +85,7 @@ type Job struct {
 	vm       *api.VM
 	oneFS    bool     // binds show nothing that is mounted below them
 	link     net.Conn // to the job port
+	doors    doors    // of Options.Publish
 	started  bool     // the session runs
 	left     bool     // the session is over, and its port another one's
 	takeMore func()   // real-time signals: to take them all needs milliseconds, while the VM is made
@@ -134,11 +134,6 @@ func (j *Job) Run(ctx context.Context) Result {
 	defer cancel(nil)
 	began := time.Now()
 	signal.Ignore(syscall.SIGPIPE) // a reader that goes away is told to the job
-	var err error
-	if j.doors, err = listen(j.opts.Publish); err != nil {
-		return Result{Status: exitUsage, Err: err}
-	}
-	defer j.doors.close()
 	stopSignals := j.passSignals(ctx)
 	defer stopSignals()
 	restore := func() {}
@@ -203,6 +198,10 @@ func (j *Job) ask(ctx context.Context) {
 		j.finish(outcome{status: unpreparedStatus(err), err: err})
 		return
 	}
+	if err := j.publish(ctx); err != nil {
+		j.finish(outcome{status: unpreparedStatus(err), err: err})
+		return
+	}
 	if j.request.Heartbeats {
 		go j.heartbeat(ctx)
 	}
@@ -252,6 +251,7 @@ const killGrace = 30 * time.Second
 func (j *Job) giveBack() []api.Phase {
 	j.mu.Lock()
 	j.left = true
+	j.doors.close()
 	j.mu.Unlock()
 	j.session.Close()
 	j.disconnect() // the next task of our batch job may get this port

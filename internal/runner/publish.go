@@ -1,14 +1,12 @@
 package runner
 
 import (
-	"bufio"
-	"encoding/binary"
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
-	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,22 +19,33 @@ import (
 // Published is a TCP port of the VM that the user of this process may connect to.
 type Published struct {
 	Port uint16 // of the VM's own loopback
-	Here uint16 // of 127.0.0.1 on this host; 0: the same, or another where that is taken
+	Here uint16 // of this host; 0: the same, or another where that is taken
+	To   string // whom to let through as well, by a name of the site's; "": nobody
 }
 
 // codePublished is of our own word among the agent's events.
 const codePublished = "published"
 
-// ParsePublished reads PORT[:HERE] of flags.
+// PublishedVariable tells a job where its ports are on the host, as PORT=ADDRESS:PORT with spaces between.
+const PublishedVariable = "GRANGE_PUBLISHED"
+
+// PublishSyntax is what ParsePublished reads.
+const PublishSyntax = "PORT[:HERE][@NAME]"
+
+// ParsePublished reads flags.
 func ParsePublished(texts []string) (all []Published, err error) {
 	for _, text := range texts {
-		port, here, given := strings.Cut(text, ":")
-		var p Published
+		ports, to, named := strings.Cut(text, "@")
+		port, here, given := strings.Cut(ports, ":")
+		p := Published{To: to}
 		if p.Port, err = parsePort(port); err == nil && given {
 			p.Here, err = parsePort(here)
 		}
+		if err == nil && named && (to == "" || strings.ContainsAny(to, ":@/")) {
+			err = fmt.Errorf("%q is not a name", to)
+		}
 		if err != nil {
-			return nil, usage("--publish PORT, or --publish PORT:HERE", "--publish %q: %v", text, err)
+			return nil, usage("--publish "+PublishSyntax, "--publish %q: %v", text, err)
 		}
 		all = append(all, p)
 	}
@@ -54,26 +63,66 @@ func parsePort(text string) (uint16, error) {
 	return uint16(n), nil
 }
 
+// publish takes the ports of this host before a VM is asked for: one that is taken is no reason to end a VM. Whom the
+// site lets users publish to, its agent says.
+func (j *Job) publish(ctx context.Context) error {
+	var all doors
+	for _, p := range j.opts.Publish {
+		d, err := j.door(ctx, p)
+		if err != nil {
+			all.close()
+			return err
+		}
+		all = append(all, d)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.doors = all
+	if len(all) > 0 {
+		j.request.Env = append(j.request.Env, PublishedVariable+"="+all.String())
+	}
+	if j.left {
+		all.close()
+	}
+	return nil
+}
+
+func (j *Job) door(ctx context.Context, p Published) (door, error) {
+	d := door{port: p.Port}
+	if p.To != "" {
+		to, err := untilAnswered(ctx, j, func() (api.PublishTo, error) { return j.client.PublishTo(ctx, p.To) })
+		if err == nil {
+			d.to, err = audienceOf(to)
+		}
+		if err != nil {
+			return d, err
+		}
+	}
+	at, err := d.to.address()
+	if err == nil {
+		d.Listener, err = listenAt(at, p)
+	}
+	if err != nil {
+		return d, usage("leave HERE out, or choose another", "--publish %d:%d: %v", p.Port, cmp.Or(p.Here, p.Port), err)
+	}
+	return d, nil
+}
+
 // door is where a port of the VM is on this host.
 type door struct {
 	net.Listener
 	port uint16
+	to   audience
 }
 
 type doors []door
 
-// listen takes the ports of this host before anything else is done: one that is taken is no reason to end a VM.
-func listen(all []Published) (doors, error) {
-	var out doors
-	for _, p := range all {
-		l, err := listenAt(p)
-		if err != nil {
-			out.close()
-			return nil, usage("leave HERE out, or choose another", "--publish %d:%d: %v", p.Port, p.Here, err)
-		}
-		out = append(out, door{l, p.Port})
+func (d doors) String() string {
+	var all []string
+	for _, one := range d {
+		all = append(all, fmt.Sprintf("%d=%s", one.port, one.Addr()))
 	}
-	return out, nil
+	return strings.Join(all, " ")
 }
 
 func (d doors) close() {
@@ -82,13 +131,16 @@ func (d doors) close() {
 	}
 }
 
-func listenAt(p Published) (net.Listener, error) {
-	if p.Here != 0 {
-		return net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", p.Here))
+func listenAt(address string, p Published) (net.Listener, error) {
+	at := func(port uint16) (net.Listener, error) {
+		return net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(int(port))))
 	}
-	l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", p.Port))
+	if p.Here != 0 {
+		return at(p.Here)
+	}
+	l, err := at(p.Port)
 	if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EACCES) {
-		return net.Listen("tcp4", "127.0.0.1:0")
+		return at(0)
 	}
 	return l, err
 }
@@ -104,7 +156,7 @@ func (d doors) open(session *guest.Session, use use, show func(api.JobEvent)) (p
 	for _, one := range d {
 		ports = append(ports, one.port)
 		show(api.JobEvent{Event: api.EventWarning, Code: codePublished,
-			Message: fmt.Sprintf("port %d of the VM is %s here, for you alone", one.port, one.Addr())})
+			Message: fmt.Sprintf("port %d of the VM is %s here, %s", one.port, one.Addr(), one.to)})
 		go one.accept(relay, use)
 	}
 	return ports
@@ -126,9 +178,9 @@ func (d door) accept(relay *guest.RelayGuest, use use) {
 		}
 		room <- struct{}{}
 		go func() {
-			ours := peerIsUs(conn)
+			admitted := d.to.admits(conn)
 			<-room
-			if !ours {
+			if !admitted {
 				conn.Close()
 				return
 			}
@@ -154,63 +206,4 @@ func (u used) Read(p []byte) (int, error) {
 		u.use.noted()
 	}
 	return n, err
-}
-
-// peerIsUs reports whether a connection over the loopback was made by our own user.
-func peerIsUs(conn net.Conn) bool {
-	peer, err := netip.ParseAddrPort(conn.RemoteAddr().String())
-	if err != nil {
-		return false
-	}
-	local, err := netip.ParseAddrPort(conn.LocalAddr().String())
-	if err != nil {
-		return false
-	}
-	for range 3 { // the kernel's list is not of one moment
-		for _, list := range []string{"/proc/net/tcp", "/proc/net/tcp6"} { // a socket of IPv6 may speak IPv4
-			f, err := os.Open(list)
-			if err != nil {
-				continue
-			}
-			uid, ok := ownerOf(f, peer, local)
-			f.Close()
-			if ok {
-				return uid == os.Getuid()
-			}
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	return false
-}
-
-// ownerOf finds who has the socket of a connection, by its own two ends, in the kernel's list. One that its owner has
-// closed is nobody's: the list then says root's.
-func ownerOf(list io.Reader, from, to netip.AddrPort) (uid int, ok bool) {
-	const established = "01"
-	ends, mapped := [2]string{hexAddr(from), hexAddr(to)}, [2]string{hexMapped(from), hexMapped(to)}
-	lines := bufio.NewScanner(list)
-	for lines.Scan() {
-		// sl local_address rem_address st queues timer retransmits uid timeout inode …
-		f := strings.Fields(lines.Text())
-		if len(f) < 10 || f[3] != established || f[9] == "0" {
-			continue
-		}
-		if at := [2]string{f[1], f[2]}; at != ends && at != mapped {
-			continue
-		}
-		uid, err := strconv.Atoi(f[7])
-		return uid, err == nil
-	}
-	return 0, false
-}
-
-// hexMapped is hexAddr of the same address as a socket of IPv6 has it: ::ffff:127.0.0.1.
-func hexMapped(a netip.AddrPort) string {
-	return fmt.Sprintf("%016X%08X", 0, binary.NativeEndian.Uint32([]byte{0, 0, 0xff, 0xff})) + hexAddr(a)
-}
-
-// hexAddr is an address as the kernel's list has it: of IPv4, in the order of this machine's bytes.
-func hexAddr(a netip.AddrPort) string {
-	four := a.Addr().Unmap().As4()
-	return fmt.Sprintf("%08X:%04X", binary.NativeEndian.Uint32(four[:]), a.Port())
 }

@@ -3,19 +3,26 @@ package runner
 import (
 	"net"
 	"net/netip"
+	"os"
+	"os/exec"
 	"reflect"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/grange-project/grange/api"
 )
 
 func TestParsePublished(t *testing.T) {
-	got, err := ParsePublished([]string{"8888", "80:8080"})
-	if want := []Published{{8888, 0}, {80, 8080}}; err != nil || !reflect.DeepEqual(got, want) {
+	got, err := ParsePublished([]string{"8888", "80:8080", "1@hub", "2:3@hub"})
+	want := []Published{{8888, 0, ""}, {80, 8080, ""}, {1, 0, "hub"}, {2, 3, "hub"}}
+	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}
-	for _, text := range []string{"", "0", "x", "80:", "80:0", "65536", "1:2:3", "-1"} {
+	for _, text := range []string{"", "0", "x", "80:", "80:0", "65536", "1:2:3", "-1", "@hub", "1@", "1@:2"} {
 		if _, err := ParsePublished([]string{text}); err == nil {
 			t.Errorf("%q passed", text)
 		}
@@ -47,55 +54,128 @@ func TestOwnerOf(t *testing.T) {
 	}
 }
 
-// TestPeerIsUs asks the kernel of a real connection.
-func TestPeerIsUs(t *testing.T) {
-	l, err := listenAt(Published{Port: 1})
+// TestPeerUser asks the kernel of real connections, by a socket of either family.
+func TestPeerUser(t *testing.T) {
+	l, err := listenAt("127.0.0.1", Published{Port: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	out, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	in, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	if !peerIsUs(in) {
-		t.Error("our own connection is a stranger's")
-	}
 	six, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Skip("this machine has no IPv6")
 	}
 	defer unix.Close(six)
-	to := l.Addr().(*net.TCPAddr)
-	if err := unix.Connect(six, &unix.SockaddrInet6{Port: to.Port,
-		Addr: netip.MustParseAddr("::ffff:127.0.0.1").As16()}); err != nil {
-		t.Fatal(err)
+	for family, connect := range map[string]func() error{
+		"IPv4": func() error {
+			out, err := net.Dial("tcp", l.Addr().String())
+			if err == nil {
+				t.Cleanup(func() { out.Close() })
+			}
+			return err
+		},
+		"IPv6": func() error {
+			return unix.Connect(six, &unix.SockaddrInet6{Port: l.Addr().(*net.TCPAddr).Port,
+				Addr: netip.MustParseAddr("::ffff:127.0.0.1").As16()})
+		}} {
+		if err := connect(); err != nil {
+			t.Fatal(err)
+		}
+		in, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		if uid, ok := peerUser(in); !ok || uid != os.Getuid() {
+			t.Errorf("our own connection by a socket of %s is user %d's, %v", family, uid, ok)
+		}
 	}
-	mapped, err := l.Accept()
+}
+
+func TestListenAt(t *testing.T) {
+	l, err := listenAt("127.0.0.1", Published{Port: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer mapped.Close()
-	if !peerIsUs(mapped) {
-		t.Error("our own connection by a socket of IPv6 is a stranger's")
-	}
-	other, err := net.Listen("tcp4", l.Addr().String())
-	if err == nil {
+	defer l.Close()
+	taken := uint16(l.Addr().(*net.TCPAddr).Port)
+	if other, err := listenAt("127.0.0.1", Published{Port: 1, Here: taken}); err == nil {
 		other.Close()
-		t.Error("the port is free")
-	}
-	if _, err := listenAt(Published{Port: 1, Here: uint16(l.Addr().(*net.TCPAddr).Port)}); err == nil {
 		t.Error("a port that somebody has was taken")
 	}
-	free, err := listenAt(Published{Port: uint16(l.Addr().(*net.TCPAddr).Port)})
+	free, err := listenAt("127.0.0.1", Published{Port: taken})
 	if err != nil {
 		t.Fatal(err)
 	}
 	free.Close()
+}
+
+// TestAudience: who is let through over the loopback has an account, and from other hosts an address; an account is
+// nobody's because another audience has it.
+func TestAudience(t *testing.T) {
+	l, err := net.Listen("tcp4", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	from := func(address string) net.Conn {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+		out, err := d.Dial("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(l.Addr().(*net.TCPAddr).Port)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { out.Close() })
+		in, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { in.Close() })
+		return in
+	}
+	far, err := audienceOf(api.PublishTo{Name: "far", Hosts: []string{"127.0.0.2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const stranger = 61299
+	hub := audience{name: "hub", uids: []uint32{stranger}}
+	for _, c := range []struct {
+		who  audience
+		from string
+		want bool
+	}{{far, "127.0.0.2", true}, {far, "127.0.0.1", false}, {audience{}, "127.0.0.1", true}, {hub, "127.0.0.1", true}} {
+		if got := c.who.admits(from(c.from)); got != c.want {
+			t.Errorf("%s admits %s: %v", c.who, c.from, got)
+		}
+	}
+	if os.Getuid() != 0 {
+		t.Skip("to be another user needs root")
+	}
+	for user, want := range map[uint32]bool{stranger: true, stranger + 1: false} {
+		if got := hub.admits(connectedAs(t, user)); got != want {
+			t.Errorf("user %d is admitted: %v", user, got)
+		}
+	}
+}
+
+// connectedAs is a connection over the loopback that a user made.
+func connectedAs(t *testing.T, user uint32) net.Conn {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	cmd := exec.Command("/bin/bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/"+port+" && cat <&3")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	in, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close() })
+	return in
 }

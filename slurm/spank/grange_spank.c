@@ -1,7 +1,7 @@
 /*
  * grange_spank: jobs of Slurm in virtual machines of their own.
  *
- *   sbatch --vm=IMAGE[:SHAPE] [--vm-mount=SRC[:DST[:ro]],...] job.sh
+ *   sbatch --vm=IMAGE[:SHAPE] [--vm-mount=SRC[:DST[:ro]],...] [--vm-publish=PORT[:HERE][@NAME],...] job.sh
  *   sbatch --vm=oci://REGISTRY/NAME:TAG[,SHAPE] job.sh
  *   sbatch --vm=list
  *
@@ -31,7 +31,7 @@
 
 SPANK_PLUGIN(grange, 1)
 
-enum { OPT_VM = 1, OPT_MOUNT, OPT_NO_VM };
+enum { OPT_VM = 1, OPT_MOUNT, OPT_NO_VM, OPT_PUBLISH };
 /* As grange exec ends without a virtual machine: RequeueExit in slurm.conf has the first; the second is for what another start can not mend. */
 enum { AGAIN = 199, NEVER = 197 };
 /* in the place of an image: the agent's policy has the word */
@@ -47,11 +47,29 @@ static struct {
 	char wrong[256]; /* the first thing that makes no sense; no task is run then */
 } conf = {.wrapper = "/usr/local/bin/grange", .socket = "/run/grange/agent.sock", .min_uid = 1000, .requeues = 3};
 
+/* Values of an option that may be given several times. */
+struct list {
+	const char *option, *variable; /* the variable has it in the environment that Slurm keeps for plug-ins */
+	const char *wanted;
+	int (*sound)(const char *one);
+	char text[MAX_TEXT]; /* all of them together, each once, with commas between */
+	int options;
+};
+
+static int sound_mount(const char *one);
+static int sound_port(const char *one);
+
 /* what the user asked for */
 static struct {
-	char vm[512], mounts[MAX_TEXT], wrong[256];
-	int no_vm, mount_options;
-} asked;
+	char vm[512], wrong[256];
+	struct list mounts, ports;
+	int no_vm;
+} asked = {
+	.mounts = {.option = "--vm-mount", .variable = "_SLURM_SPANK_OPTION_grange_vm_mount", .sound = sound_mount,
+		   .wanted = "wanted SRC[:DST[:ro]] with absolute paths, separated by commas"},
+	.ports = {.option = "--vm-publish", .variable = "_SLURM_SPANK_OPTION_grange_vm_publish", .sound = sound_port,
+		  .wanted = "wanted PORT[:HERE][@NAME], separated by commas"},
+};
 
 static void __attribute__((format(printf, 2, 3))) complain(char wrong[256], const char *format, ...)
 {
@@ -197,8 +215,15 @@ static int on_vm(const char *arg, int remote)
 	return 0;
 }
 
-/* Mounts of all --vm-mount options together, each once. */
-static int on_mount(const char *arg, int remote)
+static int sound_mount(const char *one) { return one[0] == '/'; }
+
+static int sound_port(const char *one)
+{
+	size_t n = strspn(one, "0123456789:");
+	return n > 0 && (!one[n] || (one[n] == '@' && one[n + 1] && !one[n + 1 + strspn(one + n + 1, NAME_CHARS)]));
+}
+
+static int on_list(struct list *l, const char *arg, int remote)
 {
 	char copy[MAX_TEXT], *rest = copy, *one;
 	const char *why = NULL;
@@ -207,10 +232,10 @@ static int on_mount(const char *arg, int remote)
 	else
 		strcpy(copy, arg);
 	while (!why && (one = strsep(&rest, ","))) {
-		size_t used = strlen(asked.mounts);
-		char *p = asked.mounts;
-		if (one[0] != '/') {
-			why = "wanted SRC[:DST[:ro]] with absolute paths, separated by commas";
+		size_t used = strlen(l->text);
+		char *p = l->text;
+		if (!l->sound(one)) {
+			why = l->wanted;
 			break;
 		}
 		for (size_t n; *p; p += n + (p[n] == ',')) {
@@ -220,18 +245,18 @@ static int on_mount(const char *arg, int remote)
 		}
 		if (*p)
 			continue;
-		if (used + strlen(one) + 2 > sizeof asked.mounts)
+		if (used + strlen(one) + 2 > sizeof l->text)
 			why = "too many";
 		else
-			sprintf(asked.mounts + used, "%s%s", used ? "," : "", one);
+			sprintf(l->text + used, "%s%s", used ? "," : "", one);
 	}
 	if (why) {
-		complain(asked.wrong, "--vm-mount=%.100s: %s", arg ? arg : "", why);
+		complain(asked.wrong, "%s=%.100s: %s", l->option, arg ? arg : "", why);
 		if (!remote)
 			slurm_error("grange: %s", asked.wrong);
 		return -1;
 	}
-	asked.mount_options++;
+	l->options++;
 	return 0;
 }
 
@@ -244,7 +269,10 @@ static int on_option(int which, const char *arg, int remote)
 		rc = on_vm(arg, remote);
 		break;
 	case OPT_MOUNT:
-		rc = on_mount(arg, remote);
+		rc = on_list(&asked.mounts, arg, remote);
+		break;
+	case OPT_PUBLISH:
+		rc = on_list(&asked.ports, arg, remote);
 		break;
 	case OPT_NO_VM:
 		asked.no_vm = 1;
@@ -256,6 +284,7 @@ static int on_option(int which, const char *arg, int remote)
 static struct spank_option options[] = {
 	{"vm", "IMAGE[:SHAPE]", "run the job in a virtual machine of its own, from IMAGE, sized as SHAPE says; list: print what there is", 1, OPT_VM, on_option},
 	{"vm-mount", "SRC[:DST[:ro]][,...]", "show directories of the host in the virtual machine", 1, OPT_MOUNT, on_option},
+	{"vm-publish", "PORT[:HERE][@NAME][,...]", "let yourself, and those whom the site calls NAME, connect to ports of the virtual machine on its host", 1, OPT_PUBLISH, on_option},
 	{"no-vm", NULL, "run the job without a virtual machine, where the site allows it", 0, OPT_NO_VM, on_option},
 };
 
@@ -293,6 +322,17 @@ int slurm_spank_init(spank_t sp, int ac, char **av)
 	return 0; /* tasks find out; an error here would keep sbatch from working at all */
 }
 
+/* Slurm hands on the last value of an option only. The environment that it keeps for plug-ins takes them all. */
+static void hand_on(spank_t sp, const struct list *l)
+{
+	if (!l->text[0])
+		return;
+	if (setenv(l->variable, l->text, 1) || spank_job_control_setenv(sp, l->variable, l->text, 1) != ESPANK_SUCCESS) {
+		slurm_error("grange: %s can not be handed on", l->option);
+		exit(1);
+	}
+}
+
 /* At submission, when all options are known. */
 int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
 {
@@ -309,14 +349,8 @@ int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
 		slurm_error("grange: root's jobs get no virtual machine: submit as the user whose job it is");
 		exit(1);
 	}
-	if (!asked.mounts[0])
-		return 0;
-	/* Slurm hands on the last --vm-mount only. The environment that it keeps for plug-ins takes them all. */
-	if (setenv("_SLURM_SPANK_OPTION_grange_vm_mount", asked.mounts, 1) ||
-	    spank_job_control_setenv(sp, "_SLURM_SPANK_OPTION_grange_vm_mount", asked.mounts, 1) != ESPANK_SUCCESS) {
-		slurm_error("grange: --vm-mount can not be handed on");
-		exit(1);
-	}
+	hand_on(sp, &asked.mounts);
+	hand_on(sp, &asked.ports);
 	return 0;
 }
 
@@ -337,7 +371,7 @@ static void __attribute__((noreturn, format(printf, 2, 3))) refuse(int status, c
 static void from_environment(char **env)
 {
 	const char *v;
-	int chosen = asked.vm[0] || asked.no_vm || asked.wrong[0], mounted = asked.mount_options;
+	int chosen = asked.vm[0] || asked.no_vm || asked.wrong[0], mounted = asked.mounts.options, published = asked.ports.options;
 	for (; *env; env++) {
 		if (!chosen && (v = value_of(*env, "SLURM_SPANK__SLURM_SPANK_OPTION_grange_vm")))
 			on_option(OPT_VM, v, 1);
@@ -345,6 +379,8 @@ static void from_environment(char **env)
 			on_option(OPT_NO_VM, NULL, 1);
 		else if (!mounted && (v = value_of(*env, "SLURM_SPANK__SLURM_SPANK_OPTION_grange_vm_mount")))
 			on_option(OPT_MOUNT, v, 1);
+		else if (!published && (v = value_of(*env, "SLURM_SPANK__SLURM_SPANK_OPTION_grange_vm_publish")))
+			on_option(OPT_PUBLISH, v, 1);
 	}
 }
 
@@ -406,12 +442,32 @@ int slurm_spank_task_post_fork(spank_t sp, int ac, char **av)
 	return -1;
 }
 
+/* count is how many values there are, or one more. */
+static size_t count(const struct list *l)
+{
+	size_t n = 1;
+	for (const char *c = l->text; *c; c++)
+		n += *c == ',';
+	return n;
+}
+
+/* put adds an option of the wrapper for each value, which it takes from the list. */
+static size_t put(char **argv, size_t n, char *option, struct list *l)
+{
+	char *rest = l->text, *one;
+	while (l->text[0] && (one = strsep(&rest, ","))) {
+		argv[n++] = option;
+		argv[n++] = one;
+	}
+	return n;
+}
+
 /* In the task's process, as the job's user, in its directory, control groups and limits, right before the job itself. */
 int slurm_spank_task_init(spank_t sp, int ac, char **av)
 {
 	uid_t uid = getuid();
 	const char *vm, *why_not;
-	char image[256], shape[256], *rest = asked.mounts, *mount, **job, **env;
+	char image[256], shape[256], **job, **env;
 	int jobc;
 	(void)ac, (void)av;
 
@@ -431,10 +487,7 @@ int slurm_spank_task_init(spank_t sp, int ac, char **av)
 	if (spank_get_item(sp, S_JOB_ARGV, &jobc, &job) != ESPANK_SUCCESS || jobc < 1 || !job || !job[0])
 		refuse(NEVER, "Slurm does not tell its command");
 
-	size_t mounts = 0;
-	for (const char *c = asked.mounts; *c; c++)
-		mounts += *c == ',';
-	char **argv = calloc(MAX_ARGS + 2 * (mounts + 1) + (size_t)jobc, sizeof *argv);
+	char **argv = calloc(MAX_ARGS + 2 * (count(&asked.mounts) + count(&asked.ports)) + (size_t)jobc, sizeof *argv);
 	size_t n = 0;
 	if (!argv)
 		refuse(NEVER, "no memory");
@@ -456,10 +509,8 @@ int slurm_spank_task_init(spank_t sp, int ac, char **av)
 		argv[n++] = "--task-prolog";
 		argv[n++] = (char *)conf.prolog;
 	}
-	while (asked.mounts[0] && (mount = strsep(&rest, ","))) {
-		argv[n++] = "--bind";
-		argv[n++] = mount;
-	}
+	n = put(argv, n, "--bind", &asked.mounts);
+	n = put(argv, n, "--publish", &asked.ports);
 	argv[n++] = "--";
 	for (int i = 0; i < jobc && job[i]; i++)
 		argv[n++] = job[i];

@@ -24,6 +24,8 @@ func (l *Lab) options(ctx context.Context, t *testing.T, host string) {
 	refused("not a name", "wanted IMAGE[:SHAPE]", "--vm=../micro")
 	refused("no shape of a container image", "wanted IMAGE[:SHAPE]", "--vm=oci://localhost/debian:12,")
 	refused("not a place", "wanted IMAGE[:SHAPE]", "--vm=oci://localhost/$(id)")
+	refused("not a port", "wanted PORT", "--vm=micro", "--vm-publish=8888,http")
+	refused("a port for nobody", "wanted PORT", "--vm=micro", "--vm-publish=8888@")
 	refused("relative mount", "absolute", "--vm=micro", "--vm-mount=data")
 
 	t.Run("list", func(t *testing.T) {

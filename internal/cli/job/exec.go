@@ -31,8 +31,8 @@ type execFlags struct {
 }
 
 // publishUsage is of a flag that two commands have.
-const publishUsage = "let yourself, and nobody else, connect to a TCP `PORT[:HERE]` of the VM at HERE on 127.0.0.1 of " +
-	"this host; without HERE at the same one, or another if that is taken (repeatable)"
+const publishUsage = "let yourself, and those whom the site calls NAME, connect to a TCP `" + runner.PublishSyntax +
+	"` of the VM at HERE of this host; without HERE at the same one, or another if that is taken (repeatable)"
 
 // execCommands are the commands that run jobs.
 type execCommands struct{ *app.App }

@@ -1,0 +1,1 @@
+"""JupyterHub's servers in virtual machines of grange: docs/guide/jupyterhub.md."""
