@@ -23,6 +23,7 @@ var pagesOf = []aPage{
 	{"vm-resize", "/vms/atlas/web-0-0/resize", "Resize web-0-0"},
 	{"farm", "/farm", "Farm"},
 	{"host", "/hosts/wn-00001", "wn-00001"},
+	{"jobs", "/jobs", "Jobs"},
 	{"projects", "/projects", "Projects"},
 	{"images", "/images", "Images"},
 	{"image", "/images/debian-13", "debian-13"},

@@ -2,6 +2,7 @@ package serverlab
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -84,9 +85,36 @@ func Fill(ctx context.Context, path string, hosts int) error {
 				return err
 			}
 		}
-		return nil
+		return putUsage(t, rows, dice)
 	})
 	return err
+}
+
+// putUsage has some hundred jobs ended.
+func putUsage(t *store.Tx, hosts []farm.Host, dice *rand.Rand) error {
+	for n := range 300 {
+		h := hosts[dice.IntN(len(hosts))]
+		u := api.Usage{ID: api.NewID(), Kind: api.UsageJob, Batch: fmt.Sprintf("slurm/%d", 4711+n), User: "ann",
+			Account: "atlas", Project: "atlas", Cell: h.Cell, Host: h.Name, Hardware: h.Facts.Kind, Image: "micro",
+			Cores: 1 << dice.IntN(4), Wall: float64(60 + dice.IntN(9000)), Ended: "exit:0",
+			End: time.Now().UTC().Add(-time.Duration(dice.IntN(20000)) * time.Second)}
+		if n%9 == 0 {
+			u.Ended = "signal:9"
+		}
+		u.Start = u.End.Add(-time.Duration(u.Wall) * time.Second)
+		u.CPU = u.Wall * float64(u.Cores) * dice.Float64()
+		body, err := json.Marshal(u)
+		if err != nil {
+			return err
+		}
+		if _, err := t.PutUsage(store.UsageRow{ID: u.ID, Month: u.End.Format("2006-01"), Ended: u.End, Kind: u.Kind,
+			Owner: u.User, Project: u.Project, Account: u.Account, Cell: u.Cell, Host: u.Host, Hardware: u.Hardware,
+			Cores: u.Cores, Wall: time.Duration(u.Wall) * time.Second, CPU: time.Duration(u.CPU * float64(time.Second)),
+			Batch: u.Batch, Body: body}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // putImages fills the catalogue: a name that was moved once.

@@ -85,6 +85,7 @@ var routes = map[string]func(*visit) error{
 	"POST /hosts/{host}/{verb}": (*visit).doHost,
 	"GET /why":                  (*visit).why,
 	"GET /projects":             listProjects,
+	"GET /jobs":                 listJobs,
 	"GET /images":               listImages,
 	"GET /images/{image}":       showImage,
 	"GET /networks":             listNetworks,

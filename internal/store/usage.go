@@ -147,13 +147,25 @@ func (t usageRows) UsageSums(by string, f UsageFilter) (sums []UsageSum, err err
 func (t usageRows) Usage(f UsageFilter, after string, limit int) (bodies [][]byte, err error) {
 	where, args := f.where()
 	args = append(args, after, limit)
+	return t.usageBodies(fmt.Sprintf("%s AND id > $%d ORDER BY id LIMIT $%d", where, len(args)-1, len(args)), args)
+}
+
+// UsageRecent are the texts of records that ended last, the newest first: those before a time and an ID at that time.
+func (t usageRows) UsageRecent(f UsageFilter, before time.Time, id string, limit int) (bodies [][]byte, err error) {
+	where, args := f.where()
+	n := len(args)
+	args = append(args, stamp(before), id, limit)
+	return t.usageBodies(fmt.Sprintf("%s AND (ended < $%[2]d OR ended = $%[2]d AND id < $%[3]d) "+
+		"ORDER BY ended DESC, id DESC LIMIT $%[4]d", where, n+1, n+2, n+3), args)
+}
+
+func (t usageRows) usageBodies(which string, args []any) (bodies [][]byte, err error) {
 	err = t.each(func(r scanner) error {
 		var body string
 		err := r.Scan(&body)
 		bodies = append(bodies, []byte(body))
 		return err
-	}, fmt.Sprintf("SELECT body FROM usage_records%s AND id > $%d ORDER BY id LIMIT $%d", where, len(args)-1,
-		len(args)), args...)
+	}, "SELECT body FROM usage_records"+which, args...)
 	return bodies, err
 }
 

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"time"
@@ -56,6 +57,10 @@ func usage(s *suite) {
 		}
 		bodies, err := tx.Usage(both, "1", 1)
 		same(s, "a page", `{"id":"2"}`, err, string(bodies[0]))
+		bodies, err = tx.UsageRecent(both, noon.Add(time.Hour), "", 2)
+		same(s, "the newest", `{"id":"3"} {"id":"2"}`, err, string(bytes.Join(bodies, []byte(" "))))
+		bodies, err = tx.UsageRecent(both, noon, "2", 2)
+		same(s, "those before", `{"id":"1"}`, err, string(bytes.Join(bodies, []byte(" "))))
 		return nil
 	})
 	ofBatch := func(tx *store.Tx, want ...string) {
