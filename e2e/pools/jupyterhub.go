@@ -151,7 +151,7 @@ func (h *hub) start(ctx context.Context) error {
 		}
 		h.programs = append(h.programs, cmd)
 	}
-	return h.until(ctx, "the hub is up", func() error { _, err := h.ask(ctx, "GET", "/hub/api/", nil); return err })
+	return h.until(ctx, "the hub is up", func() error { return h.ask(ctx, "GET", "/hub/api/", nil) })
 }
 
 // until waits for something that fails at first.
@@ -170,15 +170,15 @@ func (h *hub) until(ctx context.Context, what string, try func() error) error {
 }
 
 // ask is a request of the hub's API, as the site's administrator.
-func (h *hub) ask(ctx context.Context, method, path string, to any) (int, error) {
+func (h *hub) ask(ctx context.Context, method, path string, to any) error {
 	r, err := http.NewRequestWithContext(ctx, method, h.URL+path, nil)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	r.Header.Set("Authorization", "token "+h.Token)
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
@@ -188,7 +188,7 @@ func (h *hub) ask(ctx context.Context, method, path string, to any) (int, error)
 	if err == nil && to != nil {
 		err = json.Unmarshal(text, to)
 	}
-	return answer.StatusCode, err
+	return err
 }
 
 // ready waits until julia's server is.
@@ -199,7 +199,7 @@ func (h *hub) ready(ctx context.Context) error {
 				Ready bool `json:"ready"`
 			} `json:"servers"`
 		}
-		if _, err := h.ask(ctx, "GET", "/hub/api/users/julia", &user); err != nil {
+		if err := h.ask(ctx, "GET", "/hub/api/users/julia", &user); err != nil {
 			return err
 		}
 		if s, ok := user.Servers[""]; !ok {
@@ -213,7 +213,7 @@ func (h *hub) ready(ctx context.Context) error {
 
 // end ends julia's server, by the hub.
 func (h *hub) end(ctx context.Context) error {
-	_, err := h.ask(ctx, "DELETE", "/hub/api/users/julia/server", nil)
+	err := h.ask(ctx, "DELETE", "/hub/api/users/julia/server", nil)
 	return err
 }
 
