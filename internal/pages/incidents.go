@@ -260,8 +260,11 @@ type entryLine struct {
 	Number   int
 	Time     time.Time
 	Who, Did string
+	About    string // before the things that it added
 	Concerns []concernLink
 	Links    []linkedIncident
+	Severity farm.IncidentSeverity
+	Ended    time.Time
 	Text     string
 }
 
@@ -270,13 +273,13 @@ var deeds = map[farm.IncidentEntryKind]string{farm.EntryOpened: "opened it", far
 	farm.EntryLinked: "linked it", farm.EntryClosed: "closed it", farm.EntryReopened: "reopened it"}
 
 func entryLineOf(e farm.IncidentEntry) entryLine {
-	line := entryLine{Number: e.Number, Time: e.Time, Who: e.Who, Did: deeds[e.Kind], Concerns: concernLinks(e.Concerns),
-		Text: e.Text}
-	if e.Severity != "" {
-		line.Did += ", as " + string(e.Severity)
-	}
-	if !e.Ended.IsZero() {
-		line.Did += ", over at " + minute(e.Ended)
+	line := entryLine{Number: e.Number, Time: e.Time, Who: e.Who, Did: deeds[e.Kind], About: "; about",
+		Concerns: concernLinks(e.Concerns), Severity: e.Severity, Ended: e.Ended, Text: e.Text}
+	switch {
+	case e.Kind == farm.EntryLinked && len(e.Concerns) > 0:
+		line.Did, line.About = "", "added"
+	case e.Kind == farm.EntryLinked && len(e.Links) > 0:
+		line.Did = ""
 	}
 	for _, id := range e.Links {
 		line.Links = append(line.Links, linkedIncident{ID: id, Path: incidentPath(id)})
