@@ -27,12 +27,15 @@ type IncidentChoice struct {
 	Since   time.Time `query:"since" doc:"something was written then or later"`
 }
 
-func (a *API) incidentRoutes() {
-	handle(a, route{method: "GET", path: "/v1/incidents", id: "list-incidents", tag: "incidents",
+// incidentRoutes are the routes of incidents.
+type incidentRoutes struct{ *API }
+
+func (a incidentRoutes) register() {
+	handle(a.API, route{method: "GET", path: "/v1/incidents", id: "list-incidents", tag: "incidents",
 		summary: "List incidents, the newest first: shared records of problems, without their entries",
 		about:   "Those that concern what the caller may read: a project or a cell in which one has a role, or all."},
-		a.listIncidents)
-	handle(a, route{method: "POST", path: "/v1/incidents", id: "open-incident", tag: "incidents",
+		a.list)
+	handle(a.API, route{method: "POST", path: "/v1/incidents", id: "open-incident", tag: "incidents",
 		status: http.StatusCreated, summary: "Open an incident",
 		about: "The caller must have a right to each thing that it concerns: be a member of its project, or an " +
 			"operator of its cell."},
@@ -45,12 +48,12 @@ func (a *API) incidentRoutes() {
 				Severity: farm.IncidentSeverity(b.Severity), Text: b.Text, Began: timeOf(b.Began),
 				Names: incidents.Names(b.Concerns), Links: b.Incidents, Once: in.Key}))
 		})
-	handle(a, route{method: "GET", path: "/v1/incidents/{incident}", id: "get-incident", tag: "incidents",
+	handle(a.API, route{method: "GET", path: "/v1/incidents/{incident}", id: "get-incident", tag: "incidents",
 		summary: "One incident, with all its entries"},
 		func(ctx context.Context, who farm.Identity, in *struct{ IncidentRef }) (*one[fleet.Incident], error) {
 			return answerIncident(a.server.Incidents.Get(ctx, who, in.Incident))
 		})
-	handle(a, route{method: "POST", path: "/v1/incidents/{incident}/notes", id: "note-incident", tag: "incidents",
+	handle(a.API, route{method: "POST", path: "/v1/incidents/{incident}/notes", id: "note-incident", tag: "incidents",
 		summary: "Add a note to an incident", about: "Nobody changes a note. Another severity is for those who may close " +
 			"the incident."},
 		func(ctx context.Context, who farm.Identity, in *struct {
@@ -61,7 +64,7 @@ func (a *API) incidentRoutes() {
 			return answerIncident(a.server.Incidents.Note(ctx, who, in.Incident, incidents.Note{Text: in.Body.Text,
 				Severity: farm.IncidentSeverity(in.Body.Severity), Once: in.Key}))
 		})
-	handle(a, route{method: "POST", path: "/v1/incidents/{incident}/links", id: "link-incident", tag: "incidents",
+	handle(a.API, route{method: "POST", path: "/v1/incidents/{incident}/links", id: "link-incident", tag: "incidents",
 		summary: "Add what an incident concerns, or link it to others", about: "What it concerns already is passed over."},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			IncidentRef
@@ -70,7 +73,7 @@ func (a *API) incidentRoutes() {
 			return answerIncident(a.server.Incidents.Link(ctx, who, in.Incident, incidents.Link{
 				Names: incidents.Names(in.Body.Concerns), Links: in.Body.Incidents, Text: in.Body.Text}))
 		})
-	handle(a, route{method: "POST", path: "/v1/incidents/{incident}/close", id: "close-incident", tag: "incidents",
+	handle(a.API, route{method: "POST", path: "/v1/incidents/{incident}/close", id: "close-incident", tag: "incidents",
 		summary: "Close an incident"},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			IncidentRef
@@ -80,7 +83,7 @@ func (a *API) incidentRoutes() {
 			return answerIncident(a.server.Incidents.Close(ctx, who, in.Incident, in.seen, in.Body.Text,
 				timeOf(in.Body.Ended)))
 		})
-	handle(a, route{method: "POST", path: "/v1/incidents/{incident}/reopen", id: "reopen-incident", tag: "incidents",
+	handle(a.API, route{method: "POST", path: "/v1/incidents/{incident}/reopen", id: "reopen-incident", tag: "incidents",
 		summary: "Open a closed incident again"},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			IncidentRef
@@ -93,7 +96,7 @@ func (a *API) incidentRoutes() {
 		})
 }
 
-func (a *API) listIncidents(ctx context.Context, who farm.Identity, in *struct {
+func (a incidentRoutes) list(ctx context.Context, who farm.Identity, in *struct {
 	Paging
 	IncidentChoice
 }) (*one[fleet.Page[fleet.Incident]], error) {

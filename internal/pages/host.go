@@ -114,7 +114,7 @@ func (v *visit) hostPage() (page hostPage, err error) {
 	for _, vm := range list.Items {
 		page.VMs = append(page.VMs, rowOf(vm, now))
 	}
-	if page.Incidents, err = v.incidentsAbout("host", h.Name, h.ID, action.HostTarget(h.Host)); err != nil {
+	if page.Incidents, err = incidentsAbout(v, "host", h.Name, h.ID, action.HostTarget(h.Host)); err != nil {
 		return page, err
 	}
 	// the drawing escapes the texts that it shows

@@ -134,7 +134,7 @@ type about struct {
 }
 
 // incidentsAbout are the open incidents of a host or a VM: key is its word in a query, name what people call it.
-func (v *visit) incidentsAbout(key, name, id string, t policy.Target) (a about, err error) {
+func incidentsAbout(v *visit, key, name, id string, t policy.Target) (a about, err error) {
 	f := incidents.Filter{Open: true, Host: id, Limit: openAtOnce}
 	if key == "vm" {
 		f.Host, f.VM = "", id
@@ -164,11 +164,12 @@ type incidentForm struct {
 }
 
 func newIncident(v *visit) error {
-	return v.incidentForm(http.StatusOK, v.r.URL.Query(), nil)
+	return showIncidentForm(v, http.StatusOK, v.r.URL.Query(), nil)
 }
 
-func (v *visit) incidentForm(status int, values url.Values, failed error) error {
-	f := incidentForm{Values: values, Severities: farm.IncidentSeverities, Once: cmp.Or(values.Get("once"), rand.Text())}
+func showIncidentForm(v *visit, status int, values url.Values, failed error) error {
+	f := incidentForm{Values: values, Severities: farm.IncidentSeverities,
+		Once: cmp.Or(values.Get("once"), rand.Text())}
 	if failed != nil {
 		t := troubleOf(failed)
 		f.Failed = &t
@@ -187,11 +188,11 @@ func openIncident(v *visit) error {
 	var made incidents.View
 	if err == nil {
 		made, err = v.Server.Incidents.Open(v.ctx(), v.who, incidents.Opening{Title: get("title"),
-			Severity: farm.IncidentSeverity(get("severity")), Text: get("text"), Began: began, Names: names, Links: links,
-			Once: get("once")})
+			Severity: farm.IncidentSeverity(get("severity")), Text: get("text"), Began: began, Names: names,
+			Links: links, Once: get("once")})
 	}
 	if e, ok := errors.AsType[*farm.Error](err); ok && e.Kind != farm.Internal {
-		return v.incidentForm(troubleOf(e).Status, v.r.PostForm, e)
+		return showIncidentForm(v, troubleOf(e).Status, v.r.PostForm, e)
 	}
 	if err != nil {
 		return err
@@ -288,16 +289,16 @@ func entryLineOf(e farm.IncidentEntry) entryLine {
 }
 
 // incidentID is the one in the path; 0 is none's.
-func (v *visit) incidentID() int64 {
+func incidentID(v *visit) int64 {
 	id, _ := strconv.ParseInt(v.r.PathValue("incident"), 10, 64)
 	return id
 }
 
-func showIncident(v *visit) error { return v.incident(http.StatusOK, "", nil) }
+func showIncident(v *visit) error { return writeIncident(v, http.StatusOK, "", nil) }
 
 // incidentNow answers with the part of the page that changes by itself.
 func incidentNow(v *visit) error {
-	page, err := v.incidentPage()
+	page, err := incidentPageOf(v)
 	if err != nil {
 		return err
 	}
@@ -308,8 +309,8 @@ func incidentNow(v *visit) error {
 	return v.part("incident", "now", page)
 }
 
-func (v *visit) incident(status int, verb string, failed error) error {
-	page, err := v.incidentPage()
+func writeIncident(v *visit, status int, verb string, failed error) error {
+	page, err := incidentPageOf(v)
 	if err != nil {
 		return err
 	}
@@ -321,8 +322,8 @@ func (v *visit) incident(status int, verb string, failed error) error {
 	return v.write(status, "incident", fmt.Sprintf("Incident %d", page.ID), "incidents", page)
 }
 
-func (v *visit) incidentPage() (page incidentPage, err error) {
-	i, err := v.Server.Incidents.Get(v.ctx(), v.who, v.incidentID())
+func incidentPageOf(v *visit) (page incidentPage, err error) {
+	i, err := v.Server.Incidents.Get(v.ctx(), v.who, incidentID(v))
 	if err != nil {
 		return page, err
 	}
@@ -382,13 +383,13 @@ func doIncident(v *visit) error {
 	if err := v.parse(); err != nil {
 		return err
 	}
-	err := do(v, v.incidentID())
+	err := do(v, incidentID(v))
 	if e, ok := errors.AsType[*farm.Error](err); ok &&
 		slices.Contains([]farm.Kind{farm.Invalid, farm.Conflict, farm.Denied, farm.NotFound}, e.Kind) {
-		return v.incident(troubleOf(e).Status, verb, e)
+		return writeIncident(v, troubleOf(e).Status, verb, e)
 	}
 	if err != nil {
 		return err
 	}
-	return v.to(incidentPath(v.incidentID()))
+	return v.to(incidentPath(incidentID(v)))
 }

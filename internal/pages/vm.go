@@ -117,7 +117,7 @@ func (v *visit) vmPage() (page vmPage, err error) {
 	if page.Move, err = moveOf(v, vm); err != nil {
 		return page, err
 	}
-	page.Incidents, err = v.incidentsAbout("vm", page.Project+"/"+page.Name, vm.ID, action.VMTarget(vm.VM))
+	page.Incidents, err = incidentsAbout(v, "vm", page.Project+"/"+page.Name, vm.ID, action.VMTarget(vm.VM))
 	if err != nil {
 		return page, err
 	}

@@ -132,7 +132,8 @@ func note(c *action.Call, i *farm.Incident, n Note) error {
 	} else {
 		n.Severity = ""
 	}
-	if err := add(c, i, farm.IncidentEntry{Kind: farm.EntryNote, Text: text(n.Text), Severity: n.Severity}); err != nil {
+	e := farm.IncidentEntry{Kind: farm.EntryNote, Text: text(n.Text), Severity: n.Severity}
+	if err := add(c, i, e); err != nil {
 		return err
 	}
 	return c.Did(said)
