@@ -102,7 +102,7 @@ func (t *test) incidentsOfOthers(path string) error {
 		return err
 	}
 	defer end()
-	if err := chromedp.Do(ctx, looks[0].step(), t.browser.visit(path), text("main .trouble", "concerns nothing of which"),
+	if err := chromedp.Do(ctx, looks[0].step(), t.browser.visit(path), text("main .trouble", "rita may not read incident"),
 		t.browser.visit("/incidents"), text("main table", "Jobs of people wait"), without("main table", swapTitle),
 		t.browser.visit("/incidents/2"), text("h1", "Jobs of people wait"), without("main", "Write on it"),
 		text("main", "1, which you may not read")); err != nil {

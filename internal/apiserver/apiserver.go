@@ -91,7 +91,7 @@ func New(o Options) *API {
 	a.fileSystemRoutes()
 	a.pages(o.Pages)
 	a.usageRoutes()
-	incidentRoutes{a}.add()
+	incidentRoutes{a}.register()
 	for _, unused := range []string{"ErrorModel", "ErrorDetail"} { // huma's, which plainProblem replaces
 		delete(a.huma.OpenAPI().Components.Schemas.Map(), unused)
 	}

@@ -27,9 +27,10 @@ type IncidentChoice struct {
 	Since   time.Time `query:"since" doc:"something was written then or later"`
 }
 
+// incidentRoutes are the routes of incidents.
 type incidentRoutes struct{ *API }
 
-func (a incidentRoutes) add() {
+func (a incidentRoutes) register() {
 	handle(a.API, route{method: "GET", path: "/v1/incidents", id: "list-incidents", tag: "incidents",
 		summary: "List incidents, the newest first: shared records of problems, without their entries",
 		about:   "Those that concern what the caller may read: a project or a cell in which one has a role, or all."},

@@ -49,8 +49,9 @@ func TestIncidents(t *testing.T) {
 	if err != nil || i.State != "closed" || i.Ended == nil || !i.Ended.Equal(ended) {
 		t.Errorf("closed: %+v, %v", i, err)
 	}
-	if i, err = root.Incidents.Link(ctx, 1, fleet.IncidentLink{Concerns: fleet.Concerns{Cells: []string{"east"}}}); err != nil ||
-		len(i.Concerns.Cells) != 1 {
+	east := fleet.Concerns{Cells: []string{"east"}}
+	i, err = root.Incidents.Link(ctx, 1, fleet.IncidentLink{Concerns: east})
+	if err != nil || len(i.Concerns.Cells) != 1 {
 		t.Errorf("linked: %+v, %v", i, err)
 	}
 	if i, err = root.Incidents.Reopen(ctx, 1, "again"); err != nil || i.State != "open" || i.Ended != nil {

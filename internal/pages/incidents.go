@@ -163,10 +163,13 @@ type incidentForm struct {
 	Failed     *trouble
 }
 
-func newIncident(v *visit) error { return showForm(v, http.StatusOK, v.r.URL.Query(), nil) }
+func newIncident(v *visit) error {
+	return showIncidentForm(v, http.StatusOK, v.r.URL.Query(), nil)
+}
 
-func showForm(v *visit, status int, values url.Values, failed error) error {
-	f := incidentForm{Values: values, Severities: farm.IncidentSeverities, Once: cmp.Or(values.Get("once"), rand.Text())}
+func showIncidentForm(v *visit, status int, values url.Values, failed error) error {
+	f := incidentForm{Values: values, Severities: farm.IncidentSeverities,
+		Once: cmp.Or(values.Get("once"), rand.Text())}
 	if failed != nil {
 		t := troubleOf(failed)
 		f.Failed = &t
@@ -185,11 +188,11 @@ func openIncident(v *visit) error {
 	var made incidents.View
 	if err == nil {
 		made, err = v.Server.Incidents.Open(v.ctx(), v.who, incidents.Opening{Title: get("title"),
-			Severity: farm.IncidentSeverity(get("severity")), Text: get("text"), Began: began, Names: names, Links: links,
-			Once: get("once")})
+			Severity: farm.IncidentSeverity(get("severity")), Text: get("text"), Began: began, Names: names,
+			Links: links, Once: get("once")})
 	}
 	if e, ok := errors.AsType[*farm.Error](err); ok && e.Kind != farm.Internal {
-		return showForm(v, troubleOf(e).Status, v.r.PostForm, e)
+		return showIncidentForm(v, troubleOf(e).Status, v.r.PostForm, e)
 	}
 	if err != nil {
 		return err
@@ -258,8 +261,11 @@ type entryLine struct {
 	Number   int
 	Time     time.Time
 	Who, Did string
+	About    string // before the things that it added
 	Concerns []concernLink
 	Links    []linkedIncident
+	Severity farm.IncidentSeverity
+	Ended    time.Time
 	Text     string
 }
 
@@ -268,13 +274,13 @@ var deeds = map[farm.IncidentEntryKind]string{farm.EntryOpened: "opened it", far
 	farm.EntryLinked: "linked it", farm.EntryClosed: "closed it", farm.EntryReopened: "reopened it"}
 
 func entryLineOf(e farm.IncidentEntry) entryLine {
-	line := entryLine{Number: e.Number, Time: e.Time, Who: e.Who, Did: deeds[e.Kind], Concerns: concernLinks(e.Concerns),
-		Text: e.Text}
-	if e.Severity != "" {
-		line.Did += ", as " + string(e.Severity)
-	}
-	if !e.Ended.IsZero() {
-		line.Did += ", over at " + minute(e.Ended)
+	line := entryLine{Number: e.Number, Time: e.Time, Who: e.Who, Did: deeds[e.Kind], About: "; about",
+		Concerns: concernLinks(e.Concerns), Severity: e.Severity, Ended: e.Ended, Text: e.Text}
+	switch {
+	case e.Kind == farm.EntryLinked && len(e.Concerns) > 0:
+		line.Did, line.About = "", "added"
+	case e.Kind == farm.EntryLinked && len(e.Links) > 0:
+		line.Did = ""
 	}
 	for _, id := range e.Links {
 		line.Links = append(line.Links, linkedIncident{ID: id, Path: incidentPath(id)})
@@ -288,7 +294,7 @@ func incidentID(v *visit) int64 {
 	return id
 }
 
-func showIncident(v *visit) error { return showIncidentWith(v, http.StatusOK, "", nil) }
+func showIncident(v *visit) error { return writeIncident(v, http.StatusOK, "", nil) }
 
 // incidentNow answers with the part of the page that changes by itself.
 func incidentNow(v *visit) error {
@@ -303,7 +309,7 @@ func incidentNow(v *visit) error {
 	return v.part("incident", "now", page)
 }
 
-func showIncidentWith(v *visit, status int, verb string, failed error) error {
+func writeIncident(v *visit, status int, verb string, failed error) error {
 	page, err := incidentPageOf(v)
 	if err != nil {
 		return err
@@ -380,7 +386,7 @@ func doIncident(v *visit) error {
 	err := do(v, incidentID(v))
 	if e, ok := errors.AsType[*farm.Error](err); ok &&
 		slices.Contains([]farm.Kind{farm.Invalid, farm.Conflict, farm.Denied, farm.NotFound}, e.Kind) {
-		return showIncidentWith(v, troubleOf(e).Status, verb, e)
+		return writeIncident(v, troubleOf(e).Status, verb, e)
 	}
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ func TestIncidents(t *testing.T) {
 	}
 	l.shows("otto", "/incidents", "&lt;b&gt;swap&lt;/b&gt;", "open, critical", `href="/hosts/h1"`, "otto")
 	l.shows("otto", "/hosts/h1", `href="/incidents/1"`, "open, critical")
-	l.shows("otto", "/incidents/1", "since\nnoon", "<strong>otto</strong> opened it, as critical, on host h1, finding")
+	l.shows("otto", "/incidents/1", "since\nnoon", "<strong>otto</strong> opened it; about host h1, finding host-swap-in-use; severity critical")
 	post := func(verb string, form url.Values, want int, has string) {
 		t.Helper()
 		status, body, _ := l.as("otto", "/incidents/1/"+verb, form)
@@ -40,7 +40,7 @@ func TestIncidents(t *testing.T) {
 	post("close", url.Values{"ended": {"2019-01-01T00:00"}}, http.StatusBadRequest, "is to have ended at")
 	post("close", url.Values{"text": {"reboot"}, "ended": {"2020-01-31 19:00"}}, done, "")
 	post("close", url.Values{}, http.StatusConflict, "incident 1 is closed")
-	l.shows("otto", "/incidents/1", "&lt;i&gt;more memory&lt;/i&gt;", "closed, minor", "closed it, over at 2020-01-31 19:00",
+	l.shows("otto", "/incidents/1", "&lt;i&gt;more memory&lt;/i&gt;", "closed, minor", "closed it; over at 2020-01-31 19:00",
 		`/incidents/1/reopen"`)
 	l.shows("otto", "/hosts/h1", "None is open.")
 	post("reopen", url.Values{}, done, "")

@@ -71,7 +71,8 @@ func TestIncident(t *testing.T) {
 		t.Errorf("opened: %+v", v)
 	}
 	l.pass(time.Minute)
-	if _, err := l.Incidents.Note(ctx, olga, 1, incidents.Note{Text: "swap is full", Severity: farm.SeverityMajor}); err != nil {
+	major := incidents.Note{Text: "swap is full", Severity: farm.SeverityMajor}
+	if _, err := l.Incidents.Note(ctx, olga, 1, major); err != nil {
 		t.Error(err)
 	}
 	linked, err := l.Incidents.Link(ctx, olga, 1, incidents.Link{Names: incidents.Names{Hosts: []string{"wn-1"}}})
@@ -141,7 +142,8 @@ func TestWhoMayIncident(t *testing.T) {
 		do  func(farm.Identity) error
 		may []farm.Identity
 	}{
-		"open about a VM":      {open(incidents.Names{VMs: []string{"alice/web"}}), []farm.Identity{ann, bob, olga, site}},
+		"open about a VM": {open(incidents.Names{VMs: []string{"alice/web"}}),
+			[]farm.Identity{ann, bob, olga, site}},
 		"open about a project": {open(incidents.Names{Projects: []string{"alice"}}), []farm.Identity{ann, bob, site}},
 		"open about a host":    {open(incidents.Names{Hosts: []string{"wn-1"}}), []farm.Identity{olga, site}},
 		"open about a cell":    {open(incidents.Names{Cells: []string{"east"}}), []farm.Identity{olga, site}},

@@ -2,6 +2,7 @@
 package incidents
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -299,24 +300,29 @@ func linkText(l fleet.LinkedIncident) string {
 
 // entryText is what an entry did.
 func entryText(e fleet.IncidentEntry) string {
-	text := map[string]string{"opened": "opened it", "note": "wrote", "linked": "linked it", "closed": "closed it",
-		"reopened": "reopened it"}[e.Kind]
-	if text == "" {
-		text = e.Kind // of a newer server
+	did := map[string]string{"opened": "opened it", "note": "wrote", "closed": "closed it", "reopened": "reopened it",
+		"linked": "linked it"}
+	deeds := []string{cmp.Or(did[e.Kind], e.Kind)} // of a newer server
+	about := words(e.Concerns)
+	switch {
+	case e.Kind == "linked" && len(about) > 0:
+		deeds[0] = "added " + strings.Join(about, ", ")
+	case len(about) > 0:
+		deeds = append(deeds, "about "+strings.Join(about, ", "))
+	case e.Kind == "linked" && len(e.Incidents) > 0:
+		deeds = nil
+	}
+	if len(e.Incidents) > 0 {
+		ids := app.NamesOf(e.Incidents, func(id int64) string { return strconv.FormatInt(id, 10) })
+		deeds = append(deeds, "linked it to incident "+strings.Join(ids, ", "))
 	}
 	if e.Severity != "" {
-		text += ", as " + e.Severity
-	}
-	if added := words(e.Concerns); len(added) > 0 {
-		text += ", on " + strings.Join(added, ", ")
-	}
-	for _, id := range e.Incidents {
-		text += fmt.Sprintf(", with incident %d", id)
+		deeds = append(deeds, "severity "+e.Severity)
 	}
 	if e.Ended != nil {
-		text += ", over at " + clock(*e.Ended)
+		deeds = append(deeds, "over at "+clock(*e.Ended))
 	}
-	return text
+	return strings.Join(deeds, "; ")
 }
 
 // words are what an incident concerns, for people.

@@ -49,16 +49,16 @@ func TestWrite(t *testing.T) {
   linked    12, open: switch
   linked    13, which you may not read
 
-2026-11-21 12:00  ann opened it, as minor, on VM atlas/web
+2026-11-21 12:00  ann opened it; about VM atlas/web; severity minor
   since noon
   all jobs
 
-2026-11-21 12:00  olga linked it, on host wn-1, with incident 12, with incident 13
+2026-11-21 12:00  olga added host wn-1; linked it to incident 12, 13
 
-2026-11-21 12:00  olga wrote, as major
+2026-11-21 12:00  olga wrote; severity major
   more memory
 
-2026-11-21 13:00  olga closed it, over at 2026-11-21 13:00
+2026-11-21 13:00  olga closed it; over at 2026-11-21 13:00
 
 2026-11-21 13:00  root pinned
 `

@@ -138,7 +138,9 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 func merged(has, more []farm.Concern) (all, added []farm.Concern, err error) {
 	all = slices.Clone(has)
 	for _, k := range more {
-		same := func(o farm.Concern) bool { return o.Kind == k.Kind && o.ID == k.ID && (k.ID != "" || o.Name == k.Name) }
+		same := func(o farm.Concern) bool {
+			return o.Kind == k.Kind && o.ID == k.ID && (k.ID != "" || o.Name == k.Name)
+		}
 		switch at := slices.IndexFunc(all, same); {
 		case at < 0:
 			all, added = append(all, k), append(added, k)
@@ -203,7 +205,8 @@ func checkCount(all, ofOpener int, opener string) error {
 		return full("add a note to one that is there", "%s has opened %d incidents; at most %d", opener, ofOpener,
 			MaxOpener)
 	case all >= MaxAll:
-		return full("closed ones go three years after their last entry", "there are %d incidents; at most %d", all, MaxAll)
+		return full("closed ones go three years after their last entry", "there are %d incidents; at most %d", all,
+			MaxAll)
 	}
 	return nil
 }

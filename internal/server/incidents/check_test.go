@@ -106,7 +106,8 @@ func TestBounds(t *testing.T) {
 	for name, c := range map[string]struct {
 		all, opener int
 		code        farm.Code
-	}{"some": {10, 10, ""}, "one's most": {MaxOpener, MaxOpener, CodeIncidentFull}, "all": {MaxAll, 1, CodeIncidentFull}} {
+	}{"some": {10, 10, ""}, "one's most": {MaxOpener, MaxOpener, CodeIncidentFull},
+		"all": {MaxAll, 1, CodeIncidentFull}} {
 		if err := checkCount(c.all, c.opener, "ann"); codeOf(err) != c.code {
 			t.Errorf("%s: %v", name, err)
 		}

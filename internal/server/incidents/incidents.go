@@ -74,7 +74,9 @@ func open(c *action.Call, o Opening) (id int64, err error) {
 	if i.Concerns, err = named(c, o.Names); err != nil {
 		return 0, err
 	}
-	if err := c.May(places(i)[0]); err != nil { // of what was named the caller has it; of nothing perhaps not
+	first := places(i)[0]
+	first.Owner = ""
+	if err := c.May(first); err != nil { // of what was named the caller has it; of nothing perhaps not
 		return 0, nothingNamed(err)
 	}
 	if err := roomForMore(c, i.Opener); err != nil {
@@ -130,7 +132,8 @@ func note(c *action.Call, i *farm.Incident, n Note) error {
 	} else {
 		n.Severity = ""
 	}
-	if err := add(c, i, farm.IncidentEntry{Kind: farm.EntryNote, Text: text(n.Text), Severity: n.Severity}); err != nil {
+	e := farm.IncidentEntry{Kind: farm.EntryNote, Text: text(n.Text), Severity: n.Severity}
+	if err := add(c, i, e); err != nil {
 		return err
 	}
 	return c.Did(said)

@@ -64,8 +64,8 @@ func allowed(c *action.Call, a policy.Action, i farm.Incident) bool {
 
 func hidden(c *action.Call, id int64) error {
 	return &farm.Error{Kind: farm.Denied, Code: farm.CodeNoRole,
-		Message: fmt.Sprintf("incident %d concerns nothing of which %s may read incidents", id, c.Caller()),
-		Hint:    "ask an administrator for a role in its project or cell"}
+		Message: fmt.Sprintf("%s may not read incident %d: it concerns no project and no cell in which %s has a role",
+			c.Caller(), id, c.Caller()), Hint: "ask an administrator for a role in its project or cell"}
 }
 
 // nothingNamed is the error of who opens an incident that concerns no place, and is not somebody of the whole farm.

@@ -18,7 +18,8 @@ func anIncident() farm.Incident {
 
 func anEntry(n int) farm.IncidentEntry {
 	return farm.IncidentEntry{Number: n, Time: noon, Who: "ann", Kind: farm.EntryOpened, Text: "since the reboot\nof noon",
-		Severity: farm.SeverityMajor, Concerns: anIncident().Concerns[:1], Links: []int64{7}, Ended: noon.Add(time.Hour)}
+		Severity: farm.SeverityMajor, Concerns: anIncident().Concerns[:1], Links: []int64{7},
+		Ended: noon.Add(time.Hour)}
 }
 
 // incidents: each has the next ID, is found by what it concerns and by where that is, and keeps each entry as it was
@@ -60,8 +61,8 @@ func incidents(s *suite) {
 		having(host, store.IncidentWord{Kind: farm.ConcernFinding, Word: "host-swap-in-use"}), first)
 	chosen("of a host and another finding", having(host, store.IncidentWord{Kind: farm.ConcernFinding, Word: "x"}))
 	chosen("in a project", store.IncidentFilter{Any: []store.IncidentWord{inP}}, third, first)
-	chosen("in a cell or a project",
-		store.IncidentFilter{Any: []store.IncidentWord{{Kind: store.InCell, Word: "c"}, {Kind: store.InProject}}}, first)
+	chosen("in a cell or a project", store.IncidentFilter{
+		Any: []store.IncidentWord{{Kind: store.InCell, Word: "c"}, {Kind: store.InProject}}}, first)
 	chosen("in nothing", store.IncidentFilter{Any: []store.IncidentWord{}})
 	s.view(db, func(tx *store.Tx) error {
 		n, err := tx.CountIncidents("ann")
