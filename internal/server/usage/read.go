@@ -24,14 +24,20 @@ func (s *Usage) filter(c *action.Call, q fleet.UsageQuery) (f store.UsageFilter,
 	if f.From, f.To, err = usage.Months(q.From, q.To, c.Now); err != nil {
 		return f, err
 	}
-	f.Sees = sight(c)
+	f.Sees, err = s.sees(c)
+	return f, err
+}
+
+// sees is whose records the caller may see, and how far; it refuses who may see none.
+func (s *Usage) sees(c *action.Call) (store.UsageSight, error) {
+	see := sight(c)
 	if !s.SameNames {
-		f.Sees.OwnKind = api.UsageVM // of whose owner the server knows, not by the name of an account
+		see.OwnKind = api.UsageVM // of whose owner the server knows, not by the name of an account
 	}
-	if see := f.Sees; !see.All && see.Owner == "" && len(see.Projects)+len(see.Cells) == 0 {
-		return f, c.May(policy.Target{Name: "usage"}) // which says why
+	if !see.All && see.Owner == "" && len(see.Projects)+len(see.Cells) == 0 {
+		return see, c.May(policy.Target{Name: "usage"}) // which says why
 	}
-	return f, nil
+	return see, nil
 }
 
 // sight is whose records the caller may see: all, or one's own and those of projects and cells in which one has a role.
