@@ -40,6 +40,8 @@ type hostPage struct {
 	Open                                        bool
 	MayOpen                                     bool
 	Incidents                                   about
+	Audited                                     bool
+	Findings                                    []findingRow
 }
 
 // drainLine is a drain that goes on.
@@ -101,6 +103,7 @@ func (v *visit) hostPage() (page hostPage, err error) {
 	if !h.Seen.IsZero() {
 		page.Ago = span(now.Sub(h.Seen).Truncate(10 * time.Second))
 	}
+	page.Audited, page.Findings = h.Facts.Audited, findingRows(h.Host)
 	for k, value := range h.Labels {
 		page.Labels = append(page.Labels, k+"="+value)
 	}

@@ -29,6 +29,7 @@ type lab struct {
 	t      *testing.T
 	url    string
 	client *http.Client
+	store  *store.Store
 	tokens map[string]string
 }
 
@@ -77,7 +78,7 @@ func newLab(t *testing.T) *lab {
 		Pages: New(Options{Server: s, Log: log, Version: "test"})})
 	web := httptest.NewServer(a)
 	t.Cleanup(web.Close)
-	l := &lab{t: t, url: web.URL, tokens: map[string]string{}, client: &http.Client{
+	l := &lab{t: t, url: web.URL, store: st, tokens: map[string]string{}, client: &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 	root := farm.Identity{Root: true, Means: "socket"}
 	for _, user := range []string{"ann", "eve", "otto"} {
