@@ -7,6 +7,7 @@ type navEntry struct{ Name, Title, Path, Key string }
 var navigation = []navEntry{
 	{"vms", "VMs", "/vms", "v"},
 	{"farm", "Farm", "/farm", "f"},
+	{"jobs", "Jobs", "/jobs", "j"},
 	{"projects", "Projects", "/projects", "p"},
 	{"images", "Images", "/images", "i"},
 	{"networks", "Networks", "/networks", "w"},

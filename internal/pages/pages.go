@@ -85,6 +85,7 @@ var routes = map[string]func(*visit) error{
 	"POST /hosts/{host}/{verb}": (*visit).doHost,
 	"GET /why":                  (*visit).why,
 	"GET /audit":                showAudit,
+	"GET /jobs":                 listJobs,
 	"GET /projects":             listProjects,
 	"GET /images":               listImages,
 	"GET /images/{image}":       showImage,
