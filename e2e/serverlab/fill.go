@@ -84,7 +84,7 @@ func Fill(ctx context.Context, path string, hosts int) error {
 				return err
 			}
 		}
-		return nil
+		return putJobs(t, rows)
 	})
 	return err
 }
@@ -129,6 +129,7 @@ func hostRow(n, of int, dice *rand.Rand) farm.Host {
 	h.Facts = farm.Facts{Version: "0.9.0", Capability: 1, Accelerator: "kvm", Kind: kind.name, Topology: topology,
 		Reserve: farm.HostReserve{Memory: 2 * farm.GiB}, Images: []string{"micro"}, Networks: []string{"br0"},
 		ScratchFree: farm.TiB}
+	h.Facts.Audited, h.Facts.Findings = findingsOf(n)
 	if n >= 40 {
 		h.Facts.Taken = taken(topology, dice)
 	}

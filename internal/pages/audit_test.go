@@ -73,7 +73,8 @@ func TestManyFound(t *testing.T) {
 	_, err := l.store.Update(t.Context(), func(tx *store.Tx) error {
 		for i := range hosts {
 			h := farm.Host{ID: api.NewID(), Name: fmt.Sprintf("n%03d", i), Cell: "east", MachineID: fmt.Sprint(i)}
-			h.Facts = farm.Facts{Audited: true, Findings: []farm.HostFinding{{Rule: "ept-off", Severity: "fault", Places: 1}}}
+			h.Facts.Audited = true
+			h.Facts.Findings = []farm.HostFinding{{Rule: "ept-off", Severity: "fault", Places: 1}}
 			if err := tx.InsertHost(h); err != nil {
 				return err
 			}

@@ -25,8 +25,8 @@ func (l *lab) ended(ago time.Duration, change func(*api.Usage)) {
 		l.t.Fatal(err)
 	}
 	if _, err := l.store.Update(l.t.Context(), func(tx *store.Tx) error {
-		_, err := tx.PutUsage(store.UsageRow{ID: u.ID, Month: end.Format("2006-01"), Ended: end, Kind: u.Kind, Owner: u.User,
-			Project: u.Project, Cell: u.Cell, Host: u.Host, Body: body})
+		_, err := tx.PutUsage(store.UsageRow{ID: u.ID, Month: end.Format("2006-01"), Ended: end, Kind: u.Kind,
+			Owner: u.User, Project: u.Project, Cell: u.Cell, Host: u.Host, Body: body})
 		return err
 	}); err != nil {
 		l.t.Fatal(err)
@@ -58,8 +58,8 @@ func TestJobs(t *testing.T) {
 	if strings.Index(body, "slurm/17") > strings.Index(body, "slurm/16") {
 		t.Error("the newest is not first")
 	}
-	for path, want := range map[string]int{"/jobs?after=x": http.StatusBadRequest, "/jobs?kind=vm": http.StatusBadRequest,
-		"/jobs?since=x": http.StatusOK} {
+	for path, want := range map[string]int{"/jobs?after=x": http.StatusBadRequest,
+		"/jobs?kind=vm": http.StatusBadRequest, "/jobs?since=x": http.StatusOK} {
 		if status, body, _ := l.as("ann", path, nil); status != want {
 			t.Errorf("%s: %d\n%s", path, status, body)
 		}

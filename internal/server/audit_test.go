@@ -42,10 +42,12 @@ func TestAudit(t *testing.T) {
 		"all": {site, AuditFilter{}, "5 hosts, 1 unknown, 1 clean; pages fault 3 [{amd 1 3} {intel 1 1}] [a b]; " +
 			"swap advice 3 [{amd 2 3} {intel 1 1}] [a b c]"},
 		"of a cell": {site, AuditFilter{Cell: "west"}, "3 hosts, 1 unknown, 1 clean; swap advice 1 [{amd 1 2}] [c]"},
-		"of hardware": {site, AuditFilter{Kind: "intel"}, "1 hosts, 0 unknown, 0 clean; pages fault 1 [{intel 1 1}] [b]; " +
-			"swap advice 1 [{intel 1 1}] [b]"},
-		"by cost":    {site, AuditFilter{Severity: "warning"}, "5 hosts, 1 unknown, 3 clean; pages warning 2 [{amd 1 3}] [a]"},
-		"of a rule":  {site, AuditFilter{Rule: "swap", Kind: "intel"}, "1 hosts, 0 unknown, 0 clean; swap advice 1 [{intel 1 1}] [b]"},
+		"of hardware": {site, AuditFilter{Kind: "intel"}, "1 hosts, 0 unknown, 0 clean; " +
+			"pages fault 1 [{intel 1 1}] [b]; swap advice 1 [{intel 1 1}] [b]"},
+		"by cost": {site, AuditFilter{Severity: "warning"},
+			"5 hosts, 1 unknown, 3 clean; pages warning 2 [{amd 1 3}] [a]"},
+		"of a rule": {site, AuditFilter{Rule: "swap", Kind: "intel"},
+			"1 hosts, 0 unknown, 0 clean; swap advice 1 [{intel 1 1}] [b]"},
 		"by sight":   {west, AuditFilter{}, "3 hosts, 1 unknown, 1 clean; swap advice 1 [{amd 1 2}] [c]"},
 		"by another": {west, AuditFilter{Cell: "east"}, "0 hosts, 0 unknown, 0 clean"},
 		"nobody's":   {ann, AuditFilter{}, "0 hosts, 0 unknown, 0 clean"},

@@ -237,7 +237,8 @@ func stateOf(r Report) (s HostState) {
 			places, worst = places+1, max(worst, f.Severity)
 		}
 		if places > 0 {
-			s.Findings = append(s.Findings, farm.HostFinding{Rule: result.Rule.ID, Severity: worst.String(), Places: places})
+			s.Findings = append(s.Findings, farm.HostFinding{Rule: result.Rule.ID, Severity: worst.String(),
+				Places: places})
 		}
 	}
 	slices.Sort(found)

@@ -22,7 +22,8 @@ func TestStateOf(t *testing.T) {
 			Finding{Severity: Warning, Where: "VM web3"}),
 	}}
 	s := stateOf(r)
-	want := []farm.HostFinding{{Rule: "pages", Severity: "fault", Places: 2}, {Rule: "swap", Severity: "warning", Places: 1}}
+	want := []farm.HostFinding{{Rule: "pages", Severity: "fault", Places: 2},
+		{Rule: "swap", Severity: "warning", Places: 1}}
 	if !slices.Equal(s.Findings, want) || s.Places() != 3 {
 		t.Errorf("%+v, %d places", s.Findings, s.Places())
 	}

@@ -194,7 +194,8 @@ func (m *Map) readSeen(t *store.Tx) error {
 // brief is the little of a host that is in its row.
 func brief(h farm.Host) *Host {
 	f := h.Facts
-	out := &Host{Host: h, Short: f.Short, Audited: f.Audited, Findings: f.Findings, CPUs: f.Topology.Online.Len(), HeldCPUs: f.Reserve.CPUs.Len(),
+	out := &Host{Host: h, Short: f.Short, Audited: f.Audited, Findings: f.Findings,
+		CPUs: f.Topology.Online.Len(), HeldCPUs: f.Reserve.CPUs.Len(),
 		HeldMemory: f.Reserve.Memory}
 	out.Facts = farm.Facts{}
 	for _, n := range f.Topology.Nodes {

@@ -110,7 +110,8 @@ func behind(place string) (at time.Time, id string, err error) {
 	text, id, _ := strings.Cut(place, ",")
 	if at, err = time.Parse(time.RFC3339Nano, text); err != nil || !farm.IsID(id) {
 		return at, id, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest,
-			Message: fmt.Sprintf("%.80q is not where a page of jobs has ended", place), Hint: "begin with the newest ones"}
+			Message: fmt.Sprintf("%.80q is not where a page of jobs has ended", place),
+			Hint:    "begin with the newest ones"}
 	}
 	return at, id, nil
 }
