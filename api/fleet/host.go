@@ -72,8 +72,18 @@ type Facts struct {
 	BookedOut   uint64           `json:"booked_out,omitempty"`
 	Short       []string         `json:"short,omitempty"`
 	FileSystems []HostFileSystem `json:"file_systems,omitempty"`
+	// whether the agent has audited its host, and what that found of it, by rule
+	Audited  bool          `json:"audited,omitempty"`
+	Findings []HostFinding `json:"findings,omitempty"`
 	// fingerprints (SHA-256) of the authorities that the host believes about servers
 	Trusts []string `json:"trusts,omitempty"`
+}
+
+// HostFinding is what a rule of the tuning audit found of a host itself, not of single VMs.
+type HostFinding struct {
+	Rule     string `json:"rule"`
+	Severity string `json:"severity" enum:"advice,warning,fault"`
+	Places   int    `json:"places"`
 }
 
 // Topology is a host's, in the words of api.Host.

@@ -2,7 +2,6 @@ package serverlab
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -85,36 +84,9 @@ func Fill(ctx context.Context, path string, hosts int) error {
 				return err
 			}
 		}
-		return putUsage(t, rows, dice)
+		return putJobs(t, rows)
 	})
 	return err
-}
-
-// putUsage has some hundred jobs ended.
-func putUsage(t *store.Tx, hosts []farm.Host, dice *rand.Rand) error {
-	for n := range 300 {
-		h := hosts[dice.IntN(len(hosts))]
-		u := api.Usage{ID: api.NewID(), Kind: api.UsageJob, Batch: fmt.Sprintf("slurm/%d", 4711+n), User: "ann",
-			Account: "atlas", Project: "atlas", Cell: h.Cell, Host: h.Name, Hardware: h.Facts.Kind, Image: "micro",
-			Cores: 1 << dice.IntN(4), Wall: float64(60 + dice.IntN(9000)), Ended: "exit:0",
-			End: time.Now().UTC().Add(-time.Duration(dice.IntN(20000)) * time.Second)}
-		if n%9 == 0 {
-			u.Ended = "signal:9"
-		}
-		u.Start = u.End.Add(-time.Duration(u.Wall) * time.Second)
-		u.CPU = u.Wall * float64(u.Cores) * dice.Float64()
-		body, err := json.Marshal(u)
-		if err != nil {
-			return err
-		}
-		if _, err := t.PutUsage(store.UsageRow{ID: u.ID, Month: u.End.Format("2006-01"), Ended: u.End, Kind: u.Kind,
-			Owner: u.User, Project: u.Project, Account: u.Account, Cell: u.Cell, Host: u.Host, Hardware: u.Hardware,
-			Cores: u.Cores, Wall: time.Duration(u.Wall) * time.Second, CPU: time.Duration(u.CPU * float64(time.Second)),
-			Batch: u.Batch, Body: body}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // putImages fills the catalogue: a name that was moved once.
@@ -157,6 +129,7 @@ func hostRow(n, of int, dice *rand.Rand) farm.Host {
 	h.Facts = farm.Facts{Version: "0.9.0", Capability: 1, Accelerator: "kvm", Kind: kind.name, Topology: topology,
 		Reserve: farm.HostReserve{Memory: 2 * farm.GiB}, Images: []string{"micro"}, Networks: []string{"br0"},
 		ScratchFree: farm.TiB}
+	h.Facts.Audited, h.Facts.Findings = findingsOf(n)
 	if n >= 40 {
 		h.Facts.Taken = taken(topology, dice)
 	}

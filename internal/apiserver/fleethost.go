@@ -79,6 +79,16 @@ func (a *API) fleetHostRoutes() {
 			return listOf(ctx, a, in.Paging, hostView, func(h fleet.Host) string { return h.Name },
 				func() ([]server.HostView, error) { return a.server.Hosts.List(ctx, who, f) })
 		})
+	handle(a, route{method: "GET", path: "/v1/findings", id: "list-findings", tag: "hosts",
+		summary: "What the tuning audit found on hosts, by rule and type of hardware",
+		about:   "As hosts have last reported it: what it found of them, not of single virtual machines."},
+		func(ctx context.Context, who farm.Identity, in *struct{ FindingChoice }) (*one[fleet.Findings], error) {
+			found, err := a.server.Hosts.Audit(ctx, who, server.AuditFilter(in.FindingChoice))
+			if err != nil {
+				return nil, err
+			}
+			return oneOf(findingsView(found), 0), nil
+		})
 	handle(a, route{method: "GET", path: "/v1/hosts/{host}", id: "get-host", tag: "hosts", summary: "One host"},
 		func(ctx context.Context, who farm.Identity, in *struct{ HostRef }) (*one[fleet.Host], error) {
 			return answerHost(a.server.Hosts.Get(ctx, who, in.Host))
@@ -212,4 +222,27 @@ const maxValid = 30 * 24 * time.Hour
 func joinTokenView(t farm.JoinToken) fleet.JoinToken {
 	return fleet.JoinToken{ID: t.ID, Cell: t.Cell, Name: t.Name, Labels: t.Labels, By: t.By, Expires: t.Expires.UTC(),
 		Count: cmp.Or(t.Count, 1), Uses: t.Uses, Used: timeOrNil(t.Used), Host: t.Host}
+}
+
+// FindingChoice chooses hosts, and findings.
+type FindingChoice struct {
+	Cell     string `query:"cell" maxLength:"100"`
+	Kind     string `query:"kind" maxLength:"512" doc:"type of hardware, as amd-epyc-7302-2s"`
+	Severity string `query:"severity" enum:"fault,warning,advice"`
+	Rule     string `query:"rule" maxLength:"512"`
+}
+
+func findingsView(found server.FleetAudit) fleet.Findings {
+	out := fleet.Findings{Hosts: found.Hosts, Unknown: found.Unknown, Clean: found.Clean, Rules: []fleet.RuleFindings{}}
+	for _, r := range found.Rules {
+		rule := fleet.RuleFindings{Rule: r.Rule, Severity: r.Severity, Places: r.Places}
+		for _, k := range r.Kinds {
+			rule.Kinds = append(rule.Kinds, fleet.KindFindings(k))
+		}
+		for _, h := range r.On {
+			rule.Hosts = append(rule.Hosts, h.Name)
+		}
+		out.Rules = append(out.Rules, rule)
+	}
+	return out
 }

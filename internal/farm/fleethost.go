@@ -47,9 +47,19 @@ type Facts struct {
 	Booked      Bandwidth // of that, what VMs have that the server did not place
 	Short       []string  // why the host takes nothing: resources below their minimum, a drain of its own; for people
 	Kind        string    // vendor, model and sockets of the processor
+	// whether Findings are known: its agent has audited the host, and is of a release that reports it
+	Audited  bool
+	Findings []HostFinding // by rule
 	// fingerprints of the authorities that it believes about servers; none: its agent is of a release that does not
 	// report them
 	Trusts []string
+}
+
+// HostFinding is what a rule of the tuning audit found of a host itself; what it found of single VMs is not in it.
+type HostFinding struct {
+	Rule     string
+	Severity string // the highest of its places: advice, warning or fault
+	Places   int    // nodes, CPUs, devices; at least 1
 }
 
 // Orphan is a cloud VM's that a host has, and that the server does not know any more: its row ended while the

@@ -91,9 +91,9 @@ func (f hostFilter) chooses(h server.MappedHost, words []string) bool {
 }
 
 // passed reports whether a host is before the table, or its last one was; that one need not be there any more.
-func (f hostFilter) passed(h server.MappedHost) bool {
-	cell, name, ok := strings.Cut(f.After, "/")
-	return ok && cmp.Or(cmp.Compare(h.Cell, cell), cmp.Compare(h.Name, name)) <= 0
+func (f hostFilter) passed(cell, name string) bool {
+	lastCell, lastName, ok := strings.Cut(f.After, "/")
+	return ok && cmp.Or(cmp.Compare(cell, lastCell), cmp.Compare(name, lastName)) <= 0
 }
 
 func (v *visit) farm() error {
@@ -120,7 +120,7 @@ func (p *farmPage) choose(hosts []server.MappedHost, u *url.URL, now time.Time) 
 			continue
 		}
 		p.Chosen++
-		if p.Filter.passed(h) {
+		if p.Filter.passed(h.Cell, h.Name) {
 			continue
 		}
 		switch {

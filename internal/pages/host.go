@@ -40,6 +40,9 @@ type hostPage struct {
 	Open                                        bool
 	MayOpen                                     bool
 	Incidents                                   about
+	Audited                                     bool
+	Findings                                    []findingRow
+	JobList                                     string // path of its jobs that have ended
 }
 
 // drainLine is a drain that goes on.
@@ -101,6 +104,7 @@ func (v *visit) hostPage() (page hostPage, err error) {
 	if !h.Seen.IsZero() {
 		page.Ago = span(now.Sub(h.Seen).Truncate(10 * time.Second))
 	}
+	page.Audited, page.Findings, page.JobList = h.Facts.Audited, findingRows(h.Host), jobsPath(h.Name)
 	for k, value := range h.Labels {
 		page.Labels = append(page.Labels, k+"="+value)
 	}

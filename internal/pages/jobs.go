@@ -8,88 +8,95 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
-	"github.com/grange-project/grange/api/fleet"
+	records "github.com/grange-project/grange/internal/server/usage"
 	"github.com/grange-project/grange/internal/usage"
 )
 
-// Of the page of jobs: how many it shows, and how many months it looks back.
-const (
-	jobsAtOnce = 100
-	jobMonths  = 2
-)
+// jobsAtOnce is how many jobs one page shows.
+const jobsAtOnce = 100
 
-// jobsPage is what has run and ended, the newest first, of what the visitor may see the usage of.
-type jobsPage struct {
-	User, Project, Cell, Kind string
-	Kinds                     []string
-	Rows                      []jobRow
-	Next, First               string // URLs; "": there is none
+// jobList is the page of jobs that have ended.
+type jobList struct {
+	User, Host, Project, Cell, Kind, Ended, Since string
+	Kinds                                         []string
+	Outcomes                                      []usage.Outcome
+	Rows                                          []jobRow
+	Next, First                                   string
+	Narrow                                        bool // more than their age chooses them
 }
 
-// jobRow is one record of usage.
+// jobRow is one job.
 type jobRow struct {
-	Ended         time.Time
-	Name, Kind    string
-	User, Project string
-	Host, Image   string
-	Cores         int
-	Wall          string
-	Efficiency    string // CPU time of the cores' time; "": it had none
-	Outcome, Tone string
-	Began, Cell   string // for who looks closer
+	Name, Kind            string
+	State, Tone, Why      string // how it ended
+	User, Project         string
+	Host, HostPath, Image string
+	Start, End            time.Time
+	Wall, CPU             string
+	Cores                 int
+	Busy                  string // part of its cores' time, in per cent; "": too short to say
 }
+
+// jobTones are the classes of how jobs ended.
+var jobTones = map[usage.Outcome]string{usage.Done: "good", usage.Failed: "bad", usage.Cancelled: "off",
+	usage.Lost: "warn"}
+
+// jobKinds are the kinds of jobs for people.
+var jobKinds = map[string]string{api.UsageJob: "job", api.UsageWorker: "worker", api.UsageMetal: "without a VM"}
 
 func listJobs(v *visit) error {
 	q := v.r.URL.Query()
-	page := jobsPage{User: q.Get("user"), Project: q.Get("project"), Cell: q.Get("cell"), Kind: q.Get("kind"),
-		Kinds: []string{api.UsageJob, api.UsageWorker, api.UsageVM, api.UsageMetal}}
-	now := v.Now()
-	before, id := now.Add(time.Hour), "" // a host's clock may be ahead
-	if text, at, ok := strings.Cut(q.Get("before"), "/"); ok {
-		if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
-			before, id = t, at
-			page.First = page.at("")
-		}
+	get := func(key string) string { return strings.TrimSpace(q.Get(key)) }
+	l := jobList{User: get("user"), Host: get("host"), Project: get("project"), Cell: get("cell"), Kind: get("kind"),
+		Ended: get("ended"), Since: cmp.Or(get("since"), "week"), Kinds: records.JobKinds, Outcomes: usage.Outcomes()}
+	l.Narrow = l.User+l.Host+l.Project+l.Cell+l.Kind+l.Ended != ""
+	age, ok := sinces[l.Since]
+	if !ok {
+		l.Since, age = "week", sinces["week"]
 	}
-	records, err := v.Server.Usage.Recent(v.ctx(), v.who, fleet.UsageQuery{User: page.User, Project: page.Project,
-		Cell: page.Cell, Kind: page.Kind, From: usage.MonthOf(now.AddDate(0, -jobMonths, 0)), To: usage.MonthOf(now)},
-		before, id, jobsAtOnce)
+	page, err := v.Server.Usage.Jobs(v.ctx(), v.who, records.JobFilter{Since: v.Now().Add(-age), User: l.User,
+		Host: l.Host, Project: l.Project, Cell: l.Cell, Kind: l.Kind, Outcome: usage.Outcome(l.Ended),
+		After: get("after"), Limit: jobsAtOnce})
 	if err != nil {
 		return err
 	}
-	for _, u := range records {
-		page.Rows = append(page.Rows, jobRowOf(u))
+	for _, u := range page.Items {
+		l.Rows = append(l.Rows, jobRowOf(u))
 	}
-	if n := len(records); n == jobsAtOnce {
-		page.Next = page.at(records[n-1].End.UTC().Format(time.RFC3339Nano) + "/" + records[n-1].ID)
+	if page.Next != "" {
+		l.Next = listBehind(v.r.URL, page.Next)
 	}
-	return v.show("jobs", "Jobs", "jobs", page)
-}
-
-// at is the page with the same filter, before one of its rows.
-func (p jobsPage) at(before string) string {
-	u := url.Values{"user": {p.User}, "project": {p.Project}, "cell": {p.Cell}, "kind": {p.Kind}, "before": {before}}
-	return "/jobs?" + u.Encode()
+	if get("after") != "" {
+		l.First = listBehind(v.r.URL, "")
+	}
+	return v.show("jobs", "Jobs", "jobs", l)
 }
 
 func jobRowOf(u api.Usage) jobRow {
-	row := jobRow{Ended: u.End, Name: cmp.Or(u.Batch, u.Name, u.Job, u.VM), Kind: u.Kind, User: u.User,
-		Project: cmp.Or(u.Project, u.Account), Host: u.Host, Image: u.Image, Cores: u.Cores, Outcome: u.Ended,
-		Wall: span(time.Duration(u.Wall * float64(time.Second)).Round(time.Second)), Tone: outcomeTone(u.Ended),
-		Began: minute(u.Start), Cell: u.Cell}
-	if full := u.Wall * float64(u.Cores); full > 0 {
-		row.Efficiency = fmt.Sprintf("%.0f %%", 100*u.CPU/full)
+	outcome := usage.OutcomeOf(u)
+	row := jobRow{Name: cmp.Or(u.Batch, u.Name, shortID(cmp.Or(u.Job, u.ID))), Kind: jobKinds[u.Kind],
+		State: string(outcome), Tone: jobTones[outcome], User: u.User, Project: cmp.Or(u.Project, u.Account),
+		Host: u.Host, Image: u.Image, Start: u.Start, End: u.End, Cores: u.Cores,
+		Wall: span(secondsOf(u.Wall)), CPU: span(secondsOf(u.CPU))}
+	if u.Ended != "exit:0" && u.Ended != string(outcome) {
+		row.Why = u.Ended
+	}
+	if u.Host != "" {
+		row.HostPath = hostPath(u.Host)
+	}
+	if all := u.Wall * float64(u.Cores); all >= 1 {
+		row.Busy = fmt.Sprintf("%.0f %%", 100*u.CPU/all)
 	}
 	return row
 }
 
-// outcomeTone is the class of how something ended.
-func outcomeTone(ended string) string {
-	switch ended {
-	case "exit:0", api.EndedLeft, api.EndedStopped, api.EndedMoved, api.EndedCut:
-		return "good"
-	case "cancelled", api.EndedUnseen, api.EndedHostBooted:
-		return "warn"
-	}
-	return "bad"
+// secondsOf is a time that a record has in seconds.
+func secondsOf(s float64) time.Duration {
+	return time.Duration(s * float64(time.Second)).Truncate(time.Second)
 }
+
+// shortID is enough of an ID to tell jobs of a page apart.
+func shortID(id string) string { return id[:min(len(id), 8)] }
+
+// jobsPath is the page of a host's jobs.
+func jobsPath(host string) string { return "/jobs?" + url.Values{"host": {host}}.Encode() }

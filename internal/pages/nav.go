@@ -12,6 +12,7 @@ var navigation = []navEntry{
 	{"images", "Images", "/images", "i"},
 	{"networks", "Networks", "/networks", "w"},
 	{"why", "Why", "/why", "y"},
+	{"audit", "Audit", "/audit", "a"},
 	{"incidents", "Incidents", "/incidents", "t"},
 	{"log", "Log", "/log", "l"},
 }

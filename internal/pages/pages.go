@@ -84,6 +84,7 @@ var routes = map[string]func(*visit) error{
 	"GET /hosts/{host}/now":     (*visit).hostNow,
 	"POST /hosts/{host}/{verb}": (*visit).doHost,
 	"GET /why":                  (*visit).why,
+	"GET /audit":                showAudit,
 	"GET /projects":             listProjects,
 	"GET /jobs":                 listJobs,
 	"GET /images":               listImages,

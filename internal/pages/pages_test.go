@@ -1,10 +1,7 @@
 package pages
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
-	"html"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -30,9 +27,9 @@ import (
 // lab is a server with pages: cell east with a host, project atlas, ann who is a member of it, eve who is of none.
 type lab struct {
 	t      *testing.T
-	store  *store.Store
 	url    string
 	client *http.Client
+	store  *store.Store
 	tokens map[string]string
 }
 
@@ -81,7 +78,7 @@ func newLab(t *testing.T) *lab {
 		Pages: New(Options{Server: s, Log: log, Version: "test"})})
 	web := httptest.NewServer(a)
 	t.Cleanup(web.Close)
-	l := &lab{t: t, store: st, url: web.URL, tokens: map[string]string{}, client: &http.Client{
+	l := &lab{t: t, url: web.URL, store: st, tokens: map[string]string{}, client: &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 	root := farm.Identity{Root: true, Means: "socket"}
 	for _, user := range []string{"ann", "eve", "otto"} {
@@ -211,44 +208,6 @@ func TestCatalogue(t *testing.T) {
 	l.shows("eve", "/log", `value="eve"`, "by this filter")
 	if status, body, _ := l.as("eve", "/log?project=atlas", nil); status != http.StatusForbidden {
 		t.Errorf("somebody of no project reads what is done in it: %d\n%s", status, body)
-	}
-}
-
-// TestJobs: those see what has run who may see its usage, by filters, a part at a time.
-func TestJobs(t *testing.T) {
-	l := newLab(t)
-	l.shows("ann", "/jobs", "Nothing that you may see has ended")
-	end := time.Now().UTC().Add(-time.Minute)
-	_, err := l.store.Update(t.Context(), func(tx *store.Tx) error {
-		var errs []error
-		for n := range jobsAtOnce + 1 {
-			u := api.Usage{ID: fmt.Sprintf("%03d", n), Kind: api.UsageJob, Batch: fmt.Sprintf("slurm/%d", 1000+n),
-				User: "ann", Project: "atlas", Cell: "east", Host: "h1", Cores: 2, Wall: 3600, CPU: 5400,
-				End: end.Add(time.Duration(n) * time.Millisecond), Ended: "exit:0"}
-			body, err := json.Marshal(u)
-			_, err2 := tx.PutUsage(store.UsageRow{ID: u.ID, Month: end.Format("2006-01"), Ended: u.End, Kind: u.Kind,
-				Owner: "ann", Project: u.Project, Cell: u.Cell, Body: body})
-			errs = append(errs, err, err2)
-		}
-		return errors.Join(errs...)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.shows("ann", "/jobs", "slurm/1100", "slurm/1001", "75 %", "exit:0")
-	_, body, _ := l.as("ann", "/jobs?project=atlas", nil)
-	next := regexp.MustCompile(`<a href="(/jobs[^"]*)">Older`).FindStringSubmatch(body)
-	if next == nil || strings.Contains(body, "slurm/1000<") {
-		t.Fatalf("no older ones, or all on one page: %s", body)
-	}
-	_, body, _ = l.as("ann", html.UnescapeString(next[1]), nil)
-	if !strings.Contains(body, "slurm/1000<") || strings.Contains(body, "slurm/1001<") || !strings.Contains(body, "Newest") {
-		t.Errorf("the older ones: %s", body)
-	}
-	l.shows("otto", "/jobs?kind=job&cell=east", "slurm/1100") // operator of the cell
-	l.shows("otto", "/jobs?kind=vm", "by this filter")
-	if _, body, _ := l.as("eve", "/jobs", nil); strings.Contains(body, "slurm/") {
-		t.Errorf("eve sees %s", body)
 	}
 }
 

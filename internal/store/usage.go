@@ -97,29 +97,85 @@ func (f UsageFilter) where() (text string, args []any) {
 		args = append(args, v)
 		return fmt.Sprintf("$%d", len(args))
 	}
-	for _, c := range []struct{ column, value string }{{"owner", f.Owner}, {"project", f.Project}, {"cell", f.Cell},
-		{"kind", f.Kind}} {
-		if c.value != "" {
-			conditions = append(conditions, c.column+" = "+value(c.value))
-		}
-	}
-	if !f.Sees.All {
-		sees := []string{"1 = 0"}
-		if f.Sees.Owner != "" {
-			own := "owner = " + value(f.Sees.Owner)
-			if f.Sees.OwnKind != "" {
-				own += " AND kind = " + value(f.Sees.OwnKind)
-			}
-			sees = append(sees, own)
-		}
-		for column, names := range map[string][]string{"project": f.Sees.Projects, "cell": f.Sees.Cells} {
-			for _, name := range names {
-				sees = append(sees, column+" = "+value(name))
-			}
-		}
-		conditions = append(conditions, "("+strings.Join(sees, " OR ")+")")
-	}
+	conditions = append(conditions, chosenUsage(value, map[string]string{"owner": f.Owner, "project": f.Project,
+		"cell": f.Cell, "kind": f.Kind})...)
+	conditions = append(conditions, f.Sees.conditions(value)...)
 	return " WHERE " + strings.Join(conditions, " AND "), args
+}
+
+// chosenUsage are the conditions that columns have these values; of "" they may have any. value takes one, and returns
+// its place in the statement.
+func chosenUsage(value func(string) string, wanted map[string]string) (conditions []string) {
+	for column, v := range wanted {
+		if v != "" {
+			conditions = append(conditions, column+" = "+value(v))
+		}
+	}
+	return conditions
+}
+
+// conditions are that a record is in sight.
+func (see UsageSight) conditions(value func(string) string) []string {
+	if see.All {
+		return nil
+	}
+	sees := []string{"1 = 0"}
+	if see.Owner != "" {
+		own := "owner = " + value(see.Owner)
+		if see.OwnKind != "" {
+			own += " AND kind = " + value(see.OwnKind)
+		}
+		sees = append(sees, own)
+	}
+	for column, names := range map[string][]string{"project": see.Projects, "cell": see.Cells} {
+		for _, name := range names {
+			sees = append(sees, column+" = "+value(name))
+		}
+	}
+	return []string{"(" + strings.Join(sees, " OR ") + ")"}
+}
+
+// UsageRecent chooses records that ended at a time or later, and that the caller may see, the newest first. Other
+// empty fields choose all.
+type UsageRecent struct {
+	Since                      time.Time
+	Kinds                      []string // at least one
+	Owner, Project, Cell, Host string
+	Sees                       UsageSight
+	Before                     time.Time // page: those that ended before, or then with an ID before BeforeID
+	BeforeID                   string
+	Limit                      int
+}
+
+// RecentUsage are the texts of records, the newest first.
+func (t usageRows) RecentUsage(f UsageRecent) (bodies [][]byte, err error) {
+	args := []any{stamp(f.Since)}
+	value := func(v any) string {
+		args = append(args, v)
+		return fmt.Sprintf("$%d", len(args))
+	}
+	text := func(v string) string { return value(v) }
+	conditions := []string{"ended >= $1"}
+	if !f.Before.IsZero() {
+		at := value(stamp(f.Before))
+		conditions = append(conditions, "ended <= "+at, "(ended < "+at+" OR id < "+value(f.BeforeID)+")")
+	}
+	kinds := []string{}
+	for _, k := range f.Kinds {
+		kinds = append(kinds, value(k))
+	}
+	conditions = append(conditions, "kind IN ("+strings.Join(kinds, ", ")+")")
+	conditions = append(conditions, chosenUsage(text, map[string]string{"owner": f.Owner, "project": f.Project,
+		"cell": f.Cell, "host": f.Host})...)
+	conditions = append(conditions, f.Sees.conditions(text)...)
+	err = t.each(func(r scanner) error {
+		var body string
+		err := r.Scan(&body)
+		bodies = append(bodies, []byte(body))
+		return err
+	}, "SELECT body FROM usage_records WHERE "+strings.Join(conditions, " AND ")+" ORDER BY ended DESC, id DESC LIMIT "+
+		value(f.Limit), args...)
+	return bodies, err
 }
 
 // UsageSums adds up by one of UsageKeys, apart by hardware, state of tuning and size.
@@ -147,25 +203,13 @@ func (t usageRows) UsageSums(by string, f UsageFilter) (sums []UsageSum, err err
 func (t usageRows) Usage(f UsageFilter, after string, limit int) (bodies [][]byte, err error) {
 	where, args := f.where()
 	args = append(args, after, limit)
-	return t.usageBodies(fmt.Sprintf("%s AND id > $%d ORDER BY id LIMIT $%d", where, len(args)-1, len(args)), args)
-}
-
-// UsageRecent are the texts of records that ended last, the newest first: those before a time and an ID at that time.
-func (t usageRows) UsageRecent(f UsageFilter, before time.Time, id string, limit int) (bodies [][]byte, err error) {
-	where, args := f.where()
-	n := len(args)
-	args = append(args, stamp(before), id, limit)
-	return t.usageBodies(fmt.Sprintf("%s AND (ended < $%[2]d OR ended = $%[2]d AND id < $%[3]d) "+
-		"ORDER BY ended DESC, id DESC LIMIT $%[4]d", where, n+1, n+2, n+3), args)
-}
-
-func (t usageRows) usageBodies(which string, args []any) (bodies [][]byte, err error) {
 	err = t.each(func(r scanner) error {
 		var body string
 		err := r.Scan(&body)
 		bodies = append(bodies, []byte(body))
 		return err
-	}, "SELECT body FROM usage_records"+which, args...)
+	}, fmt.Sprintf("SELECT body FROM usage_records%s AND id > $%d ORDER BY id LIMIT $%d", where, len(args)-1,
+		len(args)), args...)
 	return bodies, err
 }
 

@@ -201,23 +201,49 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// State is how a host is tuned, by the profile and the role that fit it: a digest of which rules find something where,
-// the same for as long as the host is tuned alike, and how many that are. What is found of single VMs is theirs.
-func State(h farm.HostFacts) (digest string, findings int, err error) {
+// HostState is how a host is tuned: which rules find something of it. What is found of single VMs is theirs.
+type HostState struct {
+	Digest   string // of what is found where: the same for as long as the host is tuned alike
+	Findings []farm.HostFinding
+}
+
+// Places is how many findings there are, of all rules.
+func (s HostState) Places() (n int) {
+	for _, f := range s.Findings {
+		n += f.Places
+	}
+	return n
+}
+
+// State is how a host is tuned, by the profile and the role that fit it.
+func State(h farm.HostFacts) (s HostState, err error) {
 	role := DefaultRole(h)
 	r, err := Audit(h, Choose(h, role), role, Options{})
 	if err != nil {
-		return "", 0, err
+		return s, err
 	}
+	return stateOf(r), nil
+}
+
+func stateOf(r Report) (s HostState) {
 	var found []string
 	for _, result := range r.Results {
+		places, worst := 0, Severity(0)
 		for _, f := range result.Findings {
-			if !strings.HasPrefix(f.Where, "VM ") {
-				found = append(found, f.Rule+" "+f.Where)
+			if strings.HasPrefix(f.Where, "VM ") {
+				continue
 			}
+			found = append(found, f.Rule+" "+f.Where)
+			places, worst = places+1, max(worst, f.Severity)
+		}
+		if places > 0 {
+			s.Findings = append(s.Findings, farm.HostFinding{Rule: result.Rule.ID, Severity: worst.String(),
+				Places: places})
 		}
 	}
 	slices.Sort(found)
 	sum := sha256.Sum256([]byte(strings.Join(found, "\n")))
-	return hex.EncodeToString(sum[:6]), len(found), nil
+	s.Digest = hex.EncodeToString(sum[:6])
+	slices.SortFunc(s.Findings, func(a, b farm.HostFinding) int { return strings.Compare(a.Rule, b.Rule) })
+	return s
 }

@@ -21,6 +21,10 @@ func Facts(f farm.Facts, now time.Time) fleet.Facts {
 	for _, m := range f.FileSystems {
 		v.FileSystems = append(v.FileSystems, fleet.HostFileSystem(m))
 	}
+	v.Audited = f.Audited
+	for _, found := range f.Findings {
+		v.Findings = append(v.Findings, fleet.HostFinding(found))
+	}
 	for _, u := range f.ImageUse {
 		v.ImageUse = append(v.ImageUse, fleet.ImageUse{Digest: u.Digest, Jobs: u.Jobs, Done: uint64(u.Done),
 			Total: uint64(u.Total), Order: u.Order, Reason: u.Reason})
@@ -45,6 +49,11 @@ func ParseFacts(v fleet.Facts) (farm.Facts, error) {
 		f.FileSystems = append(f.FileSystems, farm.HostFileSystem{Source: word(m.Source), Type: word(m.Type),
 			MountPoint: word(m.MountPoint), VMs: max(m.VMs, 0), Drains: words(m.Drains)})
 	}
+	f.Audited = v.Audited
+	for _, found := range v.Findings[:min(len(v.Findings), maxFindings)] {
+		f.Findings = append(f.Findings, farm.HostFinding{Rule: word(found.Rule), Severity: word(found.Severity),
+			Places: max(found.Places, 1)})
+	}
 	for _, u := range v.ImageUse[:min(len(v.ImageUse), maxImageUse)] {
 		f.ImageUse = append(f.ImageUse, farm.ImageUse{Digest: word(u.Digest), Jobs: max(u.Jobs, 0),
 			Done: farm.Bytes(u.Done), Total: farm.Bytes(u.Total), Order: word(u.Order), Reason: word(u.Reason)})
@@ -62,6 +71,8 @@ const (
 	maxBandwidth = 1e15
 	// of images that jobs run from, that are under way, or that were not to be had
 	maxImageUse = 512
+	// rules that found something: there are not half as many
+	maxFindings = 256
 	// that a host has mounted: where every home is a mount, thousands
 	maxFileSystems = 256
 )

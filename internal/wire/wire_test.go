@@ -49,6 +49,7 @@ func TestThereAndBack(t *testing.T) {
 		Reserve: farm.HostReserve{CPUs: farm.NewCPUSet(0), Memory: farm.GiB}, Taken: []farm.Plan{plan},
 		Images: []string{"micro"}, Networks: []string{"br0"}, ScratchFree: farm.TiB, Short: []string{"disk"},
 		Kind: "amd-epyc-2s", Trusts: []string{"f"},
+		Audited: true, Findings: []farm.HostFinding{{Rule: "ept-off", Severity: "fault", Places: 2}},
 		FileSystems: []farm.HostFileSystem{{Source: "server:/x", Type: "nfs4", MountPoint: "/x", VMs: 3,
 			Drains: []string{"x"}}}}
 	if got, err := ParseFacts(Facts(facts, now)); err != nil || !cmp.Equal(facts, got, same) {

@@ -58,6 +58,7 @@ func (h *Host) ReadFacts() fleet.Facts {
 		facts.ScratchFree = space.Free / scratchStep * scratchStep
 	}
 	facts.Bandwidth, facts.Booked = network.Carries(h.config().Network), h.ledger.Booked(unlisted)
+	facts.Findings, facts.Audited = h.Usage.Tuned()
 	return wire.Facts(facts, time.Time{})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/journal"
+	"github.com/grange-project/grange/internal/tuning"
 )
 
 // Options are what a desk needs of its host.
@@ -22,7 +23,7 @@ type Options struct {
 	Hardware func() string
 	Boot     func() string
 	// Tuning is what the tuning audit says of this host; nil: nobody asks it.
-	Tuning func(ctx context.Context) (digest string, findings int, err error)
+	Tuning func(ctx context.Context) (tuning.HostState, error)
 	// Keep is how long records that have ended are kept; those that a server is to have, until it has them.
 	Keep func() time.Duration
 }
@@ -35,12 +36,12 @@ type Desk struct {
 	server  atomic.Bool // somebody has asked for what a server does not have
 	left    []entry     // of VMs of which it is not known yet whether they run
 
-	mu       sync.Mutex
-	vms      map[string]*vm
-	unkept   map[string]api.Usage // ended, and not on the disk yet, by ID
-	readers  map[uint32]bool      // users who are answered now
-	tuning   string
-	findings int
+	mu      sync.Mutex
+	vms     map[string]*vm
+	unkept  map[string]api.Usage // ended, and not on the disk yet, by ID
+	readers map[uint32]bool      // users who are answered now
+	tuning  tuning.HostState
+	audited bool
 
 	troubles journal.Repeated
 }
@@ -104,7 +105,7 @@ func (d *Desk) Begin(key string, u api.Usage, pid int, started uint64) {
 func (d *Desk) open(key string, u api.Usage, pid int, started uint64, at time.Time, boot time.Duration) {
 	u.ID, u.Start, u.Hardware, u.Boot = api.NewID(), at, d.Hardware(), d.Boot()
 	d.mu.Lock()
-	u.Tuning, u.Findings = d.tuning, d.findings
+	u.Tuning, u.Findings = d.tuning.Digest, d.tuning.Places()
 	v := &vm{meter: newMeter(pid, started), entry: entry{Key: key, Usage: u, PID: pid, Started: started, Boot: u.Boot,
 		Began: boot, Seen: boot}}
 	d.vms[key] = v

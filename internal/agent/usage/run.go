@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/farm"
 )
 
 // The times of a desk.
@@ -58,16 +59,22 @@ func (d *Desk) audit(ctx context.Context) {
 	if d.Tuning == nil {
 		return
 	}
-	digest, findings, err := d.Tuning(ctx)
+	state, err := d.Tuning(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			d.Log.Warn("records of usage are without the state of the host's tuning", "error", err)
 		}
-		digest, findings = "", 0
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.tuning, d.findings = digest, findings
+	d.tuning, d.audited = state, err == nil
+}
+
+// Tuned is what the tuning audit found of the host; known is false where it was not asked yet, or could not answer.
+func (d *Desk) Tuned() (findings []farm.HostFinding, known bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.tuning.Findings, d.audited
 }
 
 // retry writes what the disk has not taken.
@@ -137,7 +144,7 @@ func (d *Desk) after(old entry, boot time.Duration) entry {
 	e.Began, e.Seen = boot, boot
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	e.Usage.Tuning, e.Usage.Findings = d.tuning, d.findings
+	e.Usage.Tuning, e.Usage.Findings = d.tuning.Digest, d.tuning.Places()
 	return e
 }
 

@@ -9,15 +9,15 @@ import (
 )
 
 // Audit asks the tuning audit how this host is tuned.
-func Audit(ctx context.Context) (digest string, findings int, err error) {
+func Audit(ctx context.Context) (s tuning.HostState, err error) {
 	tree, err := hosttree.Live(ctx)
 	if err != nil {
-		return "", 0, err
+		return s, err
 	}
 	defer tree.Close()
 	h, err := hostfacts.Read(tree)
 	if err != nil {
-		return "", 0, err
+		return s, err
 	}
 	return tuning.State(h)
 }

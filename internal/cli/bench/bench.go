@@ -169,9 +169,11 @@ func (a benchCommands) run(ctx context.Context, f runFlags, workloads []string) 
 	tree.Close()
 	m.Host = bench.StateOf(h)
 	m.Host.Emulated = emulated
-	if m.Host.Tuning, m.Host.Findings, err = tuning.State(h); err != nil {
+	state, err := tuning.State(h)
+	if err != nil {
 		fmt.Fprintf(a.Err, "how the host is tuned cannot be told: %v\n", err)
 	}
+	m.Host.Tuning, m.Host.Findings = state.Digest, state.Places()
 	if failed != nil {
 		m.Ended = failed.Error()
 	}

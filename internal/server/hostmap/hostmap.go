@@ -17,8 +17,10 @@ import (
 type Host struct {
 	farm.Host           // without its Facts
 	Short      []string // why it takes nothing, as it says itself
-	CPUs       int      // online threads
-	HeldCPUs   int      // of them, what the host keeps and what holds a place that the server did not give
+	Audited    bool
+	Findings   []farm.HostFinding // of the tuning audit
+	CPUs       int                // online threads
+	HeldCPUs   int                // of them, what the host keeps and what holds a place that the server did not give
 	Memory     farm.Bytes
 	HeldMemory farm.Bytes
 	Used       farm.Quota // by cloud VMs
@@ -192,7 +194,8 @@ func (m *Map) readSeen(t *store.Tx) error {
 // brief is the little of a host that is in its row.
 func brief(h farm.Host) *Host {
 	f := h.Facts
-	out := &Host{Host: h, Short: f.Short, CPUs: f.Topology.Online.Len(), HeldCPUs: f.Reserve.CPUs.Len(),
+	out := &Host{Host: h, Short: f.Short, Audited: f.Audited, Findings: f.Findings,
+		CPUs: f.Topology.Online.Len(), HeldCPUs: f.Reserve.CPUs.Len(),
 		HeldMemory: f.Reserve.Memory}
 	out.Facts = farm.Facts{}
 	for _, n := range f.Topology.Nodes {

@@ -24,14 +24,20 @@ func (s *Usage) filter(c *action.Call, q fleet.UsageQuery) (f store.UsageFilter,
 	if f.From, f.To, err = usage.Months(q.From, q.To, c.Now); err != nil {
 		return f, err
 	}
-	f.Sees = sight(c)
+	f.Sees, err = s.sees(c)
+	return f, err
+}
+
+// sees is whose records the caller may see, and how far; it refuses who may see none.
+func (s *Usage) sees(c *action.Call) (store.UsageSight, error) {
+	see := sight(c)
 	if !s.SameNames {
-		f.Sees.OwnKind = api.UsageVM // of whose owner the server knows, not by the name of an account
+		see.OwnKind = api.UsageVM // of whose owner the server knows, not by the name of an account
 	}
-	if see := f.Sees; !see.All && see.Owner == "" && len(see.Projects)+len(see.Cells) == 0 {
-		return f, c.May(policy.Target{Name: "usage"}) // which says why
+	if !see.All && see.Owner == "" && len(see.Projects)+len(see.Cells) == 0 {
+		return see, c.May(policy.Target{Name: "usage"}) // which says why
 	}
-	return f, nil
+	return see, nil
 }
 
 // sight is whose records the caller may see: all, or one's own and those of projects and cells in which one has a role.
@@ -129,8 +135,19 @@ func (s *Usage) Records(ctx context.Context, who farm.Identity, q fleet.UsageQue
 		if err != nil {
 			return err
 		}
-		if page.Items, err = scored(c, bodies); err != nil {
+		scores, err := c.Scores()
+		if err != nil {
 			return err
+		}
+		for _, body := range bodies {
+			var u api.Usage
+			if err := json.Unmarshal(body, &u); err != nil {
+				return err
+			}
+			if score, ok := usage.ScoreOf(scores, u.Hardware, u.Cores, u.Tuning); ok {
+				u.Score, u.ScoreUnit = score.Core, score.Unit
+			}
+			page.Items = append(page.Items, u)
 		}
 		if len(page.Items) == limit {
 			page.Next = page.Items[limit-1].ID
@@ -138,45 +155,6 @@ func (s *Usage) Records(ctx context.Context, who farm.Identity, q fleet.UsageQue
 		return nil
 	})
 	return page, err
-}
-
-// Recent are the records that ended last of those that the caller may see, the newest first: those before a time and an
-// ID at that time.
-func (s *Usage) Recent(ctx context.Context, who farm.Identity, q fleet.UsageQuery, before time.Time, id string,
-	limit int) (all []api.Usage, err error) {
-	err = s.Actions.Look(ctx, who, policy.ReadUsage, func(c *action.Call) error {
-		f, err := s.filter(c, q)
-		if err != nil {
-			return err
-		}
-		bodies, err := c.UsageRecent(f, before, id, limit)
-		if err != nil {
-			return err
-		}
-		all, err = scored(c, bodies)
-		return err
-	})
-	return all, err
-}
-
-// scored are records with the site's score, where it has one for them.
-func scored(c *action.Call, bodies [][]byte) ([]api.Usage, error) {
-	scores, err := c.Scores()
-	if err != nil {
-		return nil, err
-	}
-	all := make([]api.Usage, 0, len(bodies))
-	for _, body := range bodies {
-		var u api.Usage
-		if err := json.Unmarshal(body, &u); err != nil {
-			return nil, err
-		}
-		if score, ok := usage.ScoreOf(scores, u.Hardware, u.Cores, u.Tuning); ok {
-			u.Score, u.ScoreUnit = score.Core, score.Unit
-		}
-		all = append(all, u)
-	}
-	return all, nil
 }
 
 // maskAtOnce is how many records one transaction masks: all writers wait for it.

@@ -71,6 +71,7 @@ func someFacts() farm.Facts {
 		Reserve: farm.HostReserve{CPUs: farm.NewCPUSet(0), Memory: farm.GiB}, Taken: []farm.Plan{aPlan(1)},
 		Images: []string{"sl9"}, Networks: []string{"br0"},
 		ScratchFree: farm.TiB, Short: []string{"disk"}, Kind: "amd-epyc-7302-2s",
+		Audited: true, Findings: []farm.HostFinding{{Rule: "ept-off", Severity: "fault", Places: 1}},
 	}
 }
 
