@@ -65,6 +65,7 @@ type hub struct {
 	URL         string            `json:"url"`
 	Hub         int               `json:"hub"`
 	ProxyAPI    int               `json:"proxy_api"`
+	Port        int               `json:"port"`
 	Password    string            `json:"password"`
 	Token       string            `json:"token"`
 	Environment map[string]string `json:"environment"`
@@ -108,7 +109,7 @@ func newHub(slurm bool) (*hub, error) {
 	}
 	h := &hub{Slurm: slurm, Dir: dir, Venv: hubCache, Password: api.NewID(), Token: api.NewID()}
 	h.Environment = map[string]string{"PATH": hubCache + "/bin:/usr/bin:/bin"}
-	var ports [3]int
+	var ports [4]int
 	for i := range ports {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -117,7 +118,7 @@ func newHub(slurm bool) (*hub, error) {
 		defer l.Close() // when all are chosen
 		ports[i] = l.Addr().(*net.TCPAddr).Port
 	}
-	h.URL, h.Hub, h.ProxyAPI = "http://127.0.0.1:"+strconv.Itoa(ports[0]), ports[1], ports[2]
+	h.URL, h.Hub, h.ProxyAPI, h.Port = "http://127.0.0.1:"+strconv.Itoa(ports[0]), ports[1], ports[2], ports[3]
 	h.log, err = os.Create(filepath.Join(dir, "hub.log"))
 	return h, err
 }
@@ -213,8 +214,7 @@ func (h *hub) ready(ctx context.Context) error {
 
 // end ends julia's server, by the hub.
 func (h *hub) end(ctx context.Context) error {
-	err := h.ask(ctx, "DELETE", "/hub/api/users/julia/server", nil)
-	return err
+	return h.ask(ctx, "DELETE", "/hub/api/users/julia/server", nil)
 }
 
 func (h *hub) close() {
@@ -344,6 +344,11 @@ func hubInSlurm(ctx context.Context, b *bench) (err error) {
 	b.vms++
 	if err := h.notebook(ctx, b, nil); err != nil {
 		return err
+	}
+	log, err := os.ReadFile(filepath.Join(homeOf("julia"), "server.log"))
+	if want := fmt.Sprintf("port 9999 of the VM is 127.0.0.1:%d here, for you alone", h.Port); err != nil ||
+		!bytes.Contains(log, []byte(want)) {
+		return fmt.Errorf("the job's log is without %q: %s %w", want, log, err)
 	}
 	return h.until(ctx, "Slurm has no job any more", func() error {
 		out, err := slurm.Slurm(ctx, "root", "squeue", "--noheader")

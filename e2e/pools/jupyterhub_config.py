@@ -22,16 +22,20 @@ c.JupyterHub.load_roles = [{"name": "test", "services": ["test"], "scopes": ["ad
 
 c.Spawner.cmd = [f"{s['venv']}/bin/jupyterhub-singleuser"]
 c.Spawner.environment = {"JUPYTERHUB_SINGLEUSER_APP": "jupyter_server.serverapp.ServerApp", **s["environment"]}
-c.Spawner.start_timeout = c.Spawner.http_timeout = 900  # an emulated VM on a busy machine
+# an emulated VM on a busy machine
+c.Spawner.start_timeout = c.Spawner.http_timeout = 900
+c.Spawner.args = ["--MappingKernelManager.kernel_info_timeout=600"]
 
 if s["slurm"]:
     c.JupyterHub.spawner_class = "batchspawner.SlurmSpawner"
     c.SlurmSpawner.exec_prefix = "setpriv --reuid={username} --regid={username} --init-groups"
     c.SlurmSpawner.batchspawner_singleuser_cmd = f"{s['venv']}/bin/grange-singleuser"
     c.SlurmSpawner.state_exechost_exp = "127.0.0.1"  # the hub is on the host where jobs run
+    c.SlurmSpawner.req_options = str(s["port"])  # of the host, for another port of the VM: options add up
     c.SlurmSpawner.batch_script = """#!/bin/sh
 #SBATCH --vm=micro
 #SBATCH --vm-publish=8888@hub
+#SBATCH --vm-publish=9998,9999:{{options}}
 #SBATCH --mem=1400M
 #SBATCH --chdir={{homedir}}
 #SBATCH --output={{homedir}}/server.log

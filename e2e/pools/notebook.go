@@ -141,8 +141,11 @@ func (b *browser) runsCell(ctx context.Context) error {
 	if err := json.Unmarshal([]byte(text), &kernel); err != nil || kernel.ID == "" {
 		return fmt.Errorf("no kernel: %s %w", text, err)
 	}
-	out, err := b.execute(ctx, home+"api/kernels/"+kernel.ID+"/channels", cell)
-	if err != nil {
+	out := ""
+	if err := b.hub.until(ctx, "the kernel runs a cell", func() (err error) { // the server gives up on a slow one
+		out, err = b.execute(ctx, home+"api/kernels/"+kernel.ID+"/channels", cell)
+		return err
+	}); err != nil {
 		return err
 	}
 	host, err := os.ReadFile("/proc/sys/kernel/random/boot_id")

@@ -47,7 +47,7 @@ func putJobs(t *store.Tx, hosts []farm.Host) error {
 		wall := time.Duration(20+n*13%600) * time.Minute
 		end := now.Add(-time.Duration(n) * time.Minute)
 		u := api.Usage{ID: api.NewID(), Kind: api.UsageJob, Job: api.NewID(), Batch: fmt.Sprint("slurm/", 52000-n),
-			User: []string{"ann", "carl", "prod-atlas"}[n%3], Project: "atlas", Account: "atlas",
+			User: []string{"ann", "carl", "prod-atlas", "eve"}[n%4], Project: "atlas", Account: "atlas",
 			Host: h.Name, Cell: h.Cell,
 			Image: "debian-13", Hardware: h.Facts.Kind, Start: end.Add(-wall), End: end, Wall: wall.Seconds(),
 			Cores: 8, Ended: ends[n%len(ends)], Month: end.Format("2006-01")}

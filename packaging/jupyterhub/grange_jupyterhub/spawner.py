@@ -42,7 +42,7 @@ class GrangeSpawner(LocalProcessSpawner):
 
     def chosen_pool(self):
         if self.choose_pool:
-            return str(self.user_options.get("pool", self.pool))
+            return str(self.user_options.get("pool") or self.pool)
         return self.pool
 
     async def start(self):
