@@ -108,9 +108,10 @@ func (b *browser) tabAs(token string) (context.Context, func(), error) {
 	return ctx, end, err
 }
 
-// strangersTab is a tab in which nobody has signed in, and where the pages of others may do as they like.
+// strangersTab is a tab in which nobody has signed in, with cookies of its own, so that an issuer knows nobody there
+// either; the pages of others may do as they like in it.
 func (b *browser) strangersTab() (context.Context, func(), error) {
-	ctx, cancel := chromedp.NewContext(b.ctx)
+	ctx, cancel := chromedp.NewContext(b.ctx, chromedp.WithNewBrowserContext())
 	err := chromedp.Do(ctx, call(network.Enable, network.EnableParams{}))
 	ctx, timeout := context.WithTimeout(ctx, caseTime)
 	return ctx, func() { timeout(); cancel() }, err

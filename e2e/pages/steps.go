@@ -49,13 +49,31 @@ func (b *browser) visit(path string) step {
 	return chromedp.Steps(chromedp.Navigate(b.server.URL+path), visible("main"))
 }
 
-func visible(selector string) step { return chromedp.WaitVisible(chromedp.CSS(selector)) }
-func focus(selector string) step   { return chromedp.Focus(chromedp.CSS(selector)) }
-func key(keys string) step         { return chromedp.KeyEvent(keys) }
+func key(keys string) step { return chromedp.KeyEvent(keys) }
+
+func visible(selector string) step { return on(selector, chromedp.WaitVisible(chromedp.CSS(selector))) }
+func focus(selector string) step   { return on(selector, chromedp.Focus(chromedp.CSS(selector))) }
 
 // write types into a field; set replaces what is there.
-func write(selector, text string) step { return chromedp.SendKeys(chromedp.CSS(selector), text) }
-func set(selector, value string) step  { return chromedp.SetValue(chromedp.CSS(selector), value) }
+func write(selector, text string) step {
+	return on(selector, chromedp.SendKeys(chromedp.CSS(selector), text))
+}
+
+func set(selector, value string) step {
+	return on(selector, chromedp.SetValue(chromedp.CSS(selector), value))
+}
+
+// on says which element a step waited for in vain.
+func on(selector string, s step) step {
+	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		ctx, cancel := context.WithTimeout(ctx, stepTime)
+		defer cancel()
+		if _, err := s(ctx, t); err != nil {
+			return fmt.Errorf("at %s: %w", selector, err)
+		}
+		return nil
+	})
+}
 
 // js runs an expression in the page.
 func js(expression string) step {
@@ -75,8 +93,11 @@ func until(what, expression string) step {
 	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		for late := time.Now().Add(stepTime); ; time.Sleep(100 * time.Millisecond) {
 			holds, err := chromedp.Evaluate[bool](expression)(ctx, t)
-			if err == nil && holds || ctx.Err() != nil {
-				return ctx.Err()
+			if err == nil && holds {
+				return nil
+			}
+			if ctx.Err() != nil {
+				return fmt.Errorf("waiting for %s: %w", what, ctx.Err())
 			}
 			if time.Now().After(late) {
 				says, _ := chromedp.Evaluate[string](`document.querySelector("main").innerText.slice(0, 600)`)(ctx, t)
