@@ -99,7 +99,7 @@ test-gateways: ## what a bound directory keeps and what no VM may do with it, in
 	@scripts/install-packages test
 	$(ROOT) $(GO) run ./e2e/gateways $(ARGS)
 
-test-pools: ## sessions in VMs of pools: left and gone on with, limits, published ports, users apart; notebooks of JupyterHub in VMs; ARGS="-only shell,detach" or "-only jupyterhub"; JSON on the last line
+test-pools: ## sessions in VMs of pools: left and gone on with, limits, published ports, users apart; notebooks of JupyterHub in VMs; ARGS="-only shell,detach" or "-skip jupyterhub"; JSON on the last line
 	@scripts/install-packages test
 	@command -v npm >/dev/null || scripts/install-packages npm
 	$(ROOT) $(GO) run ./e2e/pools $(ARGS)

@@ -2,6 +2,9 @@ package fleet
 
 import "time"
 
+// MaxHistory is how far back a server remembers.
+const MaxHistory = 120 * 24 * time.Hour
+
 // History is what the fleet was like: values at equal steps, the first one at From. A server keeps the last hours by
 // the minute, a week by ten minutes, and four months by two hours.
 type History struct {

@@ -69,16 +69,7 @@ func run(ctx context.Context) error {
 	output := flag.String("output", "", "`DIR` for the table, as text and as CSV, and the picture")
 	flag.Parse()
 	began := time.Now()
-	fmt.Println("building packages, and a host with them")
-	l, err := metallab.Open()
-	if err != nil {
-		return err
-	}
-	debs, err := metallab.BuiltAgentDebs(ctx, "")
-	if err != nil {
-		return err
-	}
-	h, err := l.Start(ctx, metallab.Options{Suite: "bookworm", Debs: debs})
+	h, err := metallab.StartInstalled(ctx, "bookworm")
 	if err != nil {
 		return err
 	}

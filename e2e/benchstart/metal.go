@@ -56,7 +56,7 @@ func measureMetal(ctx context.Context, suite string) error {
 
 // onHost adds what is left of the runs, on a host of its own. cut reports whether the emulator ended that.
 func (f *metalFigures) onHost(ctx context.Context, suite string, all map[string][]float64) (cut bool, err error) {
-	h, err := metalHost(ctx, suite)
+	h, err := metallab.StartInstalled(ctx, suite)
 	if err != nil {
 		return false, err
 	}
@@ -77,19 +77,6 @@ func (f *metalFigures) onHost(ctx context.Context, suite string, all map[string]
 		f.Pairs += int(figures["pairs"])
 	}
 	return false, nil
-}
-
-func metalHost(ctx context.Context, suite string) (*metallab.Host, error) {
-	fmt.Println("building packages, and a host with them")
-	l, err := metallab.Open()
-	if err != nil {
-		return nil, err
-	}
-	debs, err := metallab.BuiltAgentDebs(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	return l.Start(ctx, metallab.Options{Suite: suite, Debs: debs})
 }
 
 // selftest returns the figures of the check `start`. One that is not good has them too.

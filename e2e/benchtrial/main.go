@@ -47,7 +47,7 @@ func run(ctx context.Context) error {
 	began := time.Now()
 	host, closing := shell(local), func() error { return nil }
 	if !*here {
-		h, err := emulated(ctx)
+		h, err := metallab.StartInstalled(ctx, "bookworm")
 		if err != nil {
 			return err
 		}
@@ -74,17 +74,4 @@ func local(ctx context.Context, script string) (string, error) {
 		err = fmt.Errorf("%w: %s", err, exit.Stderr)
 	}
 	return string(out), err
-}
-
-func emulated(ctx context.Context) (*metallab.Host, error) {
-	fmt.Println("building packages, and a host with them")
-	l, err := metallab.Open()
-	if err != nil {
-		return nil, err
-	}
-	debs, err := metallab.BuiltAgentDebs(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	return l.Start(ctx, metallab.Options{Suite: "bookworm", Debs: debs})
 }

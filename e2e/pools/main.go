@@ -51,15 +51,24 @@ var tests = []test{
 	{"refused", refused, 0}, {"jupyterhub-pool", hubInPool, longHaul}, {"jupyterhub-slurm", hubInSlurm, longHaul},
 }
 
-// chosen reports whether a case is to be tried: by its name, or by the group's before the first dash.
-func chosen(only []string, name string) bool {
-	group, _, _ := strings.Cut(name, "-")
-	return len(only) == 0 || slices.Contains(only, name) || slices.Contains(only, group)
+// choose returns the cases that are to be tried.
+func choose(only, skip string) (chosen []test) {
+	for _, t := range tests {
+		if (only == "" || has(only, t.name)) && !has(skip, t.name) {
+			chosen = append(chosen, t)
+		}
+	}
+	return chosen
 }
 
-func choosesHub(only []string) bool {
-	return slices.ContainsFunc(tests, func(t test) bool { return t.limit == longHaul && chosen(only, t.name) })
+// has reports whether a list with commas has a case: by its name, or by the group's before the first dash.
+func has(list, name string) bool {
+	group, _, _ := strings.Cut(name, "-")
+	words := strings.Split(list, ",")
+	return slices.Contains(words, name) || slices.Contains(words, group)
 }
+
+func ofHub(t test) bool { return t.limit == longHaul }
 
 func main() {
 	switch {
@@ -69,20 +78,21 @@ func main() {
 		exitWith(connect(os.Args[2], os.Args[3]))
 	}
 	only := flag.String("only", "", "cases to try, separated by commas, with those that they need; none: all")
+	skip := flag.String("skip", "", "cases not to try, separated by commas")
 	programs := flag.String("programs", "", "directory with grange and grange-guest; none: they are built")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	began, f := time.Now(), figures{}
-	names := strings.FieldsFunc(*only, func(r rune) bool { return r == ',' })
-	if choosesHub(names) && os.Getuid() == 0 && os.Getenv(namesVariable) == "" {
+	chosen := choose(*only, *skip)
+	if slices.ContainsFunc(chosen, ofHub) && os.Getuid() == 0 && os.Getenv(namesVariable) == "" {
 		status, err := withAccounts(ctx)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
 		os.Exit(status)
 	}
-	if err := f.all(ctx, *programs, names); err != nil {
+	if err := f.all(ctx, *programs, chosen); err != nil {
 		f.result("suite", err)
 	}
 	f.Seconds = time.Since(began).Round(100 * time.Millisecond).Seconds()
@@ -111,7 +121,7 @@ func (f *figures) result(name string, err error) {
 	fmt.Printf("FAIL %s: %v\n", name, err)
 }
 
-func (f *figures) all(ctx context.Context, programs string, only []string) (err error) {
+func (f *figures) all(ctx context.Context, programs string, chosen []test) (err error) {
 	if os.Getuid() != 0 {
 		return errors.New("it needs root, for virtual machines and to be several users")
 	}
@@ -125,10 +135,7 @@ func (f *figures) all(ctx context.Context, programs string, only []string) (err 
 		return err
 	}
 	defer b.close()
-	for _, t := range tests {
-		if !chosen(only, t.name) {
-			continue
-		}
+	for _, t := range chosen {
 		once, cancel := context.WithTimeout(ctx, cmp.Or(t.limit, limit))
 		err := t.try(once, b)
 		cancel()

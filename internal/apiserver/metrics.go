@@ -50,12 +50,9 @@ type historyInput struct {
 	Since  string   `query:"since" default:"6h" doc:"how far back, up to 2880h"`
 }
 
-// mostHistory is how far back anything is kept.
-const mostHistory = 120 * 24 * time.Hour
-
 func (a meterRoutes) history(ctx context.Context, who farm.Identity, in *historyInput) (*one[fleet.History], error) {
 	since, err := time.ParseDuration(in.Since)
-	if err != nil || since <= 0 || since > mostHistory {
+	if err != nil || since <= 0 || since > fleet.MaxHistory {
 		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest,
 			Message: "since: invalid time " + farm.Clean(in.Since, 32), Hint: "give one as 90m or 168h, up to 2880h"}
 	}

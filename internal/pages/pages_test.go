@@ -130,6 +130,36 @@ func (l *lab) shows(user, path string, want ...string) {
 	}
 }
 
+// nextLink leads from a part of a list to the one behind it.
+var nextLink = regexp.MustCompile(`<a href="([^"]+)">(?:Next|Older)</a>`)
+
+// eachOnce walks through all parts of a list: so many things must be on them, each on one.
+func (l *lab) eachOnce(user, path string, thing *regexp.Regexp, things int) {
+	l.t.Helper()
+	seen := map[string]int{}
+	for pages := 0; path != ""; pages++ {
+		_, body, _ := l.as(user, path, nil)
+		for _, one := range thing.FindAllString(body, -1) {
+			seen[one]++
+		}
+		path = ""
+		if m := nextLink.FindStringSubmatch(body); m != nil {
+			path = strings.ReplaceAll(m[1], "&amp;", "&")
+		}
+		if pages > 3 {
+			l.t.Fatal("pages without an end")
+		}
+	}
+	if len(seen) != things {
+		l.t.Errorf("%d on all pages, not %d", len(seen), things)
+	}
+	for one, n := range seen {
+		if n != 1 {
+			l.t.Errorf("%s is there %d times", one, n)
+		}
+	}
+}
+
 // TestLife: a VM from the form to its end, by forms alone.
 func TestLife(t *testing.T) {
 	l := newLab(t)

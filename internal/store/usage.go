@@ -97,18 +97,21 @@ func (f UsageFilter) where() (text string, args []any) {
 		args = append(args, v)
 		return fmt.Sprintf("$%d", len(args))
 	}
-	conditions = append(conditions, chosenUsage(value, map[string]string{"owner": f.Owner, "project": f.Project,
-		"cell": f.Cell, "kind": f.Kind})...)
+	conditions = append(conditions, chosenUsage(value, []chosen{{"owner", f.Owner}, {"project", f.Project},
+		{"cell", f.Cell}, {"kind", f.Kind}})...)
 	conditions = append(conditions, f.Sees.conditions(value)...)
 	return " WHERE " + strings.Join(conditions, " AND "), args
 }
 
-// chosenUsage are the conditions that columns have these values; of "" they may have any. value takes one, and returns
-// its place in the statement.
-func chosenUsage(value func(string) string, wanted map[string]string) (conditions []string) {
-	for column, v := range wanted {
-		if v != "" {
-			conditions = append(conditions, column+" = "+value(v))
+// chosen is a column and the value that it has; "": any.
+type chosen struct{ column, value string }
+
+// chosenUsage are the conditions of columns. value takes one, and returns its place in the statement: their order is
+// the same each time, so that the engine knows the statement again.
+func chosenUsage(value func(string) string, wanted []chosen) (conditions []string) {
+	for _, c := range wanted {
+		if c.value != "" {
+			conditions = append(conditions, c.column+" = "+value(c.value))
 		}
 	}
 	return conditions
@@ -165,17 +168,12 @@ func (t usageRows) RecentUsage(f UsageRecent) (bodies [][]byte, err error) {
 		kinds = append(kinds, value(k))
 	}
 	conditions = append(conditions, "kind IN ("+strings.Join(kinds, ", ")+")")
-	conditions = append(conditions, chosenUsage(text, map[string]string{"owner": f.Owner, "project": f.Project,
-		"cell": f.Cell, "host": f.Host})...)
+	conditions = append(conditions, chosenUsage(text, []chosen{{"owner", f.Owner}, {"project", f.Project},
+		{"cell", f.Cell}, {"host", f.Host}})...)
 	conditions = append(conditions, f.Sees.conditions(text)...)
-	err = t.each(func(r scanner) error {
-		var body string
-		err := r.Scan(&body)
-		bodies = append(bodies, []byte(body))
-		return err
-	}, "SELECT body FROM usage_records WHERE "+strings.Join(conditions, " AND ")+" ORDER BY ended DESC, id DESC LIMIT "+
-		value(f.Limit), args...)
-	return bodies, err
+	limit := value(f.Limit)
+	return t.usageBodies("WHERE "+strings.Join(conditions, " AND ")+" ORDER BY ended DESC, id DESC LIMIT "+limit,
+		args...)
 }
 
 // UsageSums adds up by one of UsageKeys, apart by hardware, state of tuning and size.
@@ -203,13 +201,17 @@ func (t usageRows) UsageSums(by string, f UsageFilter) (sums []UsageSum, err err
 func (t usageRows) Usage(f UsageFilter, after string, limit int) (bodies [][]byte, err error) {
 	where, args := f.where()
 	args = append(args, after, limit)
+	return t.usageBodies(fmt.Sprintf("%s AND id > $%d ORDER BY id LIMIT $%d", where, len(args)-1, len(args)), args...)
+}
+
+// usageBodies are the texts of records, by what follows the table's name in a statement.
+func (t usageRows) usageBodies(which string, args ...any) (bodies [][]byte, err error) {
 	err = t.each(func(r scanner) error {
 		var body string
 		err := r.Scan(&body)
 		bodies = append(bodies, []byte(body))
 		return err
-	}, fmt.Sprintf("SELECT body FROM usage_records%s AND id > $%d ORDER BY id LIMIT $%d", where, len(args)-1,
-		len(args)), args...)
+	}, "SELECT body FROM usage_records "+which, args...)
 	return bodies, err
 }
 
@@ -222,13 +224,7 @@ func (t usageRows) PruneUsage(before time.Time) (again bool, err error) {
 
 // UsageToMask are the texts of records that ended before a time and still name a person.
 func (t usageRows) UsageToMask(before time.Time, limit int) (bodies [][]byte, err error) {
-	err = t.each(func(r scanner) error {
-		var body string
-		err := r.Scan(&body)
-		bodies = append(bodies, []byte(body))
-		return err
-	}, "SELECT body FROM usage_records WHERE masked = 0 AND ended < $1 ORDER BY ended LIMIT $2", stamp(before), limit)
-	return bodies, err
+	return t.usageBodies("WHERE masked = 0 AND ended < $1 ORDER BY ended LIMIT $2", stamp(before), limit)
 }
 
 // MaskUsage writes a record without its person, who is called owner from then on.

@@ -263,21 +263,16 @@ func (q *queue) Resume(ctx context.Context, id string) error {
 
 // Wait polls, for sbatch --wait polls in steps of many seconds.
 func (q *queue) Wait(ctx context.Context, id string) (conform.Result, error) {
-	// On a busy machine slurmctld may not answer for longer than scontrol waits.
-	const patience = 2 * time.Minute
-	hurried, answered := "0", time.Now()
+	hurried := "0"
 	for {
-		records, err := q.Show(ctx, id)
-		switch {
-		case err == nil:
-			answered = time.Now()
-		case ctx.Err() != nil || time.Since(answered) > patience:
+		records, err := q.shown(ctx, id)
+		if err != nil {
 			return conform.Result{}, err
 		}
-		if err == nil && !slices.ContainsFunc(records, func(r Record) bool { return !r.ended() }) {
+		if !slices.ContainsFunc(records, func(r Record) bool { return !r.ended() }) {
 			return q.result(ctx, id, records)
 		}
-		if r := first(records); r["JobState"] == "PENDING" && r["Reason"] == "BeginTime" && r["Restarts"] != hurried {
+		if r := records[0]; r["JobState"] == "PENDING" && r["Reason"] == "BeginTime" && r["Restarts"] != hurried {
 			// Slurm lets a job that was queued again wait for two minutes. Nothing happens in them. But in the second
 			// in which it ended slurmd takes its new credential for the old one, and slurmctld then fails the job, with
 			// status 1.
@@ -317,12 +312,14 @@ func (r Record) held() bool {
 		strings.Contains(reason, "requeue_hold") || strings.Contains(reason, "maxrequeue")
 }
 
-// first is nil where there is none.
-func first(records []Record) Record {
-	if len(records) == 0 {
-		return nil
+// shown is Show on a busy machine, where slurmctld may not answer for longer than scontrol waits.
+func (q *queue) shown(ctx context.Context, id string) (records []Record, err error) {
+	const patience, pause = 2 * time.Minute, 100 * time.Millisecond
+	for began := time.Now(); ; time.Sleep(pause) {
+		if records, err = q.Show(ctx, id); err == nil || ctx.Err() != nil || time.Since(began) > patience {
+			return records, err
+		}
 	}
-	return records[0]
 }
 
 // Show is what Slurm knows of a job, one record for each element of an array.

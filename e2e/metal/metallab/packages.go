@@ -38,3 +38,17 @@ func BuiltAgentDebs(ctx context.Context, dir string) ([]string, error) {
 	}
 	return AgentDebs(dist)
 }
+
+// StartInstalled builds the packages of this tree, says so, and starts a host that has them.
+func StartInstalled(ctx context.Context, suite string) (*Host, error) {
+	fmt.Println("building packages, and a host with them")
+	l, err := Open()
+	if err != nil {
+		return nil, err
+	}
+	debs, err := BuiltAgentDebs(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	return l.Start(ctx, Options{Suite: suite, Debs: debs})
+}

@@ -80,7 +80,7 @@ func (c commands) present(ctx context.Context, month string, now time.Time) (p p
 	if err != nil {
 		return p, err
 	}
-	pledges, err := pledges(ctx, server)
+	pledges, err := pledgesOf(ctx, server)
 	if err != nil {
 		return p, err
 	}
@@ -96,9 +96,6 @@ func (c commands) present(ctx context.Context, month string, now time.Time) (p p
 	return p, nil
 }
 
-// mostBack is how far back a server remembers.
-const mostBack = 120 * 24 * time.Hour
-
 func seenCells(ctx context.Context, server *fleet.Client, back time.Duration) (seen []capacity.Seen, err error) {
 	cells, _, err := server.Cells.List(ctx)
 	if err != nil {
@@ -106,7 +103,7 @@ func seenCells(ctx context.Context, server *fleet.Client, back time.Duration) (s
 	}
 	for _, cell := range cells {
 		prefix := "cells." + cell.Name + ".cpus."
-		h, err := server.History(ctx, min(back+time.Minute, mostBack).Truncate(time.Second), prefix+"*")
+		h, err := server.History(ctx, min(back+time.Minute, fleet.MaxHistory).Truncate(time.Second), prefix+"*")
 		if problem := new(api.Problem); errors.As(err, &problem) && problem.Type == "grange:no-series" {
 			continue // a cell without hosts
 		}
@@ -137,7 +134,7 @@ func numbers(values []*float64) []float64 {
 	return out
 }
 
-func pledges(ctx context.Context, server *fleet.Client) (map[string]int, error) {
+func pledgesOf(ctx context.Context, server *fleet.Client) (map[string]int, error) {
 	projects, err := server.Projects(ctx)
 	out := map[string]int{}
 	for _, p := range projects {
@@ -155,8 +152,8 @@ func (p present) print(a *app.App) error {
 	fmt.Fprintln(w, "CELL\tSEEN\tINSTALLED\tRESERVED\tCLOSED\tJOBS\tVMS\tNO VM\tHELD\tUNUSED")
 	for _, c := range p.Cells {
 		w.Row(c.Cell, percent(c.Hours, p.To.Sub(p.From).Hours()), hours(c.Installed), hours(c.Reserved),
-			hours(c.Refused),
-			hours(c.Delivered.Jobs), hours(c.Delivered.VMs), hours(c.Delivered.Metal), hours(c.Held), hours(c.Unused))
+			hours(c.Refused), hours(c.Delivered.Jobs), hours(c.Delivered.VMs), hours(c.Delivered.Metal),
+			hours(c.Held), hours(c.Unused))
 	}
 	if err := w.Flush(); err != nil {
 		return err
