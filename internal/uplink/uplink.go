@@ -187,10 +187,13 @@ func (l *Link) well(server string) {
 // backOff is how long to wait after so many failures in a row.
 func (l *Link) backOff(err error, failures int) time.Duration {
 	own := new(farm.Error)
+	known := errors.As(err, &own)
 	switch {
-	case errors.As(err, &own) && own.Code == farm.CodeOtherAgent:
+	case own.Code == farm.CodeOtherAgent:
 		return jitter(otherAgent)
-	case errors.As(err, &own) && own.Kind != farm.Unavailable && own.Kind != farm.Internal &&
+	case own.Code == farm.CodeAgentNew && failures == 1: // an older server has said with it what it understands
+		return rand.N(l.spread)
+	case known && own.Kind != farm.Unavailable && own.Kind != farm.Internal &&
 		own.Code != farm.CodeReportFirst:
 		return jitter(slowBackOff)
 	case failures == 1: // all hosts come back at once when a server is started anew: each at its own time
