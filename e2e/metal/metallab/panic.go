@@ -52,17 +52,29 @@ func (h *Host) wasReset(wait time.Duration) bool {
 // delivers, once in some fifty VMs, an interrupt between the end of VMRUN and STGI, which must not be, for the
 // processor's GS is the guest's until then. Page faults in the handlers of page faults follow, until the stack of the
 // vCPU's thread is full. The kernel's trace names that place, or breaks off before it; or the host is reset without
-// one.
+// one. Or a processor ran into a breakpoint that is not there any more: the kernel puts one in the place of code that it
+// changes, and takes it away when no processor can meet it, but QEMU's translation had it still.
 func (h *Host) Cut() bool {
 	if !h.panicked.Load() {
 		return h.wasReset(0)
 	}
 	trace := h.lastPanic()
 	return strings.Contains(trace, "svm_vcpu_run") ||
-		strings.Contains(trace, "stack guard page") && vcpuThread.MatchString(trace)
+		strings.Contains(trace, "stack guard page") && vcpuThread.MatchString(trace) || staleBreakpoint(trace)
 }
 
-var vcpuThread = regexp.MustCompile(`Comm: CPU \d+/KVM`)
+var (
+	vcpuThread = regexp.MustCompile(`Comm: CPU \d+/KVM`)
+	breakpoint = regexp.MustCompile(`int3: 0000 \[#1\]`)
+	// the byte before the one at which the processor is
+	codeBefore = regexp.MustCompile(`Code: [0-9a-f ]*\b([0-9a-f]{2}) <`)
+)
+
+// staleBreakpoint reports whether the kernel died of a breakpoint (0xcc) where its memory has another instruction.
+func staleBreakpoint(trace string) bool {
+	code := codeBefore.FindStringSubmatch(trace)
+	return breakpoint.MatchString(trace) && code != nil && code[1] != "cc"
+}
 
 // lastPanic is the end of the kernel's trace.
 func (h *Host) lastPanic() string {

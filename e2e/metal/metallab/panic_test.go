@@ -15,6 +15,8 @@ func TestCut(t *testing.T) {
 		"whole trace":  {"[ 1] BUG: unable to handle page fault\n[ 1]  svm_vcpu_run+0x1/0x2\n" + panicked, true},
 		"full stack":   {"[ 1] BUG: TASK stack guard page was hit at 00\n[ 1] CPU: 0 PID: 28 Comm: CPU 0/KVM Not\n", true},
 		"another task": {"[ 1] BUG: TASK stack guard page was hit at 00\n[ 1] CPU: 0 PID: 28 Comm: sh Not\n", false},
+		"stale trap":   {"[ 1] Oops: int3: 0000 [#1] SMP\n[ 1] Code: 0f 1f 44 00 00 e9 <5a> 01\n" + panicked, true},
+		"trap":         {"[ 1] int3: 0000 [#1] SMP\n[ 1] Code: 0f 1f 44 00 00 cc <5a> 01\n" + panicked, false},
 		"sysrq":        {"[ 1] sysrq: Trigger a crash\n" + panicked, false},
 	} {
 		h := &Host{Dir: t.TempDir()}
