@@ -44,6 +44,11 @@ type Usage struct {
 	Tuning   string `json:"tuning,omitempty"`
 	Findings int    `json:"findings,omitempty"`
 
+	// Asked is when the VM of a job or a worker was asked for, and Phases are what its start took from then on, waiting
+	// for room among it; of releases before, and of cloud VMs, neither is known.
+	Asked  time.Time    `json:"asked,omitzero"`
+	Phases []StartPhase `json:"phases,omitempty"`
+
 	// Start and End are by the host's wall clock; Wall is by a clock that nobody sets.
 	Start time.Time `json:"start"`
 	End   time.Time `json:"end"`
@@ -69,6 +74,16 @@ type Usage struct {
 	// unseen or host-booted; of a job without a VM also cancelled, timeout, out of memory and node failed.
 	Ended string `json:"ended,omitempty"`
 }
+
+// StartPhase is one phase of a start. Phases may be there twice, where a start was tried again, and have gaps.
+type StartPhase struct {
+	Name         string  `json:"name"`  // fetch, image, grant (with waiting for room), disk, define, boot, guest
+	At           float64 `json:"at_ms"` // when it began, from when the VM was asked for
+	Milliseconds float64 `json:"ms"`
+}
+
+// MaxStartPhases is how many phases a record has at most: the first ones.
+const MaxStartPhases = 24
 
 // Kinds of usage.
 const (

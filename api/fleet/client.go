@@ -47,6 +47,7 @@ type Client struct {
 	FileSystems FileSystemClient
 	Usage       UsageClient
 	Incidents   IncidentClient
+	Jobs        JobClient
 
 	http  *http.Client
 	base  string
@@ -92,7 +93,7 @@ func NewClient(c Config) (*Client, error) {
 	out.Users, out.Grants, out.Tokens = UserClient{out}, GrantClient{out}, TokenClient{out}
 	out.JoinTokens, out.CA, out.Images = JoinTokenClient{out}, CAClient{out}, ImageClient{out}
 	out.FileSystems, out.Sessions = FileSystemClient{out}, SessionClient{out}
-	out.Usage, out.Incidents = UsageClient{out}, IncidentClient{out}
+	out.Usage, out.Incidents, out.Jobs = UsageClient{out}, IncidentClient{out}, JobClient{out}
 	return out, nil
 }
 

@@ -14,7 +14,8 @@ import (
 //	3  2026-11-23  hosts have a copy of the catalogue of images, and fetch from it
 //	4  2026-11-25  hosts filter what VMs send on bridges, and keep networks that isolate or are closed
 //	5  2026-11-26  hosts bring records of what VMs have used
-const Capability = 5
+//	6  2026-11-27  hosts report jobs that have not ended
+const Capability = 6
 
 // OldestCapability is that of the oldest agents and servers that this release works with: those of the two releases
 // before it. There is none yet, so nothing is too old. An agent with an older server says the server's capability.

@@ -8,6 +8,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/grange-project/grange/e2e/serverlab"
 )
 
 // aPage is one of the pages, and its title.
@@ -24,6 +26,8 @@ var pagesOf = []aPage{
 	{"farm", "/farm", "Farm"},
 	{"host", "/hosts/wn-00001", "wn-00001"},
 	{"jobs", "/jobs", "Jobs"},
+	{"job", "/jobs/" + serverlab.AnEndedJob, "slurm/"},
+	{"job-waits", "/jobs/" + serverlab.AWaitingJob, "slurm/"},
 	{"audit", "/audit", "Audit"},
 	{"audit-rule", "/audit?rule=host-swap-in-use", "host-swap-in-use"},
 	{"projects", "/projects", "Projects"},
@@ -46,6 +50,7 @@ var cases = []aCase{
 	{"signed in by an issuer, and out", (*test).signedIn},
 	{"an incident is opened, written on and closed, by those whom it concerns", (*test).incidents},
 	{"the audit leads from a rule to its hosts, and jobs to what failed", (*test).read},
+	{"a job that waits is seen to run without a reload", (*test).jobs},
 	{"without JavaScript: a VM's life, the farm, what is read", (*test).withoutScripts},
 	{"a page keeps its place when nothing is typed: the keyboard alone", (*test).keyboard},
 	{"the map of all hosts: first paint and keystrokes", (*test).speed},

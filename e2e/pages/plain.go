@@ -60,6 +60,8 @@ func (t *test) withoutScripts() error {
 	b.holds(b.at("/audit?severity=warning&kind=amd-epyc-7302-2s"), "host-swap-in-use", "of")
 	b.holds(b.at("/audit?rule=host-swap-in-use"), "What it costs", `href="/hosts/wn-00001"`)
 	b.holds(b.at("/jobs?ended=failed&user=carl"), "slurm/", "signal:9")
+	b.holds(b.at("/jobs"), "jobs are before it", `href="/jobs/`)
+	b.holds(b.at("/jobs/"+serverlab.AnEndedJob), "CPU time", "boot", "<rect")
 	b.holds(b.at("/projects"), "people", "of 40")
 	b.holds(b.at("/networks"), "lan", "bridge:br0")
 	b.holds(b.at("/images"), "catalogue")

@@ -89,7 +89,8 @@ func (t *test) keystrokes(ctx context.Context) error {
 func (t *test) cost() error {
 	for _, path := range []string{"/farm", "/farm/hosts.json", "/vms?of=all", "/vms/rows?of=all", "/hosts/wn-00001",
 		"/vms/atlas/web-0-0", "/incidents", "/incidents/1", "/audit",
-		"/audit?rule=host-swap-in-use", "/jobs", "/jobs?ended=cancelled"} {
+		"/audit?rule=host-swap-in-use", "/jobs", "/jobs?ended=cancelled",
+		"/jobs/rows"} {
 		if err := t.get(path); err != nil { // the first one may have to read the fleet
 			return err
 		}

@@ -2,6 +2,7 @@ package serverlab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -84,7 +85,7 @@ func Fill(ctx context.Context, path string, hosts int) error {
 				return err
 			}
 		}
-		return putJobs(t, rows)
+		return errors.Join(putJobs(t, rows), putActiveJobs(t, rows), putDrift(t, rows))
 	})
 	return err
 }

@@ -52,16 +52,21 @@ func putJobs(t *store.Tx, hosts []farm.Host) error {
 			Image: "debian-13", Hardware: h.Facts.Kind, Start: end.Add(-wall), End: end, Wall: wall.Seconds(),
 			Cores: 8, Ended: ends[n%len(ends)], Month: end.Format("2006-01")}
 		u.CPU = u.Wall * float64(u.Cores) * float64(50+n%50) / 100
-		if n%11 == 0 {
+		if n%11 == 5 {
 			u.Kind, u.Job, u.Image = api.UsageMetal, "", ""
+		} else {
+			u.Asked, u.Phases = u.Start.Add(-2*time.Second), someStart(n)
+		}
+		if n == 0 {
+			u.ID = AnEndedJob
 		}
 		body, err := json.Marshal(u)
 		if err != nil {
 			return err
 		}
 		if _, err := t.PutUsage(store.UsageRow{ID: u.ID, Month: u.Month, Ended: u.End, Kind: u.Kind, Owner: u.User,
-			Project: u.Project, Account: u.Account, Cell: u.Cell, Host: u.Host, Hardware: u.Hardware, Cores: u.Cores,
-			Wall: wall, CPU: time.Duration(u.CPU * float64(time.Second)), Body: body}); err != nil {
+			Project: u.Project, Account: u.Account, Job: u.Job, Cell: u.Cell, Host: u.Host, Hardware: u.Hardware,
+			Cores: u.Cores, Wall: wall, CPU: time.Duration(u.CPU * float64(time.Second)), Body: body}); err != nil {
 			return err
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/grange-project/grange/internal/agent/lookup"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/meter"
+	"github.com/grange-project/grange/internal/agent/starts"
 	"github.com/grange-project/grange/internal/agent/transfers"
 	"github.com/grange-project/grange/internal/agent/usage"
 	"github.com/grange-project/grange/internal/config"
@@ -122,6 +123,7 @@ type vm struct {
 	ports   []*job           // who has which job port
 	home    *job             // whose batch system holds QEMU in its groups
 	clean   []api.Phase
+	start   starts.Phases
 }
 
 // making brings a VM up: it claims the room, makes the machine, once more where that helps, and boots the guest.
@@ -245,4 +247,15 @@ func (a *Agent) all() []*vm {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Collect(maps.Values(a.vms))
+}
+
+// Jobs are the jobs and workers that have not ended, those that wait for room too, for the server.
+func (a *Agent) Jobs() []fleet.Job {
+	var all []fleet.Job
+	for _, v := range a.all() {
+		if !v.own {
+			all = append(all, starts.Job(v.usage(), v.view(nil).State, v.waitsFor()))
+		}
+	}
+	return starts.Bounded(all)
 }

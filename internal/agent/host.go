@@ -1,13 +1,11 @@
 package agent
 
 import (
-	"maps"
 	"os"
 	"path"
 	"slices"
 	"time"
 
-	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
@@ -19,27 +17,7 @@ import (
 func (a *Agent) config() config.Agent {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return withCentral(a.cfg, a.central)
-}
-
-// withCentral is a host's own configuration with what the server says in its place.
-func withCentral(c config.Agent, v fleet.Settings) config.Agent {
-	s := wire.ParseSettings(v)
-	if s.BootTimeout != 0 {
-		c.BootTimeout = s.BootTimeout
-	}
-	if s.DefaultImage != "" {
-		c.DefaultImage = s.DefaultImage
-	}
-	if len(s.Facts) > 0 {
-		facts := maps.Clone(c.Facts)
-		if facts == nil {
-			facts = map[string]string{}
-		}
-		maps.Copy(facts, s.Facts)
-		c.Facts = facts
-	}
-	return c
+	return a.cfg.With(wire.ParseSettings(a.central))
 }
 
 // Reload takes over a changed configuration. What only a restart can change stays, and is logged.

@@ -134,7 +134,10 @@ func (j *job) serve(m *machine.Machine) error {
 	if err != nil {
 		return j.lost(m, err)
 	}
-	began = j.phase("guest", began)
+	since := began
+	if began = j.phase("guest", began); j.id == j.vm.id && !j.takenOver {
+		j.vm.started("guest", since, began)
+	}
 	j.publish(api.JobEvent{Event: api.EventRunning})
 	defer j.limited(m)()
 	seen := !j.takenOver || state.Phase == guest.Running // else an earlier agent has counted it

@@ -15,6 +15,7 @@ import (
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/numa"
 	"github.com/grange-project/grange/internal/sleep"
 	"github.com/grange-project/grange/internal/vmimage"
 )
@@ -170,7 +171,7 @@ func (v *making) start() error {
 // planAgain plans a VM anew before another attempt, where the huge pages of its plan are gone: an administrator may
 // have made a pool smaller since the host was read, and QEMU then finds no pages however often it is started.
 func (v *making) planAgain(image vmimage.Image) error {
-	if !lacksPages(v.agent.readHost(0), v.recordNow().Plan) {
+	if !numa.LacksPages(v.agent.readHost(0), v.recordNow().Plan) {
 		return nil
 	}
 	v.update(func() { v.record.Plan = farm.Plan{} })
@@ -180,23 +181,6 @@ func (v *making) planAgain(image vmimage.Image) error {
 		v.update(func() { v.record.Plan = plan })
 	}
 	return err
-}
-
-// lacksPages reports whether a node has fewer free huge pages than a plan takes that nothing of runs.
-func lacksPages(t farm.Topology, p farm.Plan) bool {
-	return slices.ContainsFunc(p.Cells, func(c farm.GuestCell) bool {
-		if c.PageSize == 0 {
-			return false
-		}
-		for _, n := range t.Nodes {
-			for _, pool := range n.Pages {
-				if n.ID == c.Node && pool.Size == c.PageSize {
-					return farm.Bytes(pool.Free)*pool.Size < c.Memory
-				}
-			}
-		}
-		return true
-	})
 }
 
 // hypervisorPause is between two looks for a hypervisor that is away. Nothing runs meanwhile, so nothing is lost by

@@ -83,7 +83,25 @@ func (v *vm) phase(name string, since time.Time) time.Time {
 	v.publish(api.JobEvent{Event: api.EventPhase,
 		Phase: &api.Phase{Name: name, Milliseconds: milliseconds(now.Sub(since))}})
 	v.agent.meter.Phase(name, now.Sub(since))
+	v.started(name, since, now)
 	return now
+}
+
+// started notes a phase of the VM's start that is over.
+func (v *vm) started(name string, since, now time.Time) {
+	v.agent.Usage.Started(v.id, v.start.Add(v.recordNow().Created, name, since, now))
+}
+
+// waitsFor is what the VM's first job was told last where that is what it waits for; "": nothing.
+func (v *vm) waitsFor() string {
+	if jobs := v.inside(); len(jobs) > 0 {
+		jobs[0].mu.Lock()
+		defer jobs[0].mu.Unlock()
+		if n := len(jobs[0].events); n > 0 && jobs[0].events[n-1].Event == api.EventWaiting {
+			return jobs[0].events[n-1].Message
+		}
+	}
+	return ""
 }
 
 // usage is what the record of the VM's usage says from the beginning.
@@ -91,7 +109,8 @@ func (v *vm) usage() api.Usage {
 	r := v.recordNow()
 	u := api.Usage{Kind: api.UsageJob, VM: r.VM, Job: v.id, Batch: v.key, User: r.User, UID: v.uid, Image: r.Image,
 		Digest: r.Digest, Shape: r.Shape.Name, Cores: r.Shape.CPUs, Memory: uint64(r.Shape.Memory),
-		Scratch: uint64(r.Shape.DiskSpace()), Account: r.Caller.Batch.Account, Queue: r.Caller.Batch.Queue}
+		Scratch: uint64(r.Shape.DiskSpace()), Account: r.Caller.Batch.Account, Queue: r.Caller.Batch.Queue,
+		Asked: r.Created, Phases: v.start.All()}
 	if told, ok := v.agent.lookups.Recall(r.Caller.Batch); ok {
 		u.Account, u.Queue = cmp.Or(u.Account, told.Account), cmp.Or(u.Queue, told.Queue)
 	}

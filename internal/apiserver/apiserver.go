@@ -92,6 +92,7 @@ func New(o Options) *API {
 	a.pages(o.Pages)
 	a.usageRoutes()
 	incidentRoutes{a}.register()
+	jobRoutes{a}.register()
 	for _, unused := range []string{"ErrorModel", "ErrorDetail"} { // huma's, which plainProblem replaces
 		delete(a.huma.OpenAPI().Components.Schemas.Map(), unused)
 	}

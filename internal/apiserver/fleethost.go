@@ -81,13 +81,26 @@ func (a *API) fleetHostRoutes() {
 		})
 	handle(a, route{method: "GET", path: "/v1/findings", id: "list-findings", tag: "hosts",
 		summary: "What the tuning audit found on hosts, by rule and type of hardware",
-		about:   "As hosts have last reported it: what it found of them, not of single virtual machines."},
-		func(ctx context.Context, who farm.Identity, in *struct{ FindingChoice }) (*one[fleet.Findings], error) {
-			found, err := a.server.Hosts.Audit(ctx, who, server.AuditFilter(in.FindingChoice))
+		about: "As hosts have last reported it: what it found of them, not of single virtual machines. With since, also " +
+			"what came and what went from then on; changes are kept for 400 days."},
+		func(ctx context.Context, who farm.Identity, in *struct {
+			FindingChoice
+			Since time.Time `query:"since" doc:"empty: no changes"`
+		}) (*one[fleet.Findings], error) {
+			f := server.AuditFilter(in.FindingChoice)
+			found, err := a.server.Hosts.Audit(ctx, who, f)
 			if err != nil {
 				return nil, err
 			}
-			return oneOf(findingsView(found), 0), nil
+			out := findingsView(found)
+			if !in.Since.IsZero() {
+				drift, err := a.server.Hosts.Drift(ctx, who, f, in.Since)
+				if err != nil {
+					return nil, err
+				}
+				out.Drift = driftView(drift)
+			}
+			return oneOf(out, 0), nil
 		})
 	handle(a, route{method: "GET", path: "/v1/hosts/{host}", id: "get-host", tag: "hosts", summary: "One host"},
 		func(ctx context.Context, who farm.Identity, in *struct{ HostRef }) (*one[fleet.Host], error) {
@@ -243,6 +256,22 @@ func findingsView(found server.FleetAudit) fleet.Findings {
 			rule.Hosts = append(rule.Hosts, h.Name)
 		}
 		out.Rules = append(out.Rules, rule)
+	}
+	return out
+}
+
+func driftView(d server.AuditDrift) *fleet.FindingsDrift {
+	out := &fleet.FindingsDrift{Since: d.Since, Rules: []fleet.RuleDrift{}, Hosts: []fleet.HostDrift{}, More: d.More,
+		First: d.First}
+	if !d.Cut.IsZero() {
+		out.Cut = &d.Cut
+	}
+	for _, r := range d.Rules {
+		out.Rules = append(out.Rules, fleet.RuleDrift(r))
+	}
+	for _, h := range d.Hosts {
+		out.Hosts = append(out.Hosts, fleet.HostDrift{Host: h.Name, Cell: h.Cell, Kind: h.Kind, Rule: h.Rule,
+			Came: h.Came, At: h.At, Updated: h.Updated})
 	}
 	return out
 }

@@ -81,6 +81,7 @@ func TestEveryChangeIsGuarded(t *testing.T) {
 		"drain-file-system": "an order says all of a drain", "resume-file-system": "there is one, or there is none",
 		"add-image": "its content says what it is", "put-image-upload": "its path says what it is",
 		"enrol-host": "a host's", "renew-host": "a host's", "report-host": "a host's", "bring-stream": "a host's",
+		"report-jobs": "a host's",
 		"bring-usage": "a host's, and records have IDs", "close-usage": "a month is closed once, for good",
 		"note-incident": "notes are only added, and it takes an idempotency key",
 		"link-incident": "what is there already is passed over",

@@ -4,13 +4,10 @@ import (
 	"context"
 	"net/http"
 	"reflect"
-	"time"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/server/usage"
-	outcome "github.com/grange-project/grange/internal/usage"
 )
 
 // UsageChoice chooses records of usage.
@@ -64,27 +61,6 @@ func (a *API) usageRoutes() {
 			}
 			return oneOf(out, 0), nil
 		})
-	handle(a, route{method: "GET", path: "/v1/jobs", id: "list-jobs", tag: "usage",
-		summary: "Jobs that have ended, the newest first: their records of usage",
-		about: "Of what the caller may see, as sum-usage. With outcome a page may have fewer items than its limit, " +
-			"or none, and more follow; the last one has no next."},
-		func(ctx context.Context, who farm.Identity, in *struct {
-			JobChoice
-			Paging
-		}) (*one[fleet.Page[api.Usage]], error) {
-			leave, err := a.shares.walk(ctx, who.User)
-			if err != nil {
-				return nil, err
-			}
-			defer leave()
-			f := usage.JobFilter{Since: in.Since, User: in.User, Project: in.Project, Cell: in.Cell, Host: in.Host,
-				Kind: in.Kind, Outcome: outcome.Outcome(in.Outcome), After: in.After, Limit: in.Limit}
-			out, err := a.server.Usage.Jobs(ctx, who, f)
-			if err != nil {
-				return nil, err
-			}
-			return oneOf(out, 0), nil
-		})
 	handle(a, route{method: "POST", path: "/v1/usage/months/{month}/close", id: "close-usage", tag: "usage",
 		summary: "Close a month and those before it, for good",
 		about:   "Records that come later count in the first month that is open, and say that they are late."},
@@ -101,17 +77,6 @@ func (a *API) usageRoutes() {
 		tag: "Link to hosts", summary: "Bring records of what virtual machines of a host have used",
 		about: "A record that the server has already does nothing."}, reflect.TypeFor[fleet.UsageBatch](),
 		reflect.TypeFor[fleet.UsageTaken](), a.hosts.usage)
-}
-
-// JobChoice chooses jobs.
-type JobChoice struct {
-	Since   time.Time `query:"since" doc:"they ended then or later; empty: at any time"`
-	User    string    `query:"user" maxLength:"100"`
-	Project string    `query:"project" maxLength:"100"`
-	Cell    string    `query:"cell" maxLength:"100"`
-	Host    string    `query:"host" maxLength:"100" doc:"name"`
-	Kind    string    `query:"kind" enum:"job,worker,metal"`
-	Outcome string    `query:"outcome" enum:"done,failed,cancelled,lost"`
 }
 
 func (l hostLinks) usage(w http.ResponseWriter, r *http.Request) {

@@ -54,7 +54,10 @@ type Options struct {
 	Short     func(workload string) string              // what a result calls it
 	Field     func(context.Context, Size) (Team, error) // fills the host
 	Tell      func(string)                              // of the progress
-	Now       func() time.Time
+	// Power begins to watch how much power the host takes, and returns what tells it: in watts, 0 where it is not
+	// known. Nil: nobody watches.
+	Power func() (end func() float64)
+	Now   func() time.Time
 }
 
 // Run measures all workloads at all sizes, in turns. With ctx it ends, and returns what it has.
@@ -110,14 +113,24 @@ func (o Options) measure(ctx context.Context, size Size, team Team) (all []Resul
 	return all, err
 }
 
+func (o Options) watch() (end func() float64) {
+	if o.Power == nil {
+		return func() float64 { return 0 }
+	}
+	return o.Power()
+}
+
 func (o Options) round(ctx context.Context, team Team, workload string) (r Round, err error) {
 	for _, one := range []struct {
-		to   *float64
-		side func(context.Context, string, time.Duration) (float64, error)
-	}{{&r.Host[0], team.Host}, {&r.VM[0], team.VMs}, {&r.VM[1], team.VMs}, {&r.Host[1], team.Host}} {
+		to, watts *float64
+		side      func(context.Context, string, time.Duration) (float64, error)
+	}{{&r.Host[0], &r.HostWatts[0], team.Host}, {&r.VM[0], &r.VMWatts[0], team.VMs},
+		{&r.VM[1], &r.VMWatts[1], team.VMs}, {&r.Host[1], &r.HostWatts[1], team.Host}} {
+		watts := o.watch()
 		if *one.to, err = one.side(ctx, workload, o.Each); err != nil {
 			return r, err
 		}
+		*one.watts = watts()
 		if !(*one.to > 0) {
 			return r, errors.New("nothing was done")
 		}

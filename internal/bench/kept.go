@@ -35,6 +35,7 @@ type HostState struct {
 	// Tuning is a digest of what the audit finds, and Findings how many that are; "": it could not tell.
 	Tuning   string `json:"tuning,omitempty"`
 	Findings int    `json:"findings,omitempty"`
+	Power    string `json:"power,omitempty"` // what told how much the host takes; "": nothing
 }
 
 // StateOf is that of a host.
@@ -132,8 +133,14 @@ func CSV(m Measurement) string {
 	var b strings.Builder
 	w := csv.NewWriter(&b)
 	w.Write([]string{"time", "cpu", "kernel", "qemu", "workload", "vms", "cpus", "memory", "unit", "host", "vm", "ratio",
-		"low", "high", "noise", "rounds", "outliers", "shown"})
+		"low", "high", "noise", "rounds", "outliers", "shown", "host_watts", "vm_watts"})
 	f := func(n float64) string { return strconv.FormatFloat(n, 'g', 8, 64) }
+	watts := func(n float64) string {
+		if n == 0 {
+			return ""
+		}
+		return strconv.FormatFloat(n, 'f', 1, 64)
+	}
 	for _, r := range m.Results {
 		low, high := "", ""
 		if r.Ratio.Known() {
@@ -142,7 +149,7 @@ func CSV(m Measurement) string {
 		w.Write([]string{m.Time.Format(time.RFC3339), m.Host.CPU, m.Host.Kernel, m.Host.QEMU, r.Workload,
 			strconv.Itoa(r.Size.VMs), strconv.Itoa(r.Size.CPUs), strconv.FormatUint(uint64(r.Size.Memory), 10), r.Unit,
 			f(r.Host), f(r.VM), f(r.Ratio.Median), low, high, f(r.Noise),
-			strconv.Itoa(len(r.Rounds)), strconv.Itoa(r.Outliers), r.Shown()})
+			strconv.Itoa(len(r.Rounds)), strconv.Itoa(r.Outliers), r.Shown(), watts(r.HostWatts), watts(r.VMWatts)})
 	}
 	w.Flush() // into memory, which takes all
 	return b.String()

@@ -78,6 +78,9 @@ func outliers(values []float64) (n int) {
 type Round struct {
 	Host [2]float64 `json:"host"`
 	VM   [2]float64 `json:"vm"`
+	// what the host took meanwhile; 0: not known
+	HostWatts [2]float64 `json:"host_watts,omitzero"`
+	VMWatts   [2]float64 `json:"vm_watts,omitzero"`
 }
 
 // ratio is what VMs did, as a part of what the host did.
@@ -95,19 +98,24 @@ type Result struct {
 	Outliers int      `json:"outliers"`
 	Rounds   []Round  `json:"rounds"`
 	Why      string   `json:"why,omitempty"` // there are not more rounds
+	// median power of the host while it works by itself, and while its VMs do; 0: not known
+	HostWatts float64 `json:"host_watts,omitempty"`
+	VMWatts   float64 `json:"vm_watts,omitempty"`
 }
 
 // ResultOf are the rounds of a workload.
 func resultOf(s Size, workload, unit string, rounds []Round) Result {
 	r := Result{Size: s, Workload: workload, Unit: unit, Rounds: rounds}
-	var host, vm, ratios, noise []float64
+	var host, vm, ratios, noise, hostWatts, vmWatts []float64
 	for _, one := range rounds {
+		hostWatts, vmWatts = append(hostWatts, one.HostWatts[:]...), append(vmWatts, one.VMWatts[:]...)
 		host, vm = append(host, one.Host[:]...), append(vm, one.VM[:]...)
 		ratios = append(ratios, one.ratio())
 		noise = append(noise, math.Abs(one.Host[0]/one.Host[1]-1))
 	}
 	r.Host, r.VM, r.Ratio, r.Noise, r.Outliers = median(host), median(vm), interval(ratios), median(noise),
 		outliers(ratios)
+	r.HostWatts, r.VMWatts = median(hostWatts), median(vmWatts)
 	return r
 }
 

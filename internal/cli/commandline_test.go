@@ -23,7 +23,7 @@ func TestSenselessCommandLines(t *testing.T) {
 		{"tun", "`grange` has no command \"tun\"", "did you mean tune?"},
 		{"tune aduit", "`grange tune` has no command \"aduit\"", "did you mean audit?"},
 		{"tune aduit --rule ept-off", "`grange tune` has no command \"aduit\"", "did you mean audit?"},
-		{"host shw", "has no command \"shw\"", "did you mean show?"},
+		{"host shw", "has no command \"shw\"", "did you mean show"},
 		{"vm lst", "has no command \"lst\"", "did you mean list?"},
 		{"image foo", "has no command \"foo\"", "see `grange image --help`"},
 		{"completion bsh", "has no command \"bsh\"", "did you mean bash"},

@@ -25,6 +25,8 @@ type auditPage struct {
 	Rules          []ruleRow
 	Rule           *rulePage // the one that is asked for
 	Narrow         bool
+	Since          string // of Drift: day, week, month
+	Drift          server.AuditDrift
 }
 
 // ruleRow is a rule that found something.
@@ -74,6 +76,13 @@ func showAudit(v *visit) error {
 	}
 	page.Cells, page.Kinds, page.Hosts, page.Unknown, page.Clean = a.Cells, a.Kinds, a.Hosts, a.Unknown, a.Clean
 	page.Narrow = page.Filter != server.AuditFilter{}
+	age, known := sinces[get("since")]
+	if page.Since = get("since"); !known {
+		page.Since, age = "week", sinces["week"]
+	}
+	if page.Drift, err = v.Server.Hosts.Drift(v.ctx(), v.who, page.Filter, v.Now().Add(-age)); err != nil {
+		return err
+	}
 	titles := map[string]string{} // of this release; hosts may have rules of another one
 	for _, r := range tuning.Rules() {
 		titles[r.ID] = r.Title

@@ -20,14 +20,15 @@ type jobList struct {
 	User, Host, Project, Cell, Kind, Ended, Since string
 	Kinds                                         []string
 	Outcomes                                      []usage.Outcome
+	Active                                        *activeJobs // nil: the filter chooses none, or an older page is shown
 	Rows                                          []jobRow
 	Next, First                                   string
 	Narrow                                        bool // more than their age chooses them
 }
 
-// jobRow is one job.
+// jobRow is one job that has ended.
 type jobRow struct {
-	Name, Kind            string
+	Name, Kind, Path      string
 	State, Tone, Why      string // how it ended
 	User, Project         string
 	Host, HostPath, Image string
@@ -63,6 +64,13 @@ func listJobs(v *visit) error {
 	for _, u := range page.Items {
 		l.Rows = append(l.Rows, jobRowOf(u))
 	}
+	if l.Ended+get("after") == "" && l.Kind != api.UsageMetal {
+		active, err := activeJobsOf(v)
+		if err != nil {
+			return err
+		}
+		l.Active = &active
+	}
 	if page.Next != "" {
 		l.Next = listBehind(v.r.URL, page.Next)
 	}
@@ -75,8 +83,8 @@ func listJobs(v *visit) error {
 func jobRowOf(u api.Usage) jobRow {
 	outcome := usage.OutcomeOf(u)
 	row := jobRow{Name: cmp.Or(u.Batch, u.Name, shortID(cmp.Or(u.Job, u.ID))), Kind: jobKinds[u.Kind],
-		State: string(outcome), Tone: jobTones[outcome], User: u.User, Project: cmp.Or(u.Project, u.Account),
-		Host: u.Host, Image: u.Image, Start: u.Start, End: u.End, Cores: u.Cores,
+		Path: jobPath(u.ID), State: string(outcome), Tone: jobTones[outcome], User: u.User,
+		Project: cmp.Or(u.Project, u.Account), Host: u.Host, Image: u.Image, Start: u.Start, End: u.End, Cores: u.Cores,
 		Wall: span(secondsOf(u.Wall)), CPU: span(secondsOf(u.CPU))}
 	if u.Ended != "exit:0" && u.Ended != string(outcome) {
 		row.Why = u.Ended
@@ -97,6 +105,9 @@ func secondsOf(s float64) time.Duration {
 
 // shortID is enough of an ID to tell jobs of a page apart.
 func shortID(id string) string { return id[:min(len(id), 8)] }
+
+// jobPath is the page of a job, by its ID or that of its record.
+func jobPath(id string) string { return "/jobs/" + url.PathEscape(id) }
 
 // jobsPath is the page of a host's jobs.
 func jobsPath(host string) string { return "/jobs?" + url.Values{"host": {host}}.Encode() }

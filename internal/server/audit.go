@@ -11,6 +11,11 @@ import (
 // AuditFilter chooses hosts and findings. Empty fields choose all.
 type AuditFilter struct{ Cell, Kind, Severity, Rule string }
 
+// host reports whether the filter chooses a host.
+func (f AuditFilter) host(h MappedHost) bool {
+	return (f.Cell == "" || f.Cell == h.Cell) && (f.Kind == "" || f.Kind == h.Kind)
+}
+
 // FleetAudit is what the tuning audit of each host found, added up.
 type FleetAudit struct {
 	Hosts   int // that the filter chooses and the caller may see
@@ -71,10 +76,9 @@ func sumAudit(hosts []MappedHost, f AuditFilter) FleetAudit {
 		if !slices.Contains(s.FleetAudit.Kinds, h.Kind) {
 			s.FleetAudit.Kinds = append(s.FleetAudit.Kinds, h.Kind)
 		}
-		if f.Cell != "" && h.Cell != f.Cell || f.Kind != "" && h.Kind != f.Kind {
-			continue
+		if f.host(h) {
+			s.add(h, f)
 		}
-		s.add(h, f)
 	}
 	slices.Sort(s.Cells)
 	slices.Sort(s.FleetAudit.Kinds)

@@ -130,7 +130,7 @@ func New(o Options) *Server {
 	s.actions = action.Actions{Store: o.Store, Log: o.Log, Now: o.Now}
 	s.Accounts = accounts.New(s.actions, o.Sessions)
 	s.FileSystems = filesystems.New(s.actions, o.FileSystems)
-	o.Usage.Actions, o.Usage.Store, o.Usage.Log = s.actions, o.Store, o.Log
+	o.Usage.Actions, o.Usage.Store, o.Usage.Log, o.Usage.Silent = s.actions, o.Store, o.Log, s.Links.Silent
 	s.Usage = usage.New(o.Usage)
 	s.Incidents = incidents.New(s.actions)
 	s.Farm = apply.New(s.actions, append([]string{farm.BrokerGrange}, o.Brokers...))

@@ -256,7 +256,7 @@ func (c *call) tellSilent(h farm.Host, silent bool) error {
 }
 
 // prune drops what nobody asks for any more: old answers to requests, old lines of the audit log, incidents that were
-// closed long ago, orders of streams whose server is gone.
+// closed long ago, what audits of hosts found long ago, orders of streams whose server is gone.
 func (u *upkeep) prune(ctx context.Context, epoch int64) error {
 	err := u.server.byItself(ctx, epoch, policy.StopVM, func(c *call) error {
 		streams, err := c.Streams("")
@@ -283,7 +283,11 @@ func (u *upkeep) prune(ctx context.Context, epoch int64) error {
 				return err
 			}
 			old, err := c.PruneIncidents(c.Now.Add(-keepIncidents))
-			again = again || more || old
+			if err != nil {
+				return err
+			}
+			found, err := c.PruneFindings(c.Now.Add(-keepFindings))
+			again = again || more || old || found
 			return err
 		})
 	}

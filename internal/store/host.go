@@ -238,11 +238,16 @@ func (t hostRows) SetHostSeen(id string, seen time.Time, clock time.Duration) er
 	return must(n, err, "host", id)
 }
 
-// DeleteHost takes the row away. It does not look at VMs.
+// DeleteHost takes the row away, and what the host reported beside its facts. It does not look at VMs.
 func (t hostRows) DeleteHost(id string) error {
 	n, err := t.exec("DELETE FROM hosts WHERE id = $1", id)
 	if err := must(n, err, "host", id); err != nil {
 		return err
+	}
+	for _, text := range []string{"DELETE FROM host_jobs WHERE host = $1", "DELETE FROM finding_changes WHERE host = $1"} {
+		if _, err := t.exec(text, id); err != nil {
+			return err
+		}
 	}
 	t.changed(Change{Kind: KindHost, ID: id, Host: id, Deleted: true})
 	return nil

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -12,6 +13,7 @@ import (
 // the one that gives the order.
 func TestPlans(t *testing.T) {
 	s, some := inside(t), []farm.Host{{ID: "a"}}
+	all := UsageSight{All: true}
 	for name, c := range map[string]struct {
 		ask  func(*Tx) error
 		want string
@@ -69,6 +71,24 @@ func TestPlans(t *testing.T) {
 		"hosts of VMs":   {func(tx *Tx) error { _, err := tx.HostsBriefOf([]string{"a"}); return err }, "(id=?)"},
 		"a page of hosts": {func(tx *Tx) error { _, err := tx.HostsBriefAfter("", "a", 3); return err },
 			"INDEX hosts_name (name>?)"},
+		"jobs": {func(tx *Tx) error {
+			_, err := tx.Jobs(JobFilter{Sees: all, Before: time.Unix(9, 0), BeforeID: "j", Limit: 3})
+			return err
+		},
+			"INDEX host_jobs_asked (asked<?)"},
+		"a job": {func(tx *Tx) error { _, err := tx.JobsCalled("a"); return err }, "INDEX host_jobs_id (id=?)"},
+		"ended jobs of a person": {func(tx *Tx) error {
+			_, err := tx.RecentUsage(UsageRecent{Owner: "o", Kinds: []string{"job"}, Since: time.Unix(1, 0),
+				Before: time.Unix(9, 0), BeforeID: "j", Sees: all, Limit: 3})
+			return err
+		}, "INDEX usage_owner (owner=? AND ended>? AND ended<?)"},
+		"ended jobs of a host": {func(tx *Tx) error {
+			_, err := tx.RecentUsage(UsageRecent{Host: "h", Kinds: []string{"job"}, Since: time.Unix(1, 0), Sees: all,
+				Limit: 3})
+			return err
+		}, "INDEX usage_host (host=? AND ended>?)"},
+		"changes of findings": {func(tx *Tx) error { _, err := tx.FindingChanges(time.Unix(1, 0), 3); return err },
+			"INDEX finding_changes_at (at>?)"},
 		"hosts by name or ID": {func(tx *Tx) error { _, err := tx.HostsCalled([]string{"a"}); return err }, "=?)"},
 	} {
 		for _, text := range asked(t, s, c.ask) {

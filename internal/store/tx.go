@@ -29,11 +29,13 @@ type Tx struct {
 	feedRows
 	usageRows
 	incidentRows
+	jobRows
+	findingRows
 }
 
 func newTx(t *sqlTx) *Tx {
 	return &Tx{t, farmRows{t}, accountRows{t}, sessionRows{t}, hostRows{t}, vmRows{t}, orderRows{t}, auditRows{t},
-		feedRows{t}, usageRows{t}, incidentRows{t}}
+		feedRows{t}, usageRows{t}, incidentRows{t}, jobRows{t}, findingRows{t}}
 }
 
 // sqlTx runs statements in a transaction of the database, and knows what they have changed.

@@ -16,6 +16,7 @@ type UsageRow struct {
 	Late                                                    bool
 	Ended                                                   time.Time
 	Kind, Owner, Project, Account, VO, Cell, Host, Hardware string
+	Job                                                     string // ID; "": of none
 	Batch                                                   string // job of the cell's batch system; "": of none
 	Tuning                                                  string // digest of how the host was tuned; "": not known
 	Cores                                                   int
@@ -62,10 +63,10 @@ func UsageKeys() []string {
 // PutUsage writes a record, and reports whether it is new.
 func (t usageRows) PutUsage(r UsageRow) (bool, error) {
 	n, err := t.exec(`INSERT INTO usage_records (id, month, late, ended, kind, owner, project, account, vo, cell, host,
-		hardware, cores, wall_us, cpu_us, job_us, masked, body, batch, tuning) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
-		$11, $12, $13, $14, $15, $16, 0, $17, $18, $19) ON CONFLICT DO NOTHING`, r.ID, r.Month, number(r.Late), stamp(r.Ended), r.Kind,
+		hardware, cores, wall_us, cpu_us, job_us, masked, body, batch, tuning, job) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9,
+		$10, $11, $12, $13, $14, $15, $16, 0, $17, $18, $19, $20) ON CONFLICT DO NOTHING`, r.ID, r.Month, number(r.Late), stamp(r.Ended), r.Kind,
 		r.Owner, r.Project, r.Account, r.VO, r.Cell, r.Host, r.Hardware, int64(r.Cores), r.Wall.Microseconds(),
-		r.CPU.Microseconds(), r.JobCPU.Microseconds(), string(r.Body), r.Batch, r.Tuning)
+		r.CPU.Microseconds(), r.JobCPU.Microseconds(), string(r.Body), r.Batch, r.Tuning, r.Job)
 	return n > 0, err
 }
 
@@ -130,10 +131,11 @@ func (see UsageSight) conditions(value func(string) string) []string {
 		}
 		sees = append(sees, own)
 	}
-	for column, names := range map[string][]string{"project": see.Projects, "cell": see.Cells} {
-		for _, name := range names {
-			sees = append(sees, column+" = "+value(name))
-		}
+	for _, name := range see.Projects {
+		sees = append(sees, "project = "+value(name))
+	}
+	for _, name := range see.Cells {
+		sees = append(sees, "cell = "+value(name))
 	}
 	return []string{"(" + strings.Join(sees, " OR ") + ")"}
 }

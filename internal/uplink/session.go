@@ -57,11 +57,12 @@ func (l *Link) session(ctx context.Context) (worked bool, err error) {
 		defer cancel()
 		ended <- s.reports(ctx, changed)
 	}()
-	var usage sync.WaitGroup
-	usage.Go(func() { s.bringUsage(ctx) })
+	var beside sync.WaitGroup
+	beside.Go(func() { s.bringUsage(ctx) })
+	beside.Go(func() { s.reportJobs(ctx) })
 	err = s.polls(ctx, life)
 	cancel()
-	usage.Wait()
+	beside.Wait()
 	if other := <-ended; other != nil && !errors.Is(other, context.Canceled) {
 		err = other
 	}

@@ -42,6 +42,8 @@ type Options struct {
 	Images Images
 	// Usage is what VMs of the host have used; nil: nobody counts.
 	Usage Usage
+	// Jobs are those of the host; nil: nobody says which there are.
+	Jobs Jobs
 	// Servers are tried before those that the server named; none: only those.
 	Servers []string
 	// Tell is told what is wrong whenever that becomes another thing, and nil when the link works again. Nil: nobody
@@ -54,6 +56,7 @@ type Link struct {
 	host    Host
 	images  Images // nil: the host keeps no catalogue
 	usage   Usage  // nil: nobody counts
+	jobs    Jobs   // nil: nobody says which there are
 	log     *slog.Logger
 	keep    keeper
 	servers []string
@@ -86,7 +89,7 @@ const (
 
 // New makes a link from the identity that Join left. The error is a *farm.Error of kind NotFound where there is none.
 func New(o Options) (*Link, error) {
-	l := &Link{host: o.Host, images: o.Images, usage: o.Usage, log: o.Log,
+	l := &Link{host: o.Host, images: o.Images, usage: o.Usage, jobs: o.Jobs, log: o.Log,
 		keep: keeper{o.Dir, cmp.Or(o.File, IdentityFile)}, servers: o.Servers, tell: o.Tell, spread: firstSpread}
 	if l.tell == nil {
 		l.tell = func(error) {}

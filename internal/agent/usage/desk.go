@@ -215,6 +215,15 @@ func (d *Desk) Tell(key string, change func(u *api.Usage)) {
 	}
 }
 
+// Started notes what a VM's start took so far. It is on the disk with the next look: no start waits for that.
+func (d *Desk) Started(key string, phases []api.StartPhase) {
+	if v := d.of(key); v != nil {
+		v.mu.Lock()
+		v.entry.Usage.Phases = phases
+		v.mu.Unlock()
+	}
+}
+
 // Exited notes in the record of a VM how one of its jobs ended.
 func (d *Desk) Exited(key, job string, e api.Exit) {
 	v := d.of(key)

@@ -54,6 +54,22 @@ func ParseAge(text string) (time.Duration, error) {
 	return days + d, nil
 }
 
+// ParseAgo reads a time, or how long it is from it to now; nil: none is given.
+func ParseAgo(flag, text string, now time.Time) (*time.Time, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return &at, nil
+	}
+	d, err := ParseAge(text)
+	if err != nil {
+		return nil, Usage("write 3h, 1d, or 2027-01-31T18:00:00Z", "invalid --%s %q", flag, text)
+	}
+	at := now.Add(-d).UTC().Truncate(time.Second)
+	return &at, nil
+}
+
 // UnknownWord is the error of a flag whose value is none of the known ones.
 func UnknownWord(flag, value string, known []string) error {
 	return Usage("write "+strings.Join(known, ", "), "invalid --%s %q", flag, value)

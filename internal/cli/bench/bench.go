@@ -20,6 +20,7 @@ import (
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/execjob"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/power"
 	"github.com/grange-project/grange/internal/tuning"
 )
 
@@ -29,7 +30,8 @@ type benchCommands struct{ *app.App }
 func Commands(a *app.App) []*cobra.Command {
 	group := &cobra.Command{Use: "bench", Short: "Measure what VMs cost on this host"}
 	c := benchCommands{a}
-	group.AddCommand(c.runCommand(), c.showCommand(), c.gateCommand(), c.scoresCommand())
+	group.AddCommand(c.runCommand(), c.showCommand(), c.gateCommand(), c.scoresCommand(),
+		c.costCommand())
 	return []*cobra.Command{group, c.trialCommand()}
 }
 
@@ -156,7 +158,8 @@ func (a benchCommands) run(ctx context.Context, f runFlags, workloads []string) 
 	if err != nil {
 		return err
 	}
-	o.Field = members.Field
+	meter := power.Find("/sys")
+	o.Field, o.Power = members.Field, meter.Watch
 	var failed error
 	m.Results, failed = bench.Run(ctx, o)
 	if len(m.Results) == 0 {
@@ -169,6 +172,9 @@ func (a benchCommands) run(ctx context.Context, f runFlags, workloads []string) 
 	tree.Close()
 	m.Host = bench.StateOf(h)
 	m.Host.Emulated = emulated
+	if meter != nil {
+		m.Host.Power = meter.Source
+	}
 	state, err := tuning.State(h)
 	if err != nil {
 		fmt.Fprintf(a.Err, "how the host is tuned cannot be told: %v\n", err)

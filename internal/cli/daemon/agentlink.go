@@ -32,7 +32,7 @@ func keepLink(ctx context.Context, c config.Agent, ag *agent.Agent, log *slog.Lo
 	said := false
 	for ctx.Err() == nil {
 		l, err := uplink.New(uplink.Options{Dir: dir, Host: ag.Cloud, Log: log,
-			Images: ag.Images, Usage: ag.Usage, Servers: c.Server.URLs, Tell: ag.LinkIs})
+			Images: ag.Images, Usage: ag.Usage, Jobs: ag, Servers: c.Server.URLs, Tell: ag.LinkIs})
 		if err == nil {
 			ag.Images.Via(l)
 			return l.Run(ctx)

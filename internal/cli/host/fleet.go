@@ -19,7 +19,8 @@ import (
 // fleetHostCommands are about hosts as the server knows them.
 func (a hostCommands) fleetHostCommands() []*cobra.Command {
 	return []*cobra.Command{a.hostList(), a.hostOpen(), a.hostClose(), a.hostDrain(), a.hostLabel(), a.hostFence(),
-		a.hostRemoveOrphans(), a.hostEvict(), a.hostForget(), hostTokenCommands(a).hostToken(), a.hostJoinCommand()}
+		a.hostRemoveOrphans(), a.hostEvict(), a.hostForget(), hostTokenCommands(a).hostToken(), a.hostJoinCommand(),
+		a.hostSlow()}
 }
 
 const whichHosts = "HOST is a name, an ID, a pattern such as 'wn-*', or cell:NAME."

@@ -54,7 +54,7 @@ with an entry since then, as for a daily meeting.`,
 			if q.State, err = stateOf(state); err != nil {
 				return err
 			}
-			if at, err := ago("since", since, time.Now()); err != nil {
+			if at, err := app.ParseAgo("since", since, time.Now()); err != nil {
 				return err
 			} else if at != nil {
 				q.Since = *at
@@ -108,7 +108,7 @@ concerns the whole farm.`,
 			"  grange incident open 'swap is full' --host wn-0017 --finding host-swap-in-use --began 3h",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			r.Title = args[0]
-			if r.Began, err = ago("began", began, time.Now()); err != nil {
+			if r.Began, err = app.ParseAgo("began", began, time.Now()); err != nil {
 				return err
 			}
 			if r.Text, err = textOf(cmd, r.Text); err != nil {
@@ -170,7 +170,7 @@ func (a commands) close() *cobra.Command {
 		ValidArgsFunction: a.complete("open"),
 		Example:           "  grange incident close 17 more memory since noon --ended 2h",
 		RunE: a.onIncident(func(ctx context.Context, c *fleet.Client, id int64, text string) (fleet.Incident, error) {
-			at, err := ago("ended", ended, time.Now())
+			at, err := app.ParseAgo("ended", ended, time.Now())
 			if err != nil {
 				return fleet.Incident{}, err
 			}
@@ -234,22 +234,6 @@ func again(do func(key string) (fleet.Incident, error)) (i fleet.Incident, err e
 		}
 	}
 	return i, err
-}
-
-// ago reads a time, or how long it is from it to now; nil: none is given.
-func ago(flag, text string, now time.Time) (*time.Time, error) {
-	if text == "" {
-		return nil, nil
-	}
-	if at, err := time.Parse(time.RFC3339, text); err == nil {
-		return &at, nil
-	}
-	d, err := app.ParseAge(text)
-	if err != nil {
-		return nil, app.Usage("write 3h, 1d, or 2027-01-31T18:00:00Z", "invalid --%s %q", flag, text)
-	}
-	at := now.Add(-d).UTC().Truncate(time.Second)
-	return &at, nil
 }
 
 // print prints an incident with its entries.

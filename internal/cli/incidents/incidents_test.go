@@ -10,22 +10,6 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 )
 
-func TestAgo(t *testing.T) {
-	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	for text, want := range map[string]string{"3h": "2026-11-21T09:00:00Z", "1d": "2026-11-20T12:00:00Z",
-		"2026-11-21T13:00:00+01:00": "2026-11-21T12:00:00Z"} {
-		if at, err := ago("since", text, now); err != nil || at.UTC().Format(time.RFC3339) != want {
-			t.Errorf("%s: %v, %v", text, at, err)
-		}
-	}
-	if at, err := ago("since", "", now); at != nil || err != nil {
-		t.Errorf("none: %v, %v", at, err)
-	}
-	if _, err := ago("since", "noon", now); err == nil || !strings.Contains(err.Error(), `invalid --since "noon"`) {
-		t.Error(err)
-	}
-}
-
 // TestWrite: an incident for people, with all that may be in it.
 func TestWrite(t *testing.T) {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.Local)

@@ -10,5 +10,5 @@ import (
 // Commands are the commands of jobs, and of the images that they run in.
 func Commands(a *app.App) []*cobra.Command {
 	return []*cobra.Command{execCommands{a}.execCommand(), shellCommands{a}.shellCommand(),
-		(&poolCommands{a}).poolCommand(), imageCommands{a}.imageCommand()}
+		(&poolCommands{a}).poolCommand(), imageCommands{a}.imageCommand(), jobCommands{a}.jobCommand()}
 }

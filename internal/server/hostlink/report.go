@@ -159,7 +159,7 @@ func (s *Links) takeFacts(ctx context.Context, l *link, v fleet.Facts, now time.
 		return err
 	}
 	if !s.sameFacts(ctx, l.id, text) {
-		_, err := s.Store.Update(ctx, func(t *store.Tx) error { return t.SetHostFacts(l.id, facts) })
+		_, err := s.Store.Update(ctx, func(t *store.Tx) error { return writeFacts(t, l.id, facts, now) })
 		if err != nil {
 			return err
 		}

@@ -85,7 +85,8 @@ func jobsOf(read func(store.UsageRecent) ([][]byte, error), q store.UsageRecent,
 				page.Next = last
 				return page, nil
 			}
-			if last, q.Before, q.BeforeID = place(u), u.End, u.ID; f.Outcome == "" || usage.OutcomeOf(u) == f.Outcome {
+			last, q.Before, q.BeforeID = place(u.End, u.ID), u.End, u.ID
+			if f.Outcome == "" || usage.OutcomeOf(u) == f.Outcome {
 				page.Items = append(page.Items, u)
 			}
 		}
@@ -99,8 +100,8 @@ func jobsOf(read func(store.UsageRecent) ([][]byte, error), q store.UsageRecent,
 	}
 }
 
-// place is where a job is in the list.
-func place(u api.Usage) string { return u.End.UTC().Format(time.RFC3339Nano) + "," + u.ID }
+// place is where a job is in a list by time, and then by ID.
+func place(at time.Time, id string) string { return at.UTC().Format(time.RFC3339Nano) + "," + id }
 
 // behind reads it; "" is before all jobs.
 func behind(place string) (at time.Time, id string, err error) {

@@ -4,11 +4,11 @@
 package usage
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
 	"path"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -35,6 +35,8 @@ type Options struct {
 	SameNames bool
 	// HostJobs has jobs that ran without a VM in it, as the batch systems of cells have them.
 	HostJobs bool
+	// Silent reports whether a host is not heard of; nil: all are.
+	Silent func(farm.Host) bool
 }
 
 // Usage is actions on records of usage.
@@ -101,7 +103,9 @@ func (s *Usage) take(t *store.Tx, host farm.Host, b books, u api.Usage) (fresh b
 	if counted {
 		return false, "job " + u.Batch + " was counted in a month that is closed, as its batch system has it", nil
 	}
-	fresh, err = put(t, u)
+	if fresh, err = put(t, u); err == nil {
+		err = t.EndHostJob(host.ID, u.Job)
+	}
 	return fresh, "", err
 }
 
@@ -186,16 +190,7 @@ func (s *Usage) placed(u api.Usage, host farm.Host, b books) api.Usage {
 	if u.Kind != api.UsageVM {
 		u.Project = "" // the account says it
 	}
-	if u.Project == "" && u.Account != "" {
-		i := slices.IndexFunc(b.projects, func(p farm.Project) bool { return p.Account == u.Account })
-		if i < 0 {
-			i = slices.IndexFunc(b.projects,
-				func(p farm.Project) bool { return p.Account == "" && p.Name == u.Account })
-		}
-		if i >= 0 {
-			u.Project = b.projects[i].Name
-		}
-	}
+	u.Project, u.Phases = cmp.Or(u.Project, projectOf(u.Account, b.projects)), cleanPhases(u.Phases)
 	u.FQAN = s.fqan(u)
 	u.VO, _, _ = strings.Cut(strings.TrimPrefix(u.FQAN, "/"), "/")
 	u.Month, u.Late = usage.Counts(usage.MonthOf(u.End), b.closed)
@@ -221,7 +216,8 @@ func rowOf(u api.Usage) (store.UsageRow, error) {
 	body, err := json.Marshal(u)
 	r := store.UsageRow{ID: u.ID, Month: u.Month, Late: u.Late, Ended: u.End, Kind: u.Kind, Owner: u.User,
 		Project: u.Project, Account: u.Account, VO: u.VO, Cell: u.Cell, Host: u.Host, Hardware: u.Hardware,
-		Batch: u.Batch, Tuning: u.Tuning, Cores: u.Cores, Wall: seconds(u.Wall), CPU: seconds(u.CPU), Body: body}
+		Job: u.Job, Batch: u.Batch, Tuning: u.Tuning, Cores: u.Cores, Wall: seconds(u.Wall), CPU: seconds(u.CPU),
+		Body: body}
 	if u.JobCPU != nil {
 		r.JobCPU = seconds(*u.JobCPU)
 	}

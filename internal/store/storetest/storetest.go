@@ -31,7 +31,7 @@ func Run(t *testing.T, fresh func(t *testing.T) (url string)) {
 		{"small things", smallThings}, {"the same put again", samePut}, {"users", users}, {"sessions", sessions}, {"streams", streams},
 		{"strangers", orphans}, {"settings", settings},
 		{"catalogue of images", images}, {"orders of images", imageOrders},
-		{"audit", audit}, {"usage", usage}, {"answers", answers}, {"incidents", incidents},
+		{"audit", audit}, {"usage", usage}, {"jobs", jobs}, {"findings", findings}, {"answers", answers}, {"incidents", incidents},
 		{"incidents dropped", incidentsDropped}, {"names in the order of bytes", byteOrder}, {"text", badText},
 		{"feed", feed}, {"feed by whole revisions", wholeRevisions}, {"feed gone", feedGone},
 		{"feed of several writers", mixedWriters}, {"writers", writers}, {"together", together}, {"in order", inOrder},
