@@ -52,8 +52,8 @@ func (h *Host) wasReset(wait time.Duration) bool {
 // delivers, once in some fifty VMs, an interrupt between the end of VMRUN and STGI, which must not be, for the
 // processor's GS is the guest's until then. Page faults in the handlers of page faults follow, until the stack of the
 // vCPU's thread is full. The kernel's trace names that place, or breaks off before it; or the host is reset without
-// one. Or a processor ran into a breakpoint that is not there any more: the kernel puts one in the place of code that it
-// changes, and takes it away when no processor can meet it, but QEMU's translation had it still.
+// one. Or a processor ran into a breakpoint that is not there any more: the kernel puts one in the place of code that
+// it changes, and takes it away when no processor can meet it, but QEMU's translation had it still.
 func (h *Host) Cut() bool {
 	if !h.panicked.Load() {
 		return h.wasReset(0)
