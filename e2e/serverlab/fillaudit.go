@@ -50,7 +50,7 @@ func putJobs(t *store.Tx, hosts []farm.Host) error {
 			User: []string{"ann", "carl", "prod-atlas", "eve"}[n%4], Project: "atlas", Account: "atlas",
 			Host: h.Name, Cell: h.Cell,
 			Image: "debian-13", Hardware: h.Facts.Kind, Start: end.Add(-wall), End: end, Wall: wall.Seconds(),
-			Cores: 8, Ended: ends[n%len(ends)], Month: end.Format("2006-01")}
+			Cores: 8, Memory: 16 << 30, Ended: ends[n%len(ends)], Month: end.Format("2006-01")}
 		u.CPU = u.Wall * float64(u.Cores) * float64(50+n%50) / 100
 		if n%11 == 5 {
 			u.Kind, u.Job, u.Image = api.UsageMetal, "", ""

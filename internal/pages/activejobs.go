@@ -45,9 +45,11 @@ var activeTones = map[string]string{fleet.JobWaiting: "dim", fleet.JobStarting: 
 
 func activeRowOf(j fleet.Job, now time.Time) activeRow {
 	row := activeRow{Path: jobPath(j.ID), Name: jobName(j), Kind: jobKinds[j.Kind], Why: j.Why, State: j.State,
-		Tone: activeTones[j.State], User: j.User, Host: j.Host, Image: j.Image,
-		Size:  fmt.Sprintf("%d × %s", j.Cores, farm.Bytes(j.Memory).Rounded()),
+		Tone: activeTones[j.State], User: j.User, Host: j.Host, Image: j.Image, Size: farm.Count(j.Cores, "CPU"),
 		Asked: j.Asked, Age: span(now.Sub(j.Asked)), Phases: phaseBars(j.Phases)}
+	if j.Memory > 0 { // of a job without a VM it is not known
+		row.Size = fmt.Sprintf("%d × %s", j.Cores, farm.Bytes(j.Memory).Rounded())
+	}
 	if j.Silent {
 		row.Tone, row.Why = "dim", "as its host reported before it fell silent"
 	}
