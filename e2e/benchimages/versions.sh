@@ -58,7 +58,9 @@ chroot "$work/disk" apt-get -q update
 chroot "$work/disk" apt-get -q -y dist-upgrade
 chroot "$work/disk" sh -c "apt-get clean; rm -rf /var/lib/apt/lists/*"
 umount "$work/disk/proc"
-fstrim "$work/disk" # what was deleted is not published, as with every image
+# What was deleted is not published, as with every image. ext4 has it free for fstrim once its journal is written.
+sync -f "$work/disk"
+fstrim "$work/disk"
 umount "$work/disk"
 tree rebuilt "$first
 $updates"
