@@ -66,7 +66,7 @@ func main() {
 	flag.IntVar(&o.agents, "agents", 2, "real agents")
 	flag.Int64Var(&o.rate, "rate", 25_000_000, "bytes a second of each host, each way, and of the server")
 	flag.StringVar(&o.only, "only", "", "`PARTS` of it alone, with commas: simulation, starts, deltas, fleet, http")
-	flag.IntVar(&o.rounds, "rounds", 8, "rounds of starts, each of every kind of image")
+	flag.IntVar(&o.rounds, "rounds", 12, "rounds of starts, each of every kind of image")
 	flag.StringVar(&o.programs, "programs", "", "`DIR` with grange and grange-guest; built if there is none")
 	flag.IntVar(&o.simulated, "simulated", 400, "hosts in virtual time")
 	o.child.flags()

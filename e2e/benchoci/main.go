@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	rounds := flag.Int("rounds", 8, "rounds of starts, each of every kind of image")
+	rounds := flag.Int("rounds", 12, "rounds of starts, each of every kind of image")
 	most := flag.Float64("most", 1.25, "the most that a start may take, as a `RATIO` of the micro image's")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -79,9 +79,10 @@ func Measure(ctx context.Context, l *lab.Lab, rounds int) (Figures, error) {
 		if err != nil {
 			return f, err
 		}
-		for k, i := range images {
+		for k := range images { // each has each place in turn
+			i := images[(n+k)%len(images)]
 			into := map[string][]float64(nil)
-			if k == 0 {
+			if i == images[0] {
 				into = ociPhases
 			}
 			took, err := start(ctx, l, i.ref, into)
