@@ -126,11 +126,11 @@ func (o Options) round(ctx context.Context, team Team, workload string) (r Round
 		side      func(context.Context, string, time.Duration) (float64, error)
 	}{{&r.Host[0], &r.HostWatts[0], team.Host}, {&r.VM[0], &r.VMWatts[0], team.VMs},
 		{&r.VM[1], &r.VMWatts[1], team.VMs}, {&r.Host[1], &r.HostWatts[1], team.Host}} {
-		watts := o.watch()
+		end := o.watch()
 		if *one.to, err = one.side(ctx, workload, o.Each); err != nil {
 			return r, err
 		}
-		*one.watts = watts()
+		*one.watts = end()
 		if !(*one.to > 0) {
 			return r, errors.New("nothing was done")
 		}

@@ -75,7 +75,7 @@ func (r Result) sample() *benchmath.Sample {
 	for _, one := range r.Rounds {
 		rates = append(rates, one.VM[:]...)
 	}
-	return benchmath.NewSample(rates, &benchmath.DefaultThresholds)
+	return sampleOf(rates)
 }
 
 // changes are what of the host is another than it was.

@@ -23,7 +23,7 @@ type Slow struct {
 	Starts int     // of the host
 	Hosts  int     // peers: others of its kind that have booted the same
 	Peers  float64 // the median of all their boots
-	P      float64 // of a difference like that by chance
+	P      float64 // of a difference like that by chance; 1 where it is too small to matter
 }
 
 // Ratio is how much longer the host takes than its peers.
@@ -87,29 +87,40 @@ func alike(starts []Start) map[Start]*sameStarts {
 	return groups
 }
 
+// hostBoot is a boot, and where it was.
+type hostBoot struct {
+	host string
+	boot float64
+}
+
 // compare compares each host that has started the same often enough with all others.
 func (g sameStarts) compare() (all []Slow) {
 	if len(g.boots) <= leastPeers {
 		return nil
 	}
+	var sorted []hostBoot // once for all hosts, which may be thousands
+	for host, boots := range g.boots {
+		for _, b := range boots {
+			sorted = append(sorted, hostBoot{host, b})
+		}
+	}
+	slices.SortFunc(sorted, func(a, b hostBoot) int { return cmp.Compare(a.boot, b.boot) })
 	for host, own := range g.boots {
 		if len(own) < leastStarts {
 			continue
 		}
-		var others []float64
-		for other, boots := range g.boots {
-			if other != host {
-				others = append(others, boots...)
+		others := make([]float64, 0, len(sorted)-len(own))
+		for _, b := range sorted {
+			if b.host != host {
+				others = append(others, b.boot)
 			}
 		}
-		s := Slow{Start: g.Start, Starts: len(own), Hosts: len(g.boots) - 1, Peers: median(others)}
+		s := Slow{Start: g.Start, Starts: len(own), Hosts: len(g.boots) - 1, Peers: middle(others), P: 1}
 		s.Host, s.Boot = host, median(own)
-		s.P = benchmath.AssumeNothing.Compare(sampleOf(own), sampleOf(others)).P
+		if s.Ratio() >= leastSlow { // of the others nobody asks how likely they are
+			s.P = benchmath.AssumeNothing.Compare(sampleOf(own), sampleOf(others)).P
+		}
 		all = append(all, s)
 	}
 	return all
-}
-
-func sampleOf(values []float64) *benchmath.Sample {
-	return benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds)
 }

@@ -29,8 +29,7 @@ func IntervalOf(values []float64, confidence float64) Interval {
 	if len(values) < Fewest(confidence) {
 		return Interval{Median: median(values)}
 	}
-	s := benchmath.AssumeNothing.Summary(benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds),
-		confidence)
+	s := benchmath.AssumeNothing.Summary(sampleOf(values), confidence)
 	return Interval{Median: s.Center, Low: s.Lo, High: s.Hi}
 }
 
@@ -47,12 +46,20 @@ func median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
 	}
-	sorted := slices.Sorted(slices.Values(values))
+	return middle(slices.Sorted(slices.Values(values)))
+}
+
+// middle is the median of values that are in order, of which there is one at least.
+func middle(sorted []float64) float64 {
 	half := len(sorted) / 2
 	if len(sorted)%2 == 1 {
 		return sorted[half]
 	}
 	return (sorted[half-1] + sorted[half]) / 2
+}
+
+func sampleOf(values []float64) *benchmath.Sample {
+	return benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds)
 }
 
 // outliers is how many values are far from the others: more than three times as far as is usual. They count as all

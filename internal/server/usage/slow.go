@@ -22,30 +22,30 @@ const mostStarts = 50000
 // that ended since a time, that the caller may see. Booting is the one thing that all hosts do alike, whatever runs.
 func (s *Usage) SlowHosts(ctx context.Context, who farm.Identity, cell string,
 	since time.Time) (out fleet.SlowHosts, err error) {
-	err = s.Actions.Look(ctx, who, policy.ReadUsage, func(c *action.Call) error {
+	var bodies [][]byte
+	err = s.Actions.Look(ctx, who, policy.ReadUsage, func(c *action.Call) (err error) {
 		q := store.UsageRecent{Since: since, Kinds: []string{api.UsageJob, api.UsageWorker}, Cell: cell,
 			Limit: mostStarts}
-		if q.Sees, err = s.sees(c); err != nil {
-			return err
+		if q.Sees, err = s.sees(c); err == nil {
+			bodies, err = c.RecentUsage(q)
 		}
-		bodies, err := c.RecentUsage(q)
-		if err != nil {
-			return err
-		}
-		starts, err := startsOf(bodies)
-		if err != nil {
-			return err
-		}
-		slow, compared := bench.SlowHosts(starts)
-		out = fleet.SlowHosts{Since: since, Starts: len(starts), Compared: compared, Items: []fleet.SlowHost{},
-			Cut: len(bodies) == mostStarts}
-		for _, h := range slow {
-			out.Items = append(out.Items, fleet.SlowHost{Host: h.Host, Kind: h.Kind, Image: h.Image, CPUs: h.CPUs,
-				Starts: h.Starts, Boot: h.Boot, PeerHosts: h.Hosts, PeerBoot: h.Peers, Ratio: h.Ratio(), P: h.P})
-		}
-		return nil
+		return err
 	})
-	return out, err
+	if err != nil {
+		return out, err
+	}
+	starts, err := startsOf(bodies)
+	if err != nil {
+		return out, err
+	}
+	slow, compared := bench.SlowHosts(starts)
+	out = fleet.SlowHosts{Since: since, Starts: len(starts), Compared: compared, Items: []fleet.SlowHost{},
+		Cut: len(bodies) == mostStarts}
+	for _, h := range slow {
+		out.Items = append(out.Items, fleet.SlowHost{Host: h.Host, Kind: h.Kind, Image: h.Image, CPUs: h.CPUs,
+			Starts: h.Starts, Boot: h.Boot, PeerHosts: h.Hosts, PeerBoot: h.Peers, Ratio: h.Ratio(), P: h.P})
+	}
+	return out, nil
 }
 
 // startsOf are the starts of records that went well at the first attempt.
