@@ -216,9 +216,19 @@ func call[T any](ctx context.Context, c *Client, r request) (T, error) {
 
 // all reads every page of a list. The revision is that of the first page: to watch from there misses nothing.
 func all[T any](ctx context.Context, c *Client, path string, query url.Values) (items []T, revision int64, err error) {
+	return some[T](ctx, c, path, query, 0)
+}
+
+// some returns as many items of a list as are wanted at most; 0: all.
+func some[T any](ctx context.Context, c *Client, path string, query url.Values,
+	most int) (items []T, revision int64, err error) {
 	query = copyOf(query)
-	query.Set("limit", "1000") // the most: some lists cost the server as much for a short page
 	for first := true; ; first = false {
+		size := 1000 // the most: some lists cost the server as much for a short page
+		if most > 0 {
+			size = min(size, most-len(items))
+		}
+		query.Set("limit", strconv.Itoa(size))
 		page, err := call[Page[T]](ctx, c, request{method: "GET", path: path, query: query})
 		if err != nil {
 			return nil, 0, err
@@ -227,11 +237,22 @@ func all[T any](ctx context.Context, c *Client, path string, query url.Values) (
 			revision = page.Revision
 		}
 		items = append(items, page.Items...)
-		if page.Next == "" {
+		if page.Next == "" || most > 0 && len(items) >= most {
 			return items, revision, nil
 		}
 		query.Set("after", page.Next)
 	}
+}
+
+// chosen are the values of a query that are not empty.
+func chosen(values map[string]string) url.Values {
+	v := url.Values{}
+	for key, value := range values {
+		if value != "" {
+			v.Set(key, value)
+		}
+	}
+	return v
 }
 
 func copyOf(query url.Values) url.Values {

@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"net/url"
-	"strconv"
 	"time"
 )
 
@@ -11,36 +10,11 @@ import (
 type JobClient struct{ client *Client }
 
 // List returns jobs that have not ended and that a query chooses, at most as many as limit; 0: all.
-func (c JobClient) List(ctx context.Context, q JobQuery, limit int) (all []Job, err error) {
+func (c JobClient) List(ctx context.Context, q JobQuery, limit int) ([]Job, error) {
 	query := chosen(map[string]string{"state": q.State, "user": q.User, "project": q.Project, "cell": q.Cell,
 		"host": q.Host, "after": q.After})
-	for {
-		size := 1000
-		if limit > 0 {
-			size = min(size, limit-len(all))
-		}
-		query.Set("limit", strconv.Itoa(size))
-		page, err := call[Page[Job]](ctx, c.client, request{method: "GET", path: "/v1/jobs/active", query: query})
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, page.Items...)
-		if page.Next == "" || limit > 0 && len(all) >= limit {
-			return all, nil
-		}
-		query.Set("after", page.Next)
-	}
-}
-
-// chosen are the values of a query that are not empty.
-func chosen(values map[string]string) url.Values {
-	v := url.Values{}
-	for key, value := range values {
-		if value != "" {
-			v.Set(key, value)
-		}
-	}
-	return v
+	jobs, _, err := some[Job](ctx, c.client, "/v1/jobs/active", query, limit)
+	return jobs, err
 }
 
 // Get returns one job, by its ID or that of its record of usage.

@@ -20,14 +20,8 @@ type UsageQuery struct {
 }
 
 func (q UsageQuery) values() url.Values {
-	v := url.Values{}
-	for key, value := range map[string]string{"from": q.From, "to": q.To, "by": q.By, "user": q.User,
-		"project": q.Project, "cell": q.Cell, "kind": q.Kind} {
-		if value != "" {
-			v.Set(key, value)
-		}
-	}
-	return v
+	return chosen(map[string]string{"from": q.From, "to": q.To, "by": q.By, "user": q.User, "project": q.Project,
+		"cell": q.Cell, "kind": q.Kind})
 }
 
 // Sum adds up.

@@ -105,7 +105,7 @@ func RunWaitingJob(ctx context.Context, path string) error {
 		return err
 	}
 	_, err = db.Update(ctx, func(t *store.Tx) error {
-		found, err := t.JobsCalled(AWaitingJob)
+		found, err := t.JobsCalled(AWaitingJob, store.UsageSight{All: true})
 		if err != nil || len(found) != 1 {
 			return fmt.Errorf("%d jobs %s: %w", len(found), AWaitingJob, err)
 		}

@@ -25,18 +25,11 @@ func (a jobRoutes) register() {
 			JobChoice
 			Paging
 		}) (*one[fleet.Page[api.Usage]], error) {
-			leave, err := a.shares.walk(ctx, who.User)
-			if err != nil {
-				return nil, err
-			}
-			defer leave()
 			f := usage.JobFilter{Since: in.Since, User: in.User, Project: in.Project, Cell: in.Cell, Host: in.Host,
 				Kind: in.Kind, Outcome: outcome.Outcome(in.Outcome), After: in.After, Limit: in.Limit}
-			out, err := a.server.Usage.Jobs(ctx, who, f)
-			if err != nil {
-				return nil, err
-			}
-			return oneOf(out, 0), nil
+			return walked(ctx, a.API, who, func() (fleet.Page[api.Usage], error) {
+				return a.server.Usage.Jobs(ctx, who, f)
+			})
 		})
 	handle(a.API, route{method: "GET", path: "/v1/jobs/active", id: "list-active-jobs", tag: "usage",
 		summary: "Jobs and workers that have not ended, the newest first, as their hosts reported them last",
@@ -46,17 +39,10 @@ func (a jobRoutes) register() {
 			ActiveJobChoice
 			Paging
 		}) (*one[fleet.Page[fleet.Job]], error) {
-			leave, err := a.shares.walk(ctx, who.User)
-			if err != nil {
-				return nil, err
-			}
-			defer leave()
-			out, err := a.server.Usage.Active(ctx, who, fleet.JobQuery{State: in.State, User: in.User,
-				Project: in.Project, Cell: in.Cell, Host: in.Host, After: in.After, Limit: in.Limit})
-			if err != nil {
-				return nil, err
-			}
-			return oneOf(out, 0), nil
+			return walked(ctx, a.API, who, func() (fleet.Page[fleet.Job], error) {
+				return a.server.Usage.Active(ctx, who, fleet.JobQuery{State: in.State, User: in.User,
+					Project: in.Project, Cell: in.Cell, Host: in.Host, After: in.After, Limit: in.Limit})
+			})
 		})
 	handle(a.API, route{method: "GET", path: "/v1/jobs/{job}", id: "get-job", tag: "usage",
 		summary: "One job or worker, by its ID or that of its record of usage",
@@ -78,16 +64,9 @@ func (a jobRoutes) register() {
 			Cell  string    `query:"cell" maxLength:"100"`
 			Since time.Time `query:"since" required:"true"`
 		}) (*one[fleet.SlowHosts], error) {
-			leave, err := a.shares.walk(ctx, who.User)
-			if err != nil {
-				return nil, err
-			}
-			defer leave()
-			out, err := a.server.Usage.SlowHosts(ctx, who, in.Cell, in.Since)
-			if err != nil {
-				return nil, err
-			}
-			return oneOf(out, 0), nil
+			return walked(ctx, a.API, who, func() (fleet.SlowHosts, error) {
+				return a.server.Usage.SlowHosts(ctx, who, in.Cell, in.Since)
+			})
 		})
 	hostRoute(a.API, route{method: "POST", path: fleet.RouteJobs, id: "report-jobs", whose: forHosts, tag: "Link to hosts",
 		summary: "Report which jobs of a host have not ended", about: "All of them each time."},

@@ -66,6 +66,20 @@ func oneOf[T any](v T, revision int64) *one[T] {
 	return o
 }
 
+// walked is the answer to a request that reads much of the store. A few such requests at once are read; others wait.
+func walked[T any](ctx context.Context, a *API, who farm.Identity, read func() (T, error)) (*one[T], error) {
+	leave, err := a.shares.walk(ctx, who.User)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	out, err := read()
+	if err != nil {
+		return nil, err
+	}
+	return oneOf(out, 0), nil
+}
+
 // nothing is an answer without a body.
 type nothing struct{}
 

@@ -33,16 +33,9 @@ func (a *API) usageRoutes() {
 			UsageChoice
 			By string `query:"by" maxLength:"20" default:"project" doc:"user, project, account, vo, cell, host, kind, month"`
 		}) (*one[fleet.UsageSummary], error) {
-			leave, err := a.shares.walk(ctx, who.User)
-			if err != nil {
-				return nil, err
-			}
-			defer leave()
-			out, err := a.server.Usage.Sum(ctx, who, in.query(in.By))
-			if err != nil {
-				return nil, err
-			}
-			return oneOf(out, 0), nil
+			return walked(ctx, a, who, func() (fleet.UsageSummary, error) {
+				return a.server.Usage.Sum(ctx, who, in.query(in.By))
+			})
 		})
 	handle(a, route{method: "GET", path: "/v1/usage/records", id: "list-usage", tag: "usage",
 		summary: "Records of what virtual machines have used"},
@@ -50,16 +43,9 @@ func (a *API) usageRoutes() {
 			UsageChoice
 			Paging
 		}) (*one[fleet.Page[api.Usage]], error) {
-			leave, err := a.shares.walk(ctx, who.User)
-			if err != nil {
-				return nil, err
-			}
-			defer leave()
-			out, err := a.server.Usage.Records(ctx, who, in.query(""), in.After, in.Limit)
-			if err != nil {
-				return nil, err
-			}
-			return oneOf(out, 0), nil
+			return walked(ctx, a, who, func() (fleet.Page[api.Usage], error) {
+				return a.server.Usage.Records(ctx, who, in.query(""), in.After, in.Limit)
+			})
 		})
 	handle(a, route{method: "POST", path: "/v1/usage/months/{month}/close", id: "close-usage", tag: "usage",
 		summary: "Close a month and those before it, for good",

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"fmt"
 	"strings"
 	"time"
 )
@@ -47,34 +46,33 @@ func (t jobRows) jobs(text string, args ...any) (all []JobRow, err error) {
 
 // Jobs are those that have not ended and that a filter chooses, the latest asked for first.
 func (t jobRows) Jobs(f JobFilter) ([]JobRow, error) {
-	var args []any
-	value := func(v any) string {
-		args = append(args, v)
-		return fmt.Sprintf("$%d", len(args))
-	}
-	text := func(v string) string { return value(v) }
+	var args places
 	conditions := []string{"1 = 1"}
 	if !f.Before.IsZero() {
-		at := value(stamp(f.Before))
-		conditions = append(conditions, "j.asked <= "+at, "(j.asked < "+at+" OR j.id < "+value(f.BeforeID)+")")
+		at := args.value(stamp(f.Before))
+		conditions = append(conditions, "j.asked <= "+at, "(j.asked < "+at+" OR j.id < "+args.value(f.BeforeID)+")")
 	}
-	conditions = append(conditions, chosenUsage(text, []chosen{{"state", f.State}, {"owner", f.Owner},
+	conditions = append(conditions, chosenUsage(args.text, []chosen{{"state", f.State}, {"owner", f.Owner},
 		{"project", f.Project}, {"cell", f.Cell}, {"h.name", f.Host}})...)
-	conditions = append(conditions, f.Sees.conditions(text)...)
-	limit := value(f.Limit)
+	conditions = append(conditions, f.Sees.conditions(args.text)...)
+	limit := args.value(f.Limit)
 	return t.jobs(" WHERE "+strings.Join(conditions, " AND ")+" ORDER BY j.asked DESC, j.id DESC LIMIT "+limit, args...)
 }
 
-// JobsCalled are those that have not ended and have an ID. Several hosts may say that they have the same.
-func (t jobRows) JobsCalled(id string) ([]JobRow, error) {
-	return t.jobs(" WHERE j.id = $1 ORDER BY j.host", id)
+// JobsCalled are those in sight that have not ended and have an ID. Several hosts may say that they have the same.
+func (t jobRows) JobsCalled(id string, sees UsageSight) ([]JobRow, error) {
+	args := places{id}
+	conditions := append([]string{"j.id = $1"}, sees.conditions(args.text)...)
+	return t.jobs(" WHERE "+strings.Join(conditions, " AND ")+" ORDER BY j.host", args...)
 }
 
-// UsageOfJob are the texts of records of a job, by its ID or that of its record.
-func (t jobRows) UsageOfJob(id string) (bodies [][]byte, err error) {
-	const kinds = " AND kind IN ('job', 'worker', 'metal')"
-	return usageRows(t).usageBodies("WHERE id = $1"+kinds+" UNION ALL SELECT body FROM usage_records WHERE job = $2"+
-		" AND job <> ''"+kinds+" ORDER BY body", id, id)
+// UsageOfJob are the texts of records of a job that are in sight, by its ID or that of its record.
+func (t jobRows) UsageOfJob(id string, sees UsageSight) (bodies [][]byte, err error) {
+	args := places{id}
+	conditions := append([]string{"kind IN ('job', 'worker', 'metal')"}, sees.conditions(args.text)...)
+	both := strings.Join(conditions, " AND ")
+	return usageRows(t).usageBodies("WHERE id = $1 AND "+both+" UNION ALL SELECT body FROM usage_records WHERE job = $1"+
+		" AND job <> '' AND "+both+" ORDER BY body", args...)
 }
 
 // HostJobs are the texts of the jobs of a host that have not ended, by their IDs.

@@ -76,7 +76,7 @@ func TestPlans(t *testing.T) {
 			return err
 		},
 			"INDEX host_jobs_asked (asked<?)"},
-		"a job": {func(tx *Tx) error { _, err := tx.JobsCalled("a"); return err }, "INDEX host_jobs_id (id=?)"},
+		"a job": {func(tx *Tx) error { _, err := tx.JobsCalled("a", all); return err }, "INDEX host_jobs_id (id=?)"},
 		"ended jobs of a person": {func(tx *Tx) error {
 			_, err := tx.RecentUsage(UsageRecent{Owner: "o", Kinds: []string{"job"}, Since: time.Unix(1, 0),
 				Before: time.Unix(9, 0), BeforeID: "j", Sees: all, Limit: 3})

@@ -91,16 +91,12 @@ func (t usageRows) DeleteUsage(id string) error {
 }
 
 // where is the condition of a filter, and its values.
-func (f UsageFilter) where() (text string, args []any) {
+func (f UsageFilter) where() (text string, args places) {
 	conditions := []string{"month >= $1", "month <= $2"}
-	args = []any{f.From, f.To}
-	value := func(v string) string {
-		args = append(args, v)
-		return fmt.Sprintf("$%d", len(args))
-	}
-	conditions = append(conditions, chosenUsage(value, []chosen{{"owner", f.Owner}, {"project", f.Project},
+	args = places{f.From, f.To}
+	conditions = append(conditions, chosenUsage(args.text, []chosen{{"owner", f.Owner}, {"project", f.Project},
 		{"cell", f.Cell}, {"kind", f.Kind}})...)
-	conditions = append(conditions, f.Sees.conditions(value)...)
+	conditions = append(conditions, f.Sees.conditions(args.text)...)
 	return " WHERE " + strings.Join(conditions, " AND "), args
 }
 
@@ -152,28 +148,34 @@ type UsageRecent struct {
 	Limit                      int
 }
 
+// places are the values of a statement, each at its place.
+type places []any
+
+// value puts one more there, and returns its place.
+func (p *places) value(v any) string {
+	*p = append(*p, v)
+	return fmt.Sprintf("$%d", len(*p))
+}
+
+func (p *places) text(v string) string { return p.value(v) }
+
 // RecentUsage are the texts of records, the newest first.
 func (t usageRows) RecentUsage(f UsageRecent) (bodies [][]byte, err error) {
-	args := []any{stamp(f.Since)}
-	value := func(v any) string {
-		args = append(args, v)
-		return fmt.Sprintf("$%d", len(args))
-	}
-	text := func(v string) string { return value(v) }
+	args := places{stamp(f.Since)}
 	conditions := []string{"ended >= $1"}
 	if !f.Before.IsZero() {
-		at := value(stamp(f.Before))
-		conditions = append(conditions, "ended <= "+at, "(ended < "+at+" OR id < "+value(f.BeforeID)+")")
+		at := args.value(stamp(f.Before))
+		conditions = append(conditions, "ended <= "+at, "(ended < "+at+" OR id < "+args.value(f.BeforeID)+")")
 	}
 	kinds := []string{}
 	for _, k := range f.Kinds {
-		kinds = append(kinds, value(k))
+		kinds = append(kinds, args.value(k))
 	}
 	conditions = append(conditions, "kind IN ("+strings.Join(kinds, ", ")+")")
-	conditions = append(conditions, chosenUsage(text, []chosen{{"owner", f.Owner}, {"project", f.Project},
+	conditions = append(conditions, chosenUsage(args.text, []chosen{{"owner", f.Owner}, {"project", f.Project},
 		{"cell", f.Cell}, {"host", f.Host}})...)
-	conditions = append(conditions, f.Sees.conditions(text)...)
-	limit := value(f.Limit)
+	conditions = append(conditions, f.Sees.conditions(args.text)...)
+	limit := args.value(f.Limit)
 	return t.usageBodies("WHERE "+strings.Join(conditions, " AND ")+" ORDER BY ended DESC, id DESC LIMIT "+limit,
 		args...)
 }

@@ -168,15 +168,13 @@ func (s *Usage) Job(ctx context.Context, who farm.Identity, id string) (job flee
 		if err != nil {
 			return err
 		}
-		found, err := s.called(c, id)
+		found, err := s.called(c, id, may)
 		if err != nil {
 			return err
 		}
-		for _, j := range found {
-			if sees(may, j) {
-				job = j
-				return nil
-			}
+		if len(found) > 0 {
+			job = found[0]
+			return nil
 		}
 		return &farm.Error{Kind: farm.NotFound, Code: CodeNoJob,
 			Message: fmt.Sprintf("there is no job %.40q that you may see", id),
@@ -185,9 +183,9 @@ func (s *Usage) Job(ctx context.Context, who farm.Identity, id string) (job flee
 	return job, err
 }
 
-// called are the jobs of an ID: those that have not ended, and then those that have, the latest first.
-func (s *Usage) called(c *action.Call, id string) (found []fleet.Job, err error) {
-	rows, err := c.JobsCalled(id)
+// called are the jobs in sight of an ID: those that have not ended, and then those that have, the latest first.
+func (s *Usage) called(c *action.Call, id string, sees store.UsageSight) (found []fleet.Job, err error) {
+	rows, err := c.JobsCalled(id, sees)
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +196,7 @@ func (s *Usage) called(c *action.Call, id string) (found []fleet.Job, err error)
 		}
 		found = append(found, j)
 	}
-	bodies, err := c.UsageOfJob(id)
+	bodies, err := c.UsageOfJob(id, sees)
 	if err != nil {
 		return nil, err
 	}
@@ -212,11 +210,4 @@ func (s *Usage) called(c *action.Call, id string) (found []fleet.Job, err error)
 	}
 	slices.SortStableFunc(found[begin:], func(a, b fleet.Job) int { return b.Record.End.Compare(a.Record.End) })
 	return found, nil
-}
-
-// sees reports whether somebody may see a job.
-func sees(s store.UsageSight, j fleet.Job) bool {
-	own := s.Owner != "" && j.User == s.Owner && (s.OwnKind == "" || s.OwnKind == j.Kind)
-	return s.All || own || j.Project != "" && slices.Contains(s.Projects, j.Project) ||
-		slices.Contains(s.Cells, j.Cell)
 }

@@ -103,7 +103,7 @@ func (s *Usage) take(t *store.Tx, host farm.Host, b books, u api.Usage) (fresh b
 	if counted {
 		return false, "job " + u.Batch + " was counted in a month that is closed, as its batch system has it", nil
 	}
-	if fresh, err = put(t, u); err == nil {
+	if fresh, err = put(t, u); err == nil && u.Job != "" {
 		err = t.EndHostJob(host.ID, u.Job)
 	}
 	return fresh, "", err

@@ -57,7 +57,7 @@ func jobs(s *suite) {
 		}
 		all, err := tx.Jobs(store.JobFilter{Sees: sees, Limit: 2})
 		same(s, "a page", "wn-2/1 wn-1/3", err, ids(all))
-		all, err = tx.JobsCalled("1")
+		all, err = tx.JobsCalled("1", sees)
 		same(s, "of an ID", "wn-1/1 wn-2/1", err, ids(all))
 		want := aJob("1", 1)
 		want.Host, want.HostName, want.Cell = "h1", "wn-1", "c"
@@ -91,7 +91,7 @@ func usageOfJobs(s *suite) {
 	})
 	s.view(db, func(tx *store.Tx) error {
 		for id, want := range map[string]string{"4": `{"id":"4"}`, "j4": `{"id":"4"}`, "3": "", "": ""} {
-			bodies, err := tx.UsageOfJob(id)
+			bodies, err := tx.UsageOfJob(id, store.UsageSight{All: true})
 			same(s, "the records of job "+id, want, err, joined(bodies))
 		}
 		return nil
