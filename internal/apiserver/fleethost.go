@@ -87,20 +87,11 @@ func (a *API) fleetHostRoutes() {
 			FindingChoice
 			Since time.Time `query:"since" doc:"empty: no changes"`
 		}) (*one[fleet.Findings], error) {
-			f := server.AuditFilter(in.FindingChoice)
-			found, err := a.server.Hosts.Audit(ctx, who, f)
+			found, err := a.server.Hosts.Audit(ctx, who, server.AuditFilter(in.FindingChoice), in.Since)
 			if err != nil {
 				return nil, err
 			}
-			out := findingsView(found)
-			if !in.Since.IsZero() {
-				drift, err := a.server.Hosts.Drift(ctx, who, f, in.Since)
-				if err != nil {
-					return nil, err
-				}
-				out.Drift = driftView(drift)
-			}
-			return oneOf(out, 0), nil
+			return oneOf(findingsView(found), 0), nil
 		})
 	handle(a, route{method: "GET", path: "/v1/hosts/{host}", id: "get-host", tag: "hosts", summary: "One host"},
 		func(ctx context.Context, who farm.Identity, in *struct{ HostRef }) (*one[fleet.Host], error) {
@@ -256,6 +247,9 @@ func findingsView(found server.FleetAudit) fleet.Findings {
 			rule.Hosts = append(rule.Hosts, h.Name)
 		}
 		out.Rules = append(out.Rules, rule)
+	}
+	if !found.Drift.Since.IsZero() {
+		out.Drift = driftView(found.Drift)
 	}
 	return out
 }

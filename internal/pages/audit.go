@@ -70,19 +70,16 @@ func showAudit(v *visit) error {
 	get := func(key string) string { return strings.TrimSpace(q.Get(key)) }
 	page := auditPage{Severities: server.Severities, Filter: server.AuditFilter{Cell: get("cell"), Kind: get("kind"),
 		Severity: get("severity"), Rule: get("rule")}}
-	a, err := v.Server.Hosts.Audit(v.ctx(), v.who, page.Filter)
-	if err != nil {
-		return err
-	}
-	page.Cells, page.Kinds, page.Hosts, page.Unknown, page.Clean = a.Cells, a.Kinds, a.Hosts, a.Unknown, a.Clean
-	page.Narrow = page.Filter != server.AuditFilter{}
 	age, known := sinces[get("since")]
 	if page.Since = get("since"); !known {
 		page.Since, age = "week", sinces["week"]
 	}
-	if page.Drift, err = v.Server.Hosts.Drift(v.ctx(), v.who, page.Filter, v.Now().Add(-age)); err != nil {
+	a, err := v.Server.Hosts.Audit(v.ctx(), v.who, page.Filter, v.Now().Add(-age))
+	if err != nil {
 		return err
 	}
+	page.Cells, page.Kinds, page.Hosts, page.Unknown, page.Clean = a.Cells, a.Kinds, a.Hosts, a.Unknown, a.Clean
+	page.Drift, page.Narrow = a.Drift, page.Filter != server.AuditFilter{}
 	titles := map[string]string{} // of this release; hosts may have rules of another one
 	for _, r := range tuning.Rules() {
 		titles[r.ID] = r.Title

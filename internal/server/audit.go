@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -24,6 +25,7 @@ type FleetAudit struct {
 	Kinds   []string
 	Cells   []string // of hosts that the caller may see, as Kinds
 	Rules   []AuditRule
+	Drift   AuditDrift // zero where it was not asked for
 }
 
 // AuditRule is a rule that found something, the most severe first, then that of the most hosts.
@@ -57,13 +59,18 @@ func worse(a, b string) int {
 	return cmp.Compare(at(a), at(b))
 }
 
-// Audit returns what the tuning audit found on the hosts that the caller may see, as they have reported it.
-func (hs Hosts) Audit(ctx context.Context, who farm.Identity, f AuditFilter) (FleetAudit, error) {
+// Audit returns what the tuning audit found on the hosts that the caller may see, as they have reported it, and what of
+// that has changed since a time; zero: no changes.
+func (hs Hosts) Audit(ctx context.Context, who farm.Identity, f AuditFilter, since time.Time) (FleetAudit, error) {
 	hosts, err := hs.Map(ctx, who)
 	if err != nil {
 		return FleetAudit{}, err
 	}
-	return sumAudit(hosts, f), nil
+	a := sumAudit(hosts, f)
+	if !since.IsZero() {
+		a.Drift, err = hs.drift(ctx, who, hosts, f, since)
+	}
+	return a, err
 }
 
 // sumAudit adds up what was found on hosts that are in order by cell and name.

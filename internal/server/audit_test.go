@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -52,7 +53,7 @@ func TestAudit(t *testing.T) {
 		"by another": {west, AuditFilter{Cell: "east"}, "0 hosts, 0 unknown, 0 clean"},
 		"nobody's":   {ann, AuditFilter{}, "0 hosts, 0 unknown, 0 clean"},
 	} {
-		a, err := l.Hosts.Audit(t.Context(), c.who, c.f)
+		a, err := l.Hosts.Audit(t.Context(), c.who, c.f, time.Time{})
 		got := fmt.Sprintf("%d hosts, %d unknown, %d clean", a.Hosts, a.Unknown, a.Clean)
 		for _, r := range a.Rules {
 			var names []string

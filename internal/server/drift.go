@@ -47,13 +47,9 @@ type HostDrift struct {
 	Updated                bool      // with another release of the agent, whose rules may be others
 }
 
-// Drift returns what has changed since a time on the hosts that the caller may see and a filter chooses.
-func (hs Hosts) Drift(ctx context.Context, who farm.Identity, f AuditFilter,
+// drift is what has changed since a time on those of some hosts that a filter chooses.
+func (hs Hosts) drift(ctx context.Context, who farm.Identity, hosts []MappedHost, f AuditFilter,
 	since time.Time) (d AuditDrift, err error) {
-	hosts, err := hs.Map(ctx, who)
-	if err != nil {
-		return d, err
-	}
 	chosen := make(map[string]MappedHost, len(hosts))
 	for _, h := range hosts {
 		if f.host(h) {

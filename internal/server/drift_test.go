@@ -41,11 +41,11 @@ func TestDrift(t *testing.T) {
 	l.pass(time.Hour)
 	h.audit("2", "ksm-on-compute", "psi-off")
 	drift := func(who farm.Identity, f AuditFilter, since time.Time) AuditDrift {
-		d, err := l.Hosts.Drift(t.Context(), who, f, since)
+		a, err := l.Hosts.Audit(t.Context(), who, f, since)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return d
+		return a.Drift
 	}
 	host := func(rule string, came bool, at time.Time, updated bool) HostDrift {
 		return HostDrift{Name: "wn-1", Cell: "east", Kind: "amd", Rule: rule, Came: came, At: at, Updated: updated}
@@ -100,7 +100,8 @@ func TestDriftShown(t *testing.T) {
 		}
 		return tx.AddFindingChanges([]store.FindingChange{{Host: b.ID, At: l.clock(), Rule: "rule-001", Came: true}})
 	})
-	d, err := l.Hosts.Drift(t.Context(), site, AuditFilter{}, l.clock())
+	found, err := l.Hosts.Audit(t.Context(), site, AuditFilter{}, l.clock())
+	d := found.Drift
 	if err != nil || len(d.Hosts) != driftsShown || d.More != 6 || len(d.Rules) != driftsShown+5 ||
 		d.Rules[1].Came != 2 {
 		t.Errorf("%d hosts, %d more, %d rules, %v", len(d.Hosts), d.More, len(d.Rules), err)
