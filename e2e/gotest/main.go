@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -95,13 +96,15 @@ type report struct {
 	output                  map[string]*bytes.Buffer // by package and test, until it has ended
 	running                 map[string]time.Time     // by package and test; those that wait for their turn are not
 	wrote                   bool                     // since the last tick
+	proc                    fs.FS                    // /proc
+	stuck                   map[string]string        // at the last tick that named what runs
 	passed, failed, skipped int
 	unlisted, broken        []string
 }
 
 func newReport(out io.Writer, allowed []skip) *report {
 	return &report{out: out, allowed: allowed, output: map[string]*bytes.Buffer{},
-		running: map[string]time.Time{}}
+		running: map[string]time.Time{}, proc: os.DirFS("/proc")}
 }
 
 // follow takes the lines of `go test` as they come. At each tick without a word since the last one it names what runs.
@@ -125,10 +128,22 @@ func (r *report) follow(from io.Reader, ticks <-chan time.Time) {
 		case now := <-ticks:
 			if !r.wrote && len(r.running) > 0 {
 				fmt.Fprintf(r.out, "running: %s\n", r.runs(now))
+				r.sayStuck()
 			}
 			r.wrote = false
 		}
 	}
+}
+
+// sayStuck names the processes that have been stuck for the whole of a silence.
+func (r *report) sayStuck() {
+	now := stuck(r.proc)
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		if _, before := r.stuck[name]; before {
+			fmt.Fprintf(r.out, "in the kernel, where no signal reaches it: %s: %s\n", name, now[name])
+		}
+	}
+	r.stuck = now
 }
 
 func (r *report) line(text []byte) {

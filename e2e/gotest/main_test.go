@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 )
 
@@ -75,6 +76,31 @@ func TestRunning(t *testing.T) {
 	r.follow(in, ticks)
 	if got, want := out.String(), "running: p TestSlow/part 30s\n"; got != want {
 		t.Errorf("printed %q, want %q", got, want)
+	}
+}
+
+// TestStuck: a process is named when it has been stuck for a whole silence, and one that only reads its disk is not.
+func TestStuck(t *testing.T) {
+	var out bytes.Buffer
+	r := newReport(&out, nil)
+	process := func(state string) *fstest.MapFile {
+		return &fstest.MapFile{Data: []byte("12 (qemu) " + state + " 1 12 12 0 -1")}
+	}
+	proc := fstest.MapFS{"12/stat": process("D"), "self/stat": process("D"), "12/comm": {Data: []byte("qemu\n")},
+		"12/stack": {Data: []byte("[<0>] io_schedule+0x1\n[<0>] read+0x2\n")}}
+	r.proc = proc
+	r.sayStuck()
+	proc["12/stat"] = process("S")
+	r.sayStuck()
+	proc["12/stat"] = process("D")
+	r.sayStuck()
+	if out.Len() > 0 {
+		t.Errorf("printed %q", &out)
+	}
+	r.sayStuck()
+	want := "in the kernel, where no signal reaches it: 12 qemu: [<0>] io_schedule+0x1 [<0>] read+0x2\n"
+	if out.String() != want {
+		t.Errorf("printed %q, want %q", &out, want)
 	}
 }
 
