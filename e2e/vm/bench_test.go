@@ -62,3 +62,27 @@ func runGrange(t *testing.T, args ...string) result {
 	t.Helper()
 	return run(t, host.Grange(ctx(t), args...), "")
 }
+
+// TestBenchVMGone: a VM that ends while it is measured is no hang and no riddle.
+func TestBenchVMGone(t *testing.T) {
+	cmd, said := host.Grange(ctx(t), "bench", "run", "integer", "--program", "own=echo 42", "--config", host.Config,
+		"--size", "1x1", "--memory", "256M", "--each", "1s", "--budget", "5m"), newLineReader()
+	cmd.Stderr = said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait(); said.end() }()
+	if !said.await("1x1: own, round 1: 1.000 of the host") {
+		t.Fatal(said.text())
+	}
+	vms, err := host.Client.VMs(ctx(t))
+	if err != nil || len(vms) != 1 {
+		t.Fatal(vms, err)
+	}
+	runGrange(t, "vm", "stop", vms[0].Name).wantCode(t, 0)
+	if err := <-ended; err == nil || !strings.Contains(said.text(), "a VM has gone: ") {
+		t.Errorf("%v: %s", err, said.text())
+	}
+	await(t, host, "no VM left", noVMs)
+}

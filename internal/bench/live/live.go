@@ -32,8 +32,9 @@ const patience = 5 * time.Minute
 
 // member does as it is told.
 type member struct {
-	in  io.Writer
-	out *bufio.Reader
+	in    io.Writer
+	out   *bufio.Reader
+	ended func() string // says how it ended, once it has
 }
 
 // team is all members of both sides.
@@ -78,7 +79,7 @@ func (c Config) start(ctx context.Context, t *team, s bench.Size) error {
 			return err
 		}
 		t.jobs = append(t.jobs, j)
-		t.vms = append(t.vms, member{j.In, j.Out})
+		t.vms = append(t.vms, member{j.In, j.Out, func() string { return howEnded(j.Finish()) }})
 	}
 	for i, j := range t.jobs {
 		if line, err := j.Out.ReadString('\n'); err != nil || line != work.Up+"\n" || j.VM() == nil {
@@ -96,6 +97,14 @@ func (c Config) start(ctx context.Context, t *team, s bench.Size) error {
 		}
 	}
 	return nil
+}
+
+// howEnded says what became of a VM that worked.
+func howEnded(end execjob.End) string {
+	if len(end.Details) > 0 {
+		return "a VM has gone: " + strings.Join(end.Details, "; ")
+	}
+	return fmt.Sprintf("a VM's job ended with status %d", end.Status)
 }
 
 func notStarted(n int, s bench.Size, end execjob.End) error {
@@ -124,7 +133,10 @@ func (t *team) beside(ctx context.Context, cpus, guest string) error {
 		return err
 	}
 	t.processes, t.closers = append(t.processes, cmd), append(t.closers, in)
-	m := member{in, bufio.NewReader(out)}
+	m := member{in, bufio.NewReader(out), func() string {
+		cmd.Wait()
+		return fmt.Sprintf("the worker on CPUs %s has gone: %v", cpus, cmd.ProcessState)
+	}}
 	if line, err := m.out.ReadString('\n'); err != nil || line != work.Up+"\n" {
 		return fmt.Errorf("the worker on CPUs %s does not come up: %q, %w", cpus, line, err)
 	}
@@ -176,12 +188,14 @@ func (t *team) all(ctx context.Context, members []member, workload string, d tim
 }
 
 func (m member) do(order []byte) (float64, error) {
-	if _, err := m.in.Write(order); err != nil {
-		return 0, err
+	var line []byte
+	_, err := m.in.Write(order)
+	if err == nil {
+		line, err = m.out.ReadBytes('\n')
 	}
-	line, err := m.out.ReadBytes('\n')
 	if err != nil {
-		return 0, fmt.Errorf("a member has gone: %w", err)
+		return 0, &farm.Error{Kind: farm.Unavailable, Code: bench.CodeBench, Message: m.ended(),
+			Hint: "see `journalctl -u grange-agent` and the kernel's log, and measure again"}
 	}
 	var a work.Answer
 	if err := json.Unmarshal(line, &a); err != nil {
