@@ -117,7 +117,9 @@ func allAccounted(ctx context.Context, l *slurmlab.Lab) (last map[string]slurmla
 			return now, nil
 		}
 	}
-	return nil, fmt.Errorf("slurmdbd has %d jobs, and there are still others", len(last))
+	queue, _ := l.Slurm(ctx, "root", "squeue", "--format=%i %t %r")
+	nodes, _ := l.Slurm(ctx, "root", "sinfo", "--list-reasons")
+	return nil, fmt.Errorf("slurmdbd has %d jobs, and there are still others\n%s%s", len(last), queue, nodes)
 }
 
 func equal(a, b map[string]slurmlab.Accounted) bool {
