@@ -67,7 +67,8 @@ type Shape struct {
 	MaxCores   int        `json:"max_cores,omitempty"`
 	MaxThreads int        `json:"max_threads,omitempty"`
 	CPUModel   string     `json:"cpu_model,omitempty"`
-	Disks      *api.Disks `json:"disks,omitempty"` // beside Scratch
+	Display    bool       `json:"display,omitempty"` // it has a screen, keyboard and mouse
+	Disks      *api.Disks `json:"disks,omitempty"`   // beside Scratch
 	Pages      string     `json:"pages,omitempty"`
 	NUMA       string     `json:"numa,omitempty"`
 	Purpose    string     `json:"purpose,omitempty"`
@@ -93,6 +94,7 @@ type VMRequest struct {
 	Scratch        *uint64           `json:"scratch,omitempty"`
 	Disks          *api.Disks        `json:"disks,omitempty"`     // what it leaves out is as the shape says
 	CPUModel       string            `json:"cpu_model,omitempty"` // the user's choice, as the next three (F85, F90)
+	Display        bool              `json:"display,omitempty"`
 	Sockets        int               `json:"sockets,omitempty"`
 	Cores          int               `json:"cores,omitempty"`
 	Threads        int               `json:"threads,omitempty"`

@@ -15,7 +15,8 @@ import (
 //	4  2026-11-25  hosts filter what VMs send on bridges, and keep networks that isolate or are closed
 //	5  2026-11-26  hosts bring records of what VMs have used
 //	6  2026-11-27  hosts report jobs that have not ended
-const Capability = 6
+//	7  2026-11-28  VMs may have a display
+const Capability = 7
 
 // OldestCapability is that of the oldest agents and servers that this release works with: those of the two releases
 // before it. There is none yet, so nothing is too old. An agent with an older server says the server's capability.
@@ -253,7 +254,7 @@ type MoveOrder struct {
 type StreamOrder struct {
 	ID     string `json:"id"`
 	VM     string `json:"vm"`
-	Kind   string `json:"kind"` // console, or tcp
+	Kind   string `json:"kind"` // console, display, or tcp
 	Port   int    `json:"port,omitempty"`
 	Server string `json:"server"` // URL of the server that waits for it
 }
@@ -261,6 +262,7 @@ type StreamOrder struct {
 // Kinds of stream.
 const (
 	StreamConsole = "console"
+	StreamDisplay = "display" // the protocol of VNC (RFB, RFC 6143)
 	StreamTCP     = "tcp"
 )
 

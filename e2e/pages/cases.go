@@ -56,7 +56,7 @@ var cases = []aCase{
 	{"the map of all hosts: first paint and keystrokes", (*test).speed},
 	{"what pages cost the server", (*test).cost},
 	// last, for the fleet has a host more then, and the browser a session
-	{"signed in, a real VM's console is typed into", (*test).console},
+	{"signed in, a real VM's console and display are typed into", (*test).console},
 }
 
 func (t *test) accessible() error {

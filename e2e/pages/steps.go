@@ -63,6 +63,9 @@ func set(selector, value string) step {
 	return on(selector, chromedp.SetValue(chromedp.CSS(selector), value))
 }
 
+// tick clicks on what leads to no other page.
+func tick(selector string) step { return on(selector, chromedp.Click(chromedp.CSS(selector))) }
+
 // on says which element a step waited for in vain.
 func on(selector string, s step) step {
 	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {

@@ -20,7 +20,7 @@ func unwrap(c huma.Context) (*http.Request, http.ResponseWriter) { return humago
 
 type streamInput struct {
 	VMRef
-	Kind       string `query:"kind" enum:"console,tcp" default:"console"`
+	Kind       string `query:"kind" enum:"console,display,tcp" default:"console"`
 	Port       int    `query:"port" minimum:"0" maximum:"65535" doc:"of tcp"`
 	Upgrade    string `header:"Upgrade" doc:"grange-stream, or websocket for browsers"`
 	Connection string `header:"Connection" doc:"Upgrade"`
@@ -29,9 +29,9 @@ type streamInput struct {
 // streamRoute opens streams to VMs: consoles, and ports for SSH.
 func (a *API) streamRoute() {
 	r := route{method: "GET", path: "/v1/vms/{vm}/stream", id: "stream-vm", tag: "VMs",
-		summary: "Open a stream to a virtual machine: its console, or a port",
+		summary: "Open a stream to a virtual machine: its console, its display, or a port",
 		about: "The connection is upgraded to grange-stream, bytes both ways, or to a WebSocket with the same bytes in " +
-			"binary messages. HTTP/1.1 only."}
+			"binary messages. HTTP/1.1 only. A display speaks the protocol of VNC."}
 	op := a.operation(r)
 	op.Responses["101"] = &huma.Response{Description: "Bytes both ways"}
 	register(a, r, op, func(ctx context.Context, who farm.Identity, in *streamInput) (*huma.StreamResponse, error) {

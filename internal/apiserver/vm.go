@@ -156,7 +156,7 @@ func (a *API) createVMs(ctx context.Context, who farm.Identity, in *createVM) (*
 // orderOf reads what is asked for.
 func orderOf(r fleet.VMRequest) (server.CreateVM, error) {
 	o := server.CreateVM{Project: r.Project, Name: r.Name, Count: cmp.Or(r.Count, 1), Image: r.Image, Shape: r.Shape,
-		CPUs: r.CPUs, Memory: farm.Bytes(r.Memory), CPUModel: r.CPUModel,
+		CPUs: r.CPUs, Memory: farm.Bytes(r.Memory), CPUModel: r.CPUModel, Display: r.Display,
 		Guest: farm.GuestTopology{Sockets: r.Sockets, Cores: r.Cores, Threads: r.Threads}, Cell: r.Cell,
 		Network: r.Network, Group: r.Group, SecurityGroups: r.SecurityGroups, Needs: r.Needs, Tags: r.Tags,
 		Keys: r.Keys, NewKey: r.NewKey,

@@ -38,6 +38,7 @@ const (
 	CodeNoDHCP            Code = "no-dhcp"            // the host's DHCP server for a network does not run
 	CodeNoFilter          Code = "no-filter"          // what a VM sends on its bridge cannot be filtered
 	CodeVMPort            Code = "vm-port"            // a port of a VM does not answer
+	CodeNoDisplay         Code = "no-display"         // a VM has no display, or it does not answer
 	CodeNoGateway         Code = "no-gateway"         // a bind cannot have the gateway that it asks for
 	CodeNoDirectory       Code = "no-directory"       // the job's working directory is not in the VM
 	CodeUIDsTaken         Code = "vm-uids-taken"      // the user IDs of VMs are others' as well

@@ -32,6 +32,7 @@ type Shape struct {
 	Cells    int    // guest NUMA: 0 lets the planner decide, 1 is none, n is n equal cells on n nodes
 	Cache    string // of disks, in libvirt's words: "writeback", "none"; "": as the purpose says
 	Disks    Disks  // beside Scratch
+	Display  bool   // it has a screen, keyboard and mouse, which people reach from afar
 	// What it may receive and send, of VMs whose network is Limited
 	Bandwidth Bandwidth
 }

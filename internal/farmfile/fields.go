@@ -98,6 +98,7 @@ func shapeFields(s farm.Shape) []field {
 	f.add("max_threads", s.MaxGuest.Threads)
 	f.add("purpose", string(s.Purpose))
 	f.add("cpu_model", s.CPUModel)
+	f.add("display", s.Display)
 	f.add("thread_policy", string(s.Threads))
 	f.add("emulator", string(s.Emulator))
 	f.add("numa", s.Cells)

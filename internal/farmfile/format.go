@@ -177,7 +177,7 @@ func shapeTableOf(s farm.Shape) shapeTable {
 	out := shapeTable{CPUs: s.CPUs, Memory: s.Memory.String(), Scratch: disks.Scratch, Disk: disks.Root,
 		Volumes: disks.Volumes, Swap: disks.Swap, MemoryPeak: disks.MemoryPeak, Sockets: s.Guest.Sockets,
 		Cores: s.Guest.Cores, Threads: s.Guest.Threads, MaxSockets: s.MaxGuest.Sockets, MaxCores: s.MaxGuest.Cores,
-		MaxThreads: s.MaxGuest.Threads, Purpose: string(s.Purpose), CPUModel: s.CPUModel,
+		MaxThreads: s.MaxGuest.Threads, Purpose: string(s.Purpose), CPUModel: s.CPUModel, Display: s.Display,
 		ThreadPolicy: string(s.Threads), Emulator: string(s.Emulator), Cache: s.Cache}
 	if b := s.Bandwidth; b.In > 0 {
 		out.BandwidthIn = b.In.String()

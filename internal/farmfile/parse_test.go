@@ -56,6 +56,7 @@ max_age = "30d"
 [shapes.small]
 cpus = 2
 memory = "4G"
+display = true
 max_sockets = 1
 
 [shapes.wide]
@@ -119,7 +120,7 @@ func TestParseFarm(t *testing.T) {
 		},
 		Shapes: []farm.Shape{
 			{Name: "small", CPUs: 2, Memory: 4 * farm.GiB, Network: farm.NetworkNone,
-				MaxGuest: farm.GuestTopology{Sockets: 1}},
+				MaxGuest: farm.GuestTopology{Sockets: 1}, Display: true},
 			{Name: "wide", CPUs: 16, Memory: 64 * farm.GiB, Scratch: 100 * farm.GiB, Network: farm.NetworkNone,
 				Threads: farm.IsolateCores, Cells: 2, Pages: []farm.Bytes{farm.GiB, 2 * farm.MiB},
 				Guest: farm.GuestTopology{Sockets: 1, Cores: 16, Threads: 1}, MaxGuest: farm.GuestTopology{Sockets: 2}},

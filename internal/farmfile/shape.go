@@ -55,6 +55,7 @@ func (f shapeTable) tuned(s farm.Shape) (_ farm.Shape, err error) {
 	if s.Bandwidth, err = farm.ParseBandwidth(f.BandwidthIn, f.BandwidthOut); err != nil {
 		return s, err
 	}
+	s.Display = f.Display
 	s, err = s.With(farm.Tuning{Purpose: f.Purpose, CPUModel: f.CPUModel, ThreadPolicy: f.ThreadPolicy,
 		Emulator: f.Emulator, NUMA: f.NUMA, Pages: f.PageSize, Cache: f.Cache})
 	if err != nil {

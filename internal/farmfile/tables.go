@@ -85,6 +85,7 @@ type shapeTable struct {
 	MaxThreads   int               `toml:"max_threads,omitempty"`
 	Purpose      string            `toml:"purpose,omitempty"`
 	CPUModel     string            `toml:"cpu_model,omitempty"`
+	Display      bool              `toml:"display,omitempty"`
 	ThreadPolicy string            `toml:"thread_policy,omitempty"`
 	Emulator     string            `toml:"emulator,omitempty"`
 	NUMA         string            `toml:"numa,omitempty"`

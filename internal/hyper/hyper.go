@@ -26,6 +26,7 @@ type Machine struct {
 	Tuning   DiskTuning  // of its disks; Cache goes before what it says
 	Move     MoveSockets // by which it comes, or may go to another host; the zero value: it does neither
 	Console  string      // unix socket of the serial console, made by the hypervisor
+	Display  string      // unix socket of the display, which QEMU makes; "": it has none
 	UID      uint32      // QEMU's user, who has no account; 0: as the hypervisor has it
 	// QEMU's group: of that user, or by which a batch system tracks it; 0: as the hypervisor has it
 	Group    uint32

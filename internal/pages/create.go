@@ -18,7 +18,7 @@ type vmForm struct {
 	Network, Cell, Arch, Expires string
 	Keys                         []string // chosen among those that the caller used before
 	Paste                        string
-	NewKey                       bool
+	NewKey, Display              bool
 	UserData                     string
 	Once                         string
 }
@@ -64,8 +64,9 @@ func (v *visit) readForm() (vmForm, error) {
 	return vmForm{Name: get("name"), Project: get("project"), Image: get("image"), Shape: get("shape"),
 		CPUs: get("cpus"), Memory: get("memory"), Scratch: get("scratch"), Network: get("network"), Cell: get("cell"),
 		Arch: get("arch"), Expires: get("expires"), Keys: v.r.PostForm["key"], Paste: get("paste"),
-		NewKey: get("newkey") != "", UserData: strings.ReplaceAll(v.r.PostForm.Get("userdata"), "\r\n", "\n"),
-		Once: get("once")}, nil
+		NewKey: get("newkey") != "", Display: get("display") != "",
+		UserData: strings.ReplaceAll(v.r.PostForm.Get("userdata"), "\r\n", "\n"),
+		Once:     get("once")}, nil
 }
 
 // order is what the form asks for.
@@ -74,7 +75,7 @@ func (f vmForm) order() (server.CreateVM, error) {
 	memory, err2 := bytesOf(f.Memory)
 	o := server.CreateVM{Project: f.Project, Name: f.Name, Count: 1, Image: f.Image, Shape: f.Shape, CPUs: cpus,
 		Memory: memory, Cell: f.Cell, Network: f.Network, Keys: slices.Clone(f.Keys), NewKey: f.NewKey,
-		UserData: []byte(f.UserData), Once: f.Once}
+		Display: f.Display, UserData: []byte(f.UserData), Once: f.Once}
 	if f.UserData == "" {
 		o.UserData = nil
 	}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/grange-project/grange/internal/apiserver"
@@ -74,7 +75,8 @@ var routes = map[string]func(*visit) error{
 	"POST /vms/new/outlook":             (*visit).outlookVM,
 	"GET /vms/{project}/{name}":         (*visit).vm,
 	"GET /vms/{project}/{name}/now":     (*visit).vmNow,
-	"GET /vms/{project}/{name}/console": (*visit).console,
+	"GET /vms/{project}/{name}/console": showConsole,
+	"GET /vms/{project}/{name}/display": showDisplay,
 	"GET /vms/{project}/{name}/{verb}":  (*visit).askVM,
 	"POST /vms/{project}/{name}/{verb}": (*visit).doVM,
 
@@ -107,6 +109,9 @@ var routes = map[string]func(*visit) error{
 // of users that came through as markup could do nothing.
 const policyHeader = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; " +
 	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// displayPolicy also lets images through that a script makes, as noVNC does of the parts of a screen.
+var displayPolicy = strings.Replace(policyHeader, "img-src 'self'", "img-src 'self' data:", 1)
 
 func setHeader(h http.Header) {
 	h.Set("Content-Security-Policy", policyHeader)

@@ -66,15 +66,6 @@ func (v *visit) vm() error {
 	return v.show("vm", page.Name, "vms", page)
 }
 
-// console is a terminal on the serial console of a VM.
-func (v *visit) console() error {
-	page, err := v.vmPage()
-	if err != nil {
-		return err
-	}
-	return v.show("console", "Console of "+page.Name, "vms", page)
-}
-
 // vmNow answers with the part of the page that changes by itself.
 func (v *visit) vmNow() error {
 	page, err := v.vmPage()

@@ -62,7 +62,7 @@ type vmState struct {
 	Notice, Reason          string
 	Start, Stop, Restart    bool
 	Resize, Rebuild, Delete bool
-	Console                 bool
+	Console, Display        bool
 }
 
 // tones are the classes of states.
@@ -79,7 +79,7 @@ func stateOf(v server.VMView) vmState {
 	return vmState{State: v.State, Tone: tones[v.State], Notice: v.Notice, Reason: reason,
 		Start: v.Can(policy.StartVM), Stop: v.Can(policy.StopVM), Restart: v.Can(policy.RestartVM),
 		Resize: v.Can(policy.ResizeVM), Rebuild: v.Can(policy.RebuildVM), Delete: v.Can(policy.DeleteVM),
-		Console: v.Can(policy.ConsoleVM)}
+		Console: v.Can(policy.ConsoleVM), Display: v.Shape.Display && v.Can(policy.ConsoleVM)}
 }
 
 func vmPath(project, name string) string {

@@ -46,14 +46,21 @@ func LabelsOf(h farm.Host, cell farm.Cell) map[string]string {
 	maps.Copy(labels, h.Labels)
 	labels["kind"], labels["cell"], labels["host"], labels["accelerator"] =
 		h.Facts.Kind, h.Cell, h.Name, h.Facts.Accelerator
-	if delete(labels, groupsLabel); h.Facts.FollowsFlows() {
-		labels[groupsLabel] = "yes"
+	set := func(label string, is bool) {
+		if delete(labels, label); is {
+			labels[label] = "yes"
+		}
 	}
+	set(groupsLabel, h.Facts.FollowsFlows())
+	set(displayLabel, h.Facts.Capability >= displayCapability)
 	return labels
 }
 
-// groupsLabel is what hosts have that hold VMs to their security groups; people cannot give it.
-const groupsLabel = "security-groups"
+// Labels that people cannot give.
+const (
+	groupsLabel  = "security-groups" // of hosts that hold VMs to their security groups
+	displayLabel = "display"         // of hosts that give VMs a display
+)
 
 // NetworksOf returns the networks that a host can carry: those whose patterns it matches, as far as it has their
 // bridge or may make one, and an agent that keeps VMs apart where the network says so.
@@ -72,8 +79,11 @@ func NetworksOf(h farm.Host, networks []farm.FleetNetwork) []string {
 	return names
 }
 
-// filterCapability is that of the first agents that keep VMs of a network apart.
-const filterCapability = 4
+// Capabilities of the first agents that keep VMs of a network apart, and that give them a display.
+const (
+	filterCapability  = 4
+	displayCapability = 7
+)
 
 // SameHosts reports whether the same hosts carry two networks, as far as NetworksOf looks.
 func SameHosts(a, b farm.FleetNetwork) bool {
@@ -91,6 +101,9 @@ func RequestOf(vm farm.VM, cells []string, affinities map[string]farm.Affinity) 
 	needs := vm.Needs
 	if len(vm.SecurityGroups) > 0 {
 		needs = append(slices.Clone(needs), groupsLabel)
+	}
+	if vm.Shape.Display {
+		needs = append(slices.Clone(needs), displayLabel)
 	}
 	return Request{VM: vm.ID, Project: vm.Project, Shape: vm.Shape, Cells: cells, Image: image, Prefer: prefer,
 		Network: vm.Network, Needs: needs, Group: group, Affinity: affinities[group]}

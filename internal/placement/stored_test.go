@@ -25,3 +25,19 @@ func TestNetworksOf(t *testing.T) {
 		}
 	}
 }
+
+// TestDisplay: a VM with a display goes where the agent knows displays, whatever people call their hosts.
+func TestDisplay(t *testing.T) {
+	for capability, want := range map[int]string{displayCapability - 1: "", displayCapability: "yes"} {
+		h := farm.Host{Labels: map[string]string{displayLabel: "yes"}, Facts: farm.Facts{Capability: capability}}
+		if got := LabelsOf(h, farm.Cell{})[displayLabel]; got != want {
+			t.Errorf("capability %d: label %q, want %q", capability, got, want)
+		}
+	}
+	for display, want := range map[bool][]string{false: {"gpu"}, true: {"gpu", displayLabel}} {
+		vm := farm.VM{Needs: []string{"gpu"}, Shape: farm.Shape{Display: display}}
+		if got := RequestOf(vm, nil, nil).Needs; !slices.Equal(got, want) {
+			t.Errorf("display %v: needs %v, want %v", display, got, want)
+		}
+	}
+}

@@ -198,6 +198,8 @@ func TestStreamsRefused(t *testing.T) {
 		"no kind":     {ann, v.ID, "udp", 1, CodeBadVM},
 		"no port":     {ann, v.ID, fleet.StreamTCP, 0, CodeBadVM},
 		"a port":      {ann, v.ID, fleet.StreamConsole, 1, CodeBadVM},
+		"no display":  {ann, v.ID, fleet.StreamDisplay, 0, farm.CodeNoDisplay},
+		"display at":  {ann, v.ID, fleet.StreamDisplay, 5900, CodeBadVM},
 		"another's":   {otto, v.ID, fleet.StreamConsole, 0, farm.CodeNoRole},
 		"not running": {ann, off.ID, fleet.StreamConsole, 0, farm.CodeVMState},
 	} {

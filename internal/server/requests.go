@@ -20,6 +20,7 @@ type CreateVM struct {
 	Scratch  *farm.Bytes
 	Disks    *api.Disks // what it leaves out is as the shape says
 	CPUModel string
+	Display  bool
 	Guest    farm.GuestTopology
 	Cell     string
 	Network  string

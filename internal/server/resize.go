@@ -71,6 +71,7 @@ func (c *call) resized(p farm.Project, vm farm.VM, r ResizeVM) (farm.Shape, erro
 		kept := s
 		s = named
 		s.Scratch, s.Disks, s.Network, s.Purpose = kept.Scratch, kept.Disks, kept.Network, kept.Purpose
+		s.Display = kept.Display
 	} else if len(p.Shapes) > 0 {
 		if named, err = c.named(p, s.Name); err != nil {
 			return s, err

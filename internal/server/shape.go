@@ -68,6 +68,7 @@ func (c creation) shape(p farm.Project, cells []farm.Cell) (farm.Shape, error) {
 	if r.CPUModel != "" {
 		s.CPUModel = r.CPUModel
 	}
+	s.Display = s.Display || r.Display
 	if s, err = s.WithGuest(r.Guest); err != nil {
 		return s, err
 	}

@@ -111,8 +111,8 @@ func (s *streams) hand(host, id string, give func(*bringing)) error {
 // Streams are connections to VMs, which their hosts bring.
 type Streams struct{ server *Server }
 
-// Open connects to a VM: fleet.StreamConsole, or fleet.StreamTCP with a port. The order is a row that the host's
-// wanted list has; the host brings the stream to this server. The caller closes it.
+// Open connects to a VM: fleet.StreamConsole, fleet.StreamDisplay, or fleet.StreamTCP with a port. The order is a row
+// that the host's wanted list has; the host brings the stream to this server. The caller closes it.
 func (ss Streams) Open(ctx context.Context, who farm.Identity, ref, kind string,
 	port int) (io.ReadWriteCloser, error) {
 	act, err := streamAction(kind, port)
@@ -134,13 +134,13 @@ func (ss Streams) Open(ctx context.Context, who farm.Identity, ref, kind string,
 
 func streamAction(kind string, port int) (policy.Action, error) {
 	switch {
-	case kind == fleet.StreamConsole && port == 0:
+	case (kind == fleet.StreamConsole || kind == fleet.StreamDisplay) && port == 0:
 		return policy.ConsoleVM, nil
 	case kind == fleet.StreamTCP && port > 0 && port < 1<<16:
 		return policy.ConnectVM, nil
 	}
-	return "", badVM("no stream is %.20q to port %d; there are %s, and %s with a port", kind, port, fleet.StreamConsole,
-		fleet.StreamTCP)
+	return "", badVM("no stream is %.20q to port %d; there are %s, %s, and %s with a port", kind, port,
+		fleet.StreamConsole, fleet.StreamDisplay, fleet.StreamTCP)
 }
 
 func (ss Streams) order(ctx context.Context, who farm.Identity, action policy.Action, ref string,
@@ -160,6 +160,10 @@ func (ss Streams) order(ctx context.Context, who farm.Identity, action policy.Ac
 		}
 		if _, err := judge(vm, view.State, action); err != nil {
 			return err
+		}
+		if order.Kind == fleet.StreamDisplay && !vm.Shape.Display {
+			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoDisplay, Message: "VM " + vm.Name + " has no display",
+				Hint: "use its console, or make one with --display"}
 		}
 		order.VM, order.Host, host = vm.ID, vm.Host, view.HostName
 		wait, forget = ss.server.streams.expect(order.ID, vm.Host)

@@ -14,7 +14,7 @@ func Shape(s farm.Shape) fleet.Shape {
 		Sockets: s.Guest.Sockets, Cores: s.Guest.Cores, Threads: s.Guest.Threads, MaxSockets: s.MaxGuest.Sockets,
 		MaxCores: s.MaxGuest.Cores, MaxThreads: s.MaxGuest.Threads, CPUModel: s.CPUModel, Pages: pagesText(s.Pages),
 		NUMA: numaText(s.Cells), Purpose: string(s.Purpose), ThreadPolicy: string(s.Threads),
-		Emulator: string(s.Emulator), Cache: s.Cache, Disks: Disks(s.Disks),
+		Emulator: string(s.Emulator), Cache: s.Cache, Disks: Disks(s.Disks), Display: s.Display,
 		BandwidthIn: uint64(s.Bandwidth.In), BandwidthOut: uint64(s.Bandwidth.Out)}
 }
 
@@ -23,6 +23,7 @@ func ParseShape(v fleet.Shape) (farm.Shape, error) {
 	s := farm.Shape{Name: v.Name, CPUs: v.CPUs, Memory: farm.Bytes(v.Memory), Scratch: farm.Bytes(v.Scratch),
 		Network: farm.NetworkNone, Guest: farm.GuestTopology{Sockets: v.Sockets, Cores: v.Cores, Threads: v.Threads},
 		MaxGuest:  farm.GuestTopology{Sockets: v.MaxSockets, Cores: v.MaxCores, Threads: v.MaxThreads},
+		Display:   v.Display,
 		Bandwidth: farm.Bandwidth{In: farm.Rate(v.BandwidthIn), Out: farm.Rate(v.BandwidthOut)}}
 	s, err := s.With(farm.Tuning{Purpose: v.Purpose, CPUModel: v.CPUModel, ThreadPolicy: v.ThreadPolicy,
 		Emulator: v.Emulator, NUMA: v.NUMA, Pages: v.Pages, Cache: v.Cache})

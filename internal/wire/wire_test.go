@@ -69,6 +69,7 @@ func TestShapeThereAndBack(t *testing.T) {
 		func(s *farm.Shape) { s.Name, s.CPUs, s.Scratch = "large", 8, farm.GiB },
 		func(s *farm.Shape) { s.Guest = farm.GuestTopology{Sockets: 1, Cores: 1, Threads: 1} },
 		func(s *farm.Shape) { s.Purpose, s.CPUModel, s.Cache = farm.PurposeService, "EPYC", "none" },
+		func(s *farm.Shape) { s.Display = true },
 		func(s *farm.Shape) { s.Pages, s.Cells = []farm.Bytes{farm.GiB, 2 * farm.MiB, 0}, 1 },
 		func(s *farm.Shape) { s.Cells, s.CPUs = 2, 2 },
 		func(s *farm.Shape) { s.Threads, s.Emulator = farm.IsolateCores, farm.EmulatorIsolate },

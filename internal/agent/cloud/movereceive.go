@@ -248,6 +248,9 @@ func (v *arrival) goThrough(ctx context.Context, m *machine.Machine, spec hyper.
 		return err
 	}
 	m.Applied = applied
+	if err := machine.CloseDisplay(spec); err != nil {
+		return err
+	}
 	if err := h.Machines.Fence(ctx, networkVM(m.Name, v.recordNow()), applied.PID); err != nil {
 		return err
 	}

@@ -277,6 +277,11 @@ func (v *VM) readyMachine(ctx context.Context, m *machine.Machine,
 	if spec, err = v.spec(m, r, image); err != nil {
 		return spec, err
 	}
+	if spec.Display != "" {
+		if err := m.MakeDisplay(); err != nil {
+			return spec, err
+		}
+	}
 	vm := networkVM(m.Name, r)
 	if spec.Card, err = v.host.Machines.NetworkCard(ctx, vm); err != nil {
 		return spec, err
@@ -298,6 +303,9 @@ func (v *VM) spec(m *machine.Machine, r record, image vmimage.Image) (hyper.Mach
 			{Name: guest.JobPort(0), Path: m.Path(guest.JobPort(0))}}}
 	if spec.Purpose == farm.PurposeService {
 		spec.Move = m.MoveSockets()
+	}
+	if r.Shape.Display {
+		spec.Display = m.DisplaySocket()
 	}
 	if image.Kind == vmimage.Kernel {
 		spec.Boot = hyper.Boot{Kernel: image.Kernel(), Initrd: image.Initrd(), Cmdline: image.Cmdline}

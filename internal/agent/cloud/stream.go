@@ -21,9 +21,9 @@ import (
 // address.
 const dialTimeout = 10 * time.Second
 
-// Stream opens a stream to a cloud VM: its serial console, or a port of its own address and of no other. The
-// caller closes it. Errors: farm.CodeNoVM where the VM does not run here, farm.CodeBadRequest, farm.CodeVMPort where
-// the port does not answer.
+// Stream opens a stream to a cloud VM: its serial console, its display, or a port of its own address and of no other.
+// The caller closes it. Errors: farm.CodeNoVM where the VM does not run here, farm.CodeBadRequest, farm.CodeVMPort
+// where the port does not answer, farm.CodeNoDisplay where the display does not.
 func (h *Host) Stream(ctx context.Context, o fleet.StreamOrder) (io.ReadWriteCloser, error) {
 	m, w := h.machineOf(o.VM)
 	if m == nil {
@@ -33,6 +33,8 @@ func (h *Host) Stream(ctx context.Context, o fleet.StreamOrder) (io.ReadWriteClo
 	switch o.Kind {
 	case fleet.StreamConsole:
 		return m.Console.Open(), nil
+	case fleet.StreamDisplay:
+		return m.OpenDisplay(ctx)
 	case fleet.StreamTCP:
 		return dialVM(ctx, w, o.Port)
 	}

@@ -28,7 +28,7 @@ func closeSockets(spec hyper.Machine) error {
 			return fmt.Errorf("socket of the VM: %w", err)
 		}
 	}
-	return nil
+	return CloseDisplay(spec)
 }
 
 // Define has the hypervisor make a machine, and brings it to where its first instruction is next. Each step keeps the

@@ -44,6 +44,7 @@ func (f *createFlags) registerSize(cmd *cobra.Command) {
 	f.disks.Register(cmd.Flags())
 	cmd.Flags().StringVar(&r.CPUModel, "cpu-model", "",
 		"CPU `MODEL`: host-passthrough, host-model, maximum or the name of a model")
+	cmd.Flags().BoolVar(&r.Display, "display", false, "give the VMs a screen, keyboard and mouse, for the server's pages")
 	cmd.Flags().StringVar(&r.Cell, "cell", "", "`CELL` to use, one of the project's")
 	cmd.Flags().StringVar(&r.Network, "network", "", "`NETWORK` of the fleet")
 	cmd.Flags().StringVar(&r.Group, "group", "", "server `GROUP` of the project, which places VMs together or apart")

@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -45,6 +47,8 @@ type machine struct {
 	state hyper.State
 	still bool               // for want of space
 	stop  context.CancelFunc // nil until the guest runs
+
+	display net.Listener // nil: it has none
 
 	begun    bool          // a move of it, at its source
 	incoming func()        // at a target, until it has arrived
@@ -169,6 +173,9 @@ func (h *Host) end(id string, end hyper.End, reason string) {
 	if m.incoming != nil {
 		m.incoming()
 	}
+	if m.display != nil {
+		m.display.Close()
+	}
 	for w := range h.watchers {
 		w.add(hyper.Event{ID: id, End: end, Reason: reason})
 	}
@@ -203,13 +210,38 @@ func (v hypervisor) Start(ctx context.Context, m hyper.Machine) (hyper.Applied, 
 			}
 		}
 		m.Metadata = bytes.Clone(m.Metadata)
-		h.machines[m.ID] = &machine{Machine: m, state: hyper.Paused}
+		made := &machine{Machine: m, state: hyper.Paused}
+		if err := made.show(); err != nil {
+			return err
+		}
+		h.machines[m.ID] = made
 		return nil
 	})
 	if err != nil {
 		return hyper.Applied{}, err
 	}
 	return hyper.Applied{Accelerator: "tcg", CPUMode: "maximum", UID: m.UID}, nil
+}
+
+// show serves the machine's display, if it has one: of its protocol the first line only.
+func (m *machine) show() (err error) {
+	if m.Display == "" {
+		return nil
+	}
+	if m.display, err = net.Listen("unix", m.Display); err != nil {
+		return err
+	}
+	go func() {
+		for {
+			conn, err := m.display.Accept()
+			if err != nil {
+				return // the machine has ended
+			}
+			io.WriteString(conn, "RFB 003.008\n")
+			conn.Close()
+		}
+	}()
+	return nil
 }
 
 func (v hypervisor) Resume(ctx context.Context, id string) error {

@@ -61,6 +61,7 @@ func Run(t *testing.T, d Driver) {
 		"gone":              (*suite).gone,
 		"observe":           (*suite).observe,
 		"process":           (*suite).process,
+		"display":           (*suite).display,
 		"group":             (*suite).group,
 		"ends by itself":    (*suite).ends,
 		"panics":            (*suite).panics,

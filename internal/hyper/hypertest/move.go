@@ -27,7 +27,9 @@ func (s *suite) pair() *pair {
 	s.Helper()
 	target, adapt := s.d.Other(s.T)
 	p := &pair{suite: s, m: s.d.Machine(s.T), target: target}
+	p.m.Display = displayOf(s.T, p.m.UID)
 	p.there = adapt(p.m)
+	p.there.Display = displayOf(s.T, p.there.UID)
 	p.from, p.to = Sockets(s.T, p.m.UID), Sockets(s.T, p.there.UID)
 	Carry(s.T, p.from, p.to)
 	s.start(p.m)

@@ -74,6 +74,9 @@ func (h host) profile(m hyper.Machine, in places) (string, error) {
 	for _, path := range socketsOf(m) {
 		rule("rw", "%s", path)
 	}
+	if m.Display != "" {
+		rule("rw", "%s", m.Display)
+	}
 	if m.Boot.Kernel != "" {
 		rule("r", "%s", m.Boot.Kernel)
 		rule("r", "%s", m.Boot.Initrd)
@@ -183,6 +186,7 @@ func (l *Libvirt) confine(ctx context.Context, h *host, m hyper.Machine) {
 func resolved(m hyper.Machine) hyper.Machine {
 	m.Disks, m.Ports, m.Shares = slices.Clone(m.Disks), slices.Clone(m.Ports), slices.Clone(m.Shares)
 	m.Boot.Kernel, m.Boot.Initrd, m.Console = real(m.Boot.Kernel), real(m.Boot.Initrd), real(m.Console)
+	m.Display = real(m.Display)
 	for i := range m.Disks {
 		m.Disks[i].Path, m.Disks[i].Base = real(m.Disks[i].Path), real(m.Disks[i].Base)
 	}

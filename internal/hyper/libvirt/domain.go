@@ -163,6 +163,9 @@ func devices(m hyper.Machine) *libvirtxml.DomainDeviceList {
 	if m.Console != "" {
 		l.Serials = []libvirtxml.DomainSerial{{Source: listen(m.Console)}}
 	}
+	if m.Display != "" {
+		display(l, m.Display)
+	}
 	for i, disk := range m.Disks {
 		x := diskXML(i, disk, m)
 		x.Driver.Cache, x.Driver.IO = cache, io
@@ -239,7 +242,27 @@ func placeOnRoot(l *libvirtxml.DomainDeviceList) {
 	for i := range l.Watchdogs {
 		l.Watchdogs[i].Address = next()
 	}
+	for i := range l.Videos {
+		l.Videos[i].Address = next()
+	}
+	for i := range l.Inputs {
+		l.Inputs[i].Address = next()
+	}
 }
+
+// display adds a screen, and a pointer that knows where on it it is; a keyboard and a mouse every machine has. VGA is
+// what firmware, boot loaders and kernels of all ages have a driver for, and needs no program of the host's that draws.
+func display(l *libvirtxml.DomainDeviceList, socket string) {
+	at := libvirtxml.DomainGraphicListener{Socket: &libvirtxml.DomainGraphicListenerSocket{Socket: socket}}
+	l.Graphics = []libvirtxml.DomainGraphic{{VNC: &libvirtxml.DomainGraphicVNC{
+		Listeners: []libvirtxml.DomainGraphicListener{at}}}}
+	l.Videos = []libvirtxml.DomainVideo{{Model: libvirtxml.DomainVideoModel{Type: "vga", VRam: videoMemory, Heads: 1,
+		Primary: "yes"}}}
+	l.Inputs = []libvirtxml.DomainInput{{Type: "tablet", Bus: "virtio"}}
+}
+
+// videoMemory holds a screen of 2560 × 1600, in KiB.
+const videoMemory = 16384
 
 // lends reports whether a VM shares memory with others as it shares CPUs. A pinned one has its memory for good, and
 // none to give.

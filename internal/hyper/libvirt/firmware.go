@@ -30,11 +30,11 @@ func firstFile(paths []string) string {
 	return ""
 }
 
-// firmware chooses what the machine starts with. SeaBIOS is QEMU's own choice.
+// firmware chooses what the machine starts with. SeaBIOS is QEMU's own choice, and the one that sets a screen up.
 func (h host) firmware(d *libvirtxml.Domain, m hyper.Machine) error {
 	path := ""
 	switch {
-	case m.Boot.Kernel != "" && (!h.confines() || h.ownProfile()):
+	case m.Boot.Kernel != "" && m.Display == "" && (!h.confines() || h.ownProfile()):
 		path = h.qboot
 	case m.Boot.Kernel == "" && m.Boot.UEFI:
 		if path = h.ovmf; path == "" {

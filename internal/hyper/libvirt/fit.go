@@ -107,12 +107,11 @@ func fitDevices(own, seen *libvirtxml.DomainDeviceList) error {
 		}
 		own.Controllers = append(own.Controllers, c)
 	}
-	for _, in := range seen.Inputs {
-		if in.Bus != "ps2" {
-			return misfit("it has an input device on bus %.20q", in.Bus)
-		}
+	// keyboard and mouse, which libvirt adds by itself
+	seen.Inputs = slices.DeleteFunc(seen.Inputs, func(in libvirtxml.DomainInput) bool { return in.Bus == "ps2" })
+	if err := fitDisplay(own, seen); err != nil {
+		return err
 	}
-	seen.Inputs = nil
 	if err := fitEach("disks", own.Disks, seen.Disks, func(o, s *libvirtxml.DomainDisk) bool {
 		o.Address = s.Address
 		return o.Serial == s.Serial && s.Target != nil && o.Target.Dev == s.Target.Dev &&
@@ -154,6 +153,20 @@ func fitDevices(own, seen *libvirtxml.DomainDeviceList) error {
 	return noOthers(*seen)
 }
 
+// fitDisplay takes over where the guest sees its screen and pointer. Where people connect is each host's own.
+func fitDisplay(own, seen *libvirtxml.DomainDeviceList) error {
+	if err := fitEach("screens", own.Videos, seen.Videos, func(o, s *libvirtxml.DomainVideo) bool {
+		o.Address = s.Address
+		return o.Model.Type == s.Model.Type && o.Model.VRam == s.Model.VRam && o.Model.Heads == s.Model.Heads
+	}); err != nil {
+		return err
+	}
+	return fitEach("pointers", own.Inputs, seen.Inputs, func(o, s *libvirtxml.DomainInput) bool {
+		o.Address = s.Address
+		return o.Type == s.Type && o.Bus == s.Bus
+	})
+}
+
 // fitEach has same take over what the guest sees of each device, and report whether it is the same one.
 func fitEach[T any](what string, own, seen []T, same func(own, seen *T) bool) error {
 	if len(own) != len(seen) {
@@ -170,6 +183,7 @@ func fitEach[T any](what string, own, seen []T, same func(own, seen *T) bool) er
 // noOthers refuses devices of kinds that no machine of ours has.
 func noOthers(l libvirtxml.DomainDeviceList) error {
 	l.Emulator, l.Disks, l.Controllers, l.Interfaces, l.Serials, l.Consoles, l.Channels, l.Watchdogs, l.MemBalloon, l.Panics = "", nil, nil, nil, nil, nil, nil, nil, nil, nil
+	l.Graphics, l.Videos, l.Inputs = nil, nil, nil
 	// libvirt adds it by itself
 	l.Audios = slices.DeleteFunc(l.Audios, func(a libvirtxml.DomainAudio) bool { return a.None != nil })
 	text, err := xml.Marshal(struct {

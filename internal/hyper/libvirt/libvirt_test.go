@@ -137,10 +137,16 @@ func (p *private) pid(t *testing.T) int {
 // kill ends libvirtd as a crash would.
 func (p *private) kill(t *testing.T) (restart func()) {
 	t.Helper()
-	if err := syscall.Kill(p.pid(t), syscall.SIGKILL); err != nil {
+	pid := p.pid(t)
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	return func() { p.do(t, libvirttest.Up(p.dir)...) }
+	return func() {
+		for syscall.Kill(pid, 0) == nil { // it holds a lock on the file of its number to the last
+			time.Sleep(10 * time.Millisecond)
+		}
+		p.do(t, libvirttest.Up(p.dir)...)
+	}
 }
 
 // Boot sectors do instead of a kernel: they show what the machine does within the firmware's tenth of a second.

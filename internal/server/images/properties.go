@@ -18,8 +18,12 @@ var shaping = []string{"hw_cpu_sockets", "hw_cpu_cores", "hw_cpu_threads", "hw_c
 // cpuModel is the property that names a model of processor: OpenStack has that with the host alone.
 const cpuModel = "hw_cpu_model"
 
-// fixed are properties that say what every VM has anyway.
-var fixed = map[string]string{"hw_cpu_policy": "dedicated", "hw_disk_bus": "virtio", "hw_vif_model": "virtio"}
+// videoModel is the property that gives VMs a display.
+const videoModel = "hw_video_model"
+
+// fixed are properties of which there is one value: but for the first, they say what every VM has anyway.
+var fixed = map[string]string{videoModel: "vga", "hw_cpu_policy": "dedicated", "hw_disk_bus": "virtio",
+	"hw_vif_model": "virtio"}
 
 // checkProperties refuses properties of which nothing would come. Those without hw_ are the site's own notes.
 func checkProperties(properties map[string]string) error {
@@ -55,6 +59,7 @@ func Shape(i farm.FleetImage, s farm.Shape, asked bool) (farm.Shape, error) {
 	if s.CPUModel == "" {
 		s.CPUModel = i.Properties[cpuModel]
 	}
+	s.Display = s.Display || i.Properties[videoModel] != ""
 	own := map[string]string{}
 	for _, key := range shaping {
 		if value := i.Properties[key]; value != "" && !(asked && strings.HasPrefix(key, "hw_cpu_")) {

@@ -126,6 +126,8 @@ func TestShape(t *testing.T) {
 			farm.CodePropertyConflict},
 		"processor": {props("hw_cpu_model", "host-model"), plain, false, with(plain,
 			func(s *farm.Shape) { s.CPUModel = "host-model" }), ""},
+		"display": {props("hw_video_model", "vga"), plain, false, with(plain,
+			func(s *farm.Shape) { s.Display = true }), ""},
 		"too little memory": {farm.FleetImage{MinMemory: 8 * farm.GiB}, plain, false, farm.Shape{}, CodeImageSmall},
 		"too little disk": {farm.FleetImage{MinDisk: 8 * farm.GiB, VirtualSize: 4 * farm.GiB}, plain, false,
 			farm.Shape{}, CodeImageSmall},
@@ -154,9 +156,13 @@ func TestProperties(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	for value, good := range map[string]bool{"virtio": true, "ide": false} {
-		if err := checkProperties(map[string]string{"hw_disk_bus": value}); (err == nil) != good {
-			t.Errorf("%q: %v", value, err)
+	for _, c := range []struct {
+		key, value string
+		good       bool
+	}{{"hw_disk_bus", "virtio", true}, {"hw_disk_bus", "ide", false}, {"hw_video_model", "vga", true},
+		{"hw_video_model", "qxl", false}} {
+		if err := checkProperties(map[string]string{c.key: c.value}); (err == nil) != c.good {
+			t.Errorf("%s %q: %v", c.key, c.value, err)
 		}
 	}
 }

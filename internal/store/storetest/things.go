@@ -36,7 +36,8 @@ func aVM(n int) farm.VM {
 func aShape(name string) farm.Shape {
 	return farm.Shape{Name: name, CPUs: 2, Memory: 4 * farm.GiB, Scratch: 10 * farm.GiB,
 		Pages: []farm.Bytes{farm.GiB, 0}, Network: farm.NetworkUser,
-		Guest: farm.GuestTopology{Sockets: 1, Cores: 1, Threads: 2}, CPUModel: "host-model", Cells: 1, Cache: "none"}
+		Guest: farm.GuestTopology{Sockets: 1, Cores: 1, Threads: 2}, CPUModel: "host-model", Cells: 1, Cache: "none",
+		Display: true}
 }
 
 func aPlan(n int) farm.Plan {
