@@ -19,8 +19,8 @@ import (
 
 // figures are the last line.
 type figures struct {
-	Sizes   []line   `json:"sizes"`
-	NPTOff  interval `json:"npt_off"` // the workload pages without nested page tables, as a part of that with them
+	Sizes  []line   `json:"sizes"`
+	NPTOff interval `json:"npt_off"` // the workload pages without nested page tables, as a part of that with them
 	// measurements that were begun anew, for a VM was cut by the emulation of its processor's virtualization
 	Repeated int `json:"repeated"`
 	Seconds  int `json:"seconds"`
