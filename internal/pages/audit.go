@@ -25,7 +25,7 @@ type auditPage struct {
 	Rules          []ruleRow
 	Rule           *rulePage // the one that is asked for
 	Narrow         bool
-	Since          string // of Drift: day, week, month
+	Period         period // of Drift
 	Drift          server.AuditDrift
 }
 
@@ -69,12 +69,8 @@ func showAudit(v *visit) error {
 	q := v.r.URL.Query()
 	get := func(key string) string { return strings.TrimSpace(q.Get(key)) }
 	page := auditPage{Severities: server.Severities, Filter: server.AuditFilter{Cell: get("cell"), Kind: get("kind"),
-		Severity: get("severity"), Rule: get("rule")}}
-	age, known := sinces[get("since")]
-	if page.Since = get("since"); !known {
-		page.Since, age = "week", sinces["week"]
-	}
-	a, err := v.Server.Hosts.Audit(v.ctx(), v.who, page.Filter, v.Now().Add(-age))
+		Severity: get("severity"), Rule: get("rule")}, Period: periodOf(q, "Changes", "week")}
+	a, err := v.Server.Hosts.Audit(v.ctx(), v.who, page.Filter, page.Period.from(v.Now()))
 	if err != nil {
 		return err
 	}

@@ -26,10 +26,11 @@ const (
 
 // incidentList is the page of incidents.
 type incidentList struct {
-	State, Host, VM, Finding, Project, Since string
-	Rows                                     []incidentRow
-	Next, First                              string
-	Narrow                                   bool // more than their state chooses them
+	State, Host, VM, Finding, Project string
+	Period                            period
+	Rows                              []incidentRow
+	Next, First                       string
+	Narrow                            bool // more than their state chooses them
 }
 
 // incidentRow is one incident of a list.
@@ -94,21 +95,15 @@ func concernLinks(all []farm.Concern) (links []concernLink) {
 	return links
 }
 
-// sinces are the times that people filter by.
-var sinces = map[string]time.Duration{"day": 24 * time.Hour, "week": 7 * 24 * time.Hour, "month": 30 * 24 * time.Hour}
-
 func listIncidents(v *visit) error {
 	q := v.r.URL.Query()
 	get := func(key string) string { return strings.TrimSpace(q.Get(key)) }
 	l := incidentList{State: cmp.Or(get("state"), "open"), Host: get("host"), VM: get("vm"), Finding: get("finding"),
-		Project: get("project"), Since: get("since")}
+		Project: get("project"), Period: periodOf(q, "News", "")}
 	f := incidents.Filter{Open: l.State == "open", Closed: l.State == "closed", Host: l.Host, VM: l.VM,
-		Finding: l.Finding, Project: l.Project, Limit: incidentsAtOnce}
+		Finding: l.Finding, Project: l.Project, Since: l.Period.from(v.Now()), Limit: incidentsAtOnce}
 	f.Before, _ = strconv.ParseInt(get("after"), 10, 64) // none: from the newest on
-	if d := sinces[l.Since]; d != 0 {
-		f.Since = v.Now().Add(-d)
-	}
-	l.Narrow = l.Host+l.VM+l.Finding+l.Project+l.Since != ""
+	l.Narrow = l.Host+l.VM+l.Finding+l.Project+l.Period.Chosen != ""
 	all, more, err := v.Server.Incidents.List(v.ctx(), v.who, f)
 	if err != nil {
 		return err

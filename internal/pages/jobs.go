@@ -17,13 +17,14 @@ const jobsAtOnce = 100
 
 // jobList is the page of jobs that have ended.
 type jobList struct {
-	User, Host, Project, Cell, Kind, Ended, Since string
-	Kinds                                         []string
-	Outcomes                                      []usage.Outcome
-	Active                                        *activeJobs // nil: the filter chooses none, or an older page is shown
-	Rows                                          []jobRow
-	Next, First                                   string
-	Narrow                                        bool // more than their age chooses them
+	User, Host, Project, Cell, Kind, Ended string
+	Period                                 period
+	Kinds                                  []string
+	Outcomes                               []usage.Outcome
+	Active                                 *activeJobs // nil: the filter chooses none, or an older page is shown
+	Rows                                   []jobRow
+	Next, First                            string
+	Narrow                                 bool // more than their age chooses them
 }
 
 // jobRow is one job that has ended.
@@ -49,13 +50,9 @@ func listJobs(v *visit) error {
 	q := v.r.URL.Query()
 	get := func(key string) string { return strings.TrimSpace(q.Get(key)) }
 	l := jobList{User: get("user"), Host: get("host"), Project: get("project"), Cell: get("cell"), Kind: get("kind"),
-		Ended: get("ended"), Since: cmp.Or(get("since"), "week"), Kinds: records.JobKinds, Outcomes: usage.Outcomes()}
+		Ended: get("ended"), Period: periodOf(q, "Ended", "week"), Kinds: records.JobKinds, Outcomes: usage.Outcomes()}
 	l.Narrow = l.User+l.Host+l.Project+l.Cell+l.Kind+l.Ended != ""
-	age, ok := sinces[l.Since]
-	if !ok {
-		l.Since, age = "week", sinces["week"]
-	}
-	page, err := v.Server.Usage.Jobs(v.ctx(), v.who, records.JobFilter{Since: v.Now().Add(-age), User: l.User,
+	page, err := v.Server.Usage.Jobs(v.ctx(), v.who, records.JobFilter{Since: l.Period.from(v.Now()), User: l.User,
 		Host: l.Host, Project: l.Project, Cell: l.Cell, Kind: l.Kind, Outcome: usage.Outcome(l.Ended),
 		After: get("after"), Limit: jobsAtOnce})
 	if err != nil {

@@ -32,8 +32,9 @@ func sheets() map[string]*template.Template {
 // words are what templates may call.
 var words = template.FuncMap{
 	"asset": asset, "size": size, "count": farm.Count, "hint": hint, "join": strings.Join, "span": span,
-	"nav":   func() []navEntry { return navigation },
-	"stamp": stamp, "minute": minute,
+	"nav":     func() []navEntry { return navigation },
+	"periods": func() any { return periods },
+	"stamp":   stamp, "minute": minute,
 }
 
 // size is bytes for people.
