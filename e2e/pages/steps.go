@@ -124,6 +124,8 @@ func without(selector, text string) step {
 // press clicks on a button or a link that leads to another page, and waits until that is there.
 func press(selector string) step {
 	return chromedp.Func(func(ctx context.Context, _ *chromedp.Target) error {
+		ctx, cancel := context.WithTimeout(ctx, stepTime)
+		defer cancel()
 		if _, err := chromedp.RunResponse(ctx, chromedp.Click(chromedp.CSS(selector))); err != nil {
 			return fmt.Errorf("pressing %s: %w", selector, err)
 		}
