@@ -140,6 +140,9 @@ func (p *pair) at(host, boot string) {
 		p.t.Errorf("another boot of the guest: %q, was %q", got, boot)
 	}
 	proven(p.t, p.hosts[host], 1)
+	if got := run(p.t, p.hosts[host], "grep -c display/vnc /proc/net/unix || true"); got != "1" {
+		p.t.Errorf("%s sockets of displays on %s", got, host)
+	}
 	left := p.hosts[other(host)]
 	await(p.t, left, "nothing of it is left where it was",
 		`test -z "$(`+qemus+`)" && ! grep -q libvirt- /sys/kernel/security/apparmor/profiles`)
@@ -152,7 +155,8 @@ func TestMove(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)
 	p.compare()
-	p.server("grange vm create --project web --name db --image cloud --shape tiny --network lan --new-key --wait")
+	p.server("grange vm create --project web --name db --image cloud --shape tiny --network lan --display --new-key " +
+		"--wait")
 	boot := p.server(inGuest +
 		`'head -c 8000000 /dev/urandom >/tmp/data; sha256sum /tmp/data >/tmp/sum; cat /proc/sys/kernel/random/boot_id'`)
 	from := p.host("web/db")
