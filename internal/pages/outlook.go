@@ -139,6 +139,9 @@ func gets(s farm.Shape) []string {
 	if s.Emulator == farm.EmulatorIsolate {
 		out = append(out, "a CPU more for QEMU itself")
 	}
+	if s.Display {
+		out = append(out, "a screen, keyboard and mouse")
+	}
 	if disk := s.DiskSpace(); disk != 0 {
 		out = append(out, size(disk)+" of disk beside its image")
 	} else {

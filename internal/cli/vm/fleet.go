@@ -200,6 +200,9 @@ func (a vmCommands) showFleetVM(ctx context.Context, ref, project string) error 
 	line("digest", v.Digest)
 	line("shape", strings.TrimSpace(fmt.Sprintf("%s %d CPUs, %v of memory, %v of scratch", v.Shape.Name, v.Shape.CPUs,
 		farm.Bytes(v.Shape.Memory), farm.Bytes(v.Shape.Scratch))))
+	if v.Shape.Display {
+		line("display", "in the VM's page")
+	}
 	line("cell", v.Cell)
 	line("host", v.Host)
 	line("job", v.Job)
