@@ -212,13 +212,13 @@ func beCall(words string) error {
 }
 
 // connect does so from the guest's own address. While that is not sure yet (DAD) a socket of UDP would be bound to the
-// card's link-local address, for good.
+// card's link-local address or, before that one is sure either, to ::1, for good.
 func connect(kind, to string) (net.Conn, error) {
 	c, err := net.DialTimeout(kind, to, reach)
 	if err != nil {
 		return nil, err
 	}
-	if from := netip.MustParseAddrPort(c.LocalAddr().String()).Addr(); from.Is6() && from.IsLinkLocalUnicast() {
+	if from := netip.MustParseAddrPort(c.LocalAddr().String()).Addr(); from.Is6() && !from.IsGlobalUnicast() {
 		c.Close()
 		return nil, fmt.Errorf("the guest has no other address than %v yet", from)
 	}
