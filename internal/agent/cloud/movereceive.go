@@ -248,7 +248,7 @@ func (v *arrival) goThrough(ctx context.Context, m *machine.Machine, spec hyper.
 		return err
 	}
 	m.Applied = applied
-	if err := machine.CloseDisplay(spec); err != nil {
+	if err := machine.CloseSockets(spec); err != nil {
 		return err
 	}
 	if err := h.Machines.Fence(ctx, networkVM(m.Name, v.recordNow()), applied.PID); err != nil {

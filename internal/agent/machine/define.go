@@ -16,9 +16,9 @@ import (
 
 // The life of a machine, of jobs, workers and cloud VMs alike: define, run, end.
 
-// closeSockets leaves the sockets of a machine to their owner. QEMU makes them with what its daemon's umask leaves to
+// CloseSockets leaves the sockets of a machine to their owner. QEMU makes them with what its daemon's umask leaves to
 // the group, and VMs may share theirs.
-func closeSockets(spec hyper.Machine) error {
+func CloseSockets(spec hyper.Machine) error {
 	paths := []string{spec.Console}
 	for _, p := range spec.Ports {
 		paths = append(paths, p.Path)
@@ -28,7 +28,7 @@ func closeSockets(spec hyper.Machine) error {
 			return fmt.Errorf("socket of the VM: %w", err)
 		}
 	}
-	return CloseDisplay(spec)
+	return closeDisplay(spec)
 }
 
 // Define has the hypervisor make a machine, and brings it to where its first instruction is next. Each step keeps the
@@ -40,7 +40,7 @@ func (h *Host) Define(ctx context.Context, m *Machine, spec hyper.Machine, vm ne
 	if err != nil {
 		return err
 	}
-	if err := closeSockets(spec); err != nil {
+	if err := CloseSockets(spec); err != nil {
 		return err
 	}
 	if err := started(applied); err != nil {

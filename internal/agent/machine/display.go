@@ -30,9 +30,9 @@ func (m *Machine) MakeDisplay() error {
 	return nil
 }
 
-// CloseDisplay takes that directory back, if there is one: VMs may share their user, and none may see what another one
+// closeDisplay takes that directory back, if there is one: VMs may share their user, and none may see what another one
 // shows.
-func CloseDisplay(spec hyper.Machine) error {
+func closeDisplay(spec hyper.Machine) error {
 	if spec.Display == "" {
 		return nil
 	}

@@ -75,10 +75,10 @@ func TestCloseDisplay(t *testing.T) {
 	if err := m.MakeDisplay(); err != nil || owner() != 65534 {
 		t.Errorf("made: %v, of user %d", err, owner())
 	}
-	if err := CloseDisplay(hyper.Machine{Display: m.DisplaySocket()}); err != nil || owner() != 0 {
+	if err := closeDisplay(hyper.Machine{Display: m.DisplaySocket()}); err != nil || owner() != 0 {
 		t.Errorf("closed: %v, of user %d", err, owner())
 	}
-	if err := CloseDisplay(hyper.Machine{}); err != nil {
+	if err := closeDisplay(hyper.Machine{}); err != nil {
 		t.Errorf("none: %v", err)
 	}
 }

@@ -18,7 +18,7 @@ func TestCloseSockets(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := closeSockets(spec); err != nil {
+	if err := CloseSockets(spec); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{spec.Console, spec.Ports[0].Path} {
