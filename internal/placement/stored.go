@@ -98,12 +98,12 @@ func RequestOf(vm farm.VM, cells []string, affinities map[string]farm.Affinity) 
 	if vm.Digest != "" { // any host fetches it
 		image, prefer = "", vm.Digest
 	}
-	needs := vm.Needs
+	needs := slices.Clip(vm.Needs)
 	if len(vm.SecurityGroups) > 0 {
-		needs = append(slices.Clone(needs), groupsLabel)
+		needs = append(needs, groupsLabel)
 	}
 	if vm.Shape.Display {
-		needs = append(slices.Clone(needs), displayLabel)
+		needs = append(needs, displayLabel)
 	}
 	return Request{VM: vm.ID, Project: vm.Project, Shape: vm.Shape, Cells: cells, Image: image, Prefer: prefer,
 		Network: vm.Network, Needs: needs, Group: group, Affinity: affinities[group]}

@@ -22,6 +22,7 @@ import (
 	"github.com/grange-project/grange/internal/hyper/libvirt"
 	"github.com/grange-project/grange/internal/hyper/libvirt/libvirttest"
 	"github.com/grange-project/grange/internal/numa"
+	"github.com/grange-project/grange/internal/procstat"
 )
 
 // private is a libvirtd of this test's own.
@@ -142,7 +143,10 @@ func (p *private) kill(t *testing.T) (restart func()) {
 		t.Fatal(err)
 	}
 	return func() {
-		for syscall.Kill(pid, 0) == nil { // it holds a lock on the file of its number to the last
+		for { // it holds a lock on the file of its number to the last
+			if _, err := procstat.Started(pid); err != nil {
+				break
+			}
 			time.Sleep(10 * time.Millisecond)
 		}
 		p.do(t, libvirttest.Up(p.dir)...)

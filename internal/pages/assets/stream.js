@@ -1,5 +1,5 @@
-// What consoles and displays have in common: where their bytes come from, what is said of the connection, and the key that
-// gives the keyboard back to the page.
+// What consoles and displays have in common: where their bytes come from, what is said of the connection, and the key
+// that gives the keyboard back to the page.
 "use strict";
 const stream = (() => {
 	const link = document.getElementById("link"), again = document.getElementById("again");
