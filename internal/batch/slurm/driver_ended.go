@@ -83,6 +83,9 @@ func (d *Driver) Ended(ctx context.Context, after batch.Cursor, limit int) ([]ba
 	// Not from 0: sacct takes that for no time at all, and lists what ends at this moment only.
 	const first = 24 * time.Hour
 	from := time.Unix(max(at.Until, int64((first+lateness)/time.Second)), 0).Add(-lateness).UTC()
+	if from.After(time.Now()) {
+		return nil, after, nil // sacct refuses to look from a time to come
+	}
 	lines, err := d.records(ctx, "sacct", len(sacctFields), func(end string) []string {
 		return []string{"--noheader", "--allusers", "--duplicates", "--parsable", "--delimiter=" + end,
 			"--starttime=" + from.Format("2006-01-02T15:04:05"), "--endtime=now", "--state=" + endedStates,
