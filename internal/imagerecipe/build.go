@@ -190,8 +190,8 @@ func follow(cmd *exec.Cmd, progress func(string)) error {
 	if err != nil {
 		return err
 	}
-	var complaint bytes.Buffer
-	cmd.Stderr = &complaint
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	if err := deathsig.Start(cmd, syscall.SIGKILL); err != nil {
 		return buildError("cannot start "+cmd.Path, err)
 	}
@@ -199,14 +199,24 @@ func follow(cmd *exec.Cmd, progress func(string)) error {
 		progress(lines.Text())
 	}
 	if err := cmd.Wait(); err != nil {
-		return buildError(lastLines(complaint.String()), err)
+		return buildError(complaint(stderr.String()), err)
 	}
 	return nil
 }
 
-// lastLines is the end of what a program wrote, as one line.
-func lastLines(text string) string {
+// complaint is what a program that failed says of it, as one line: the first errors of apt, which those that ran it
+// only repeat at the end, and otherwise the last lines.
+func complaint(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
+	var apt []string
+	for _, line := range lines {
+		if strings.HasPrefix(line, "E: ") {
+			apt = append(apt, line)
+		}
+	}
+	if len(apt) > 0 {
+		lines = append(apt[:min(3, len(apt))], lines[len(lines)-1])
+	}
 	return farm.Clean(strings.Join(lines[max(0, len(lines)-5):], "; "), 1000)
 }
 

@@ -83,7 +83,7 @@ func changeIn(ctx context.Context, r Recipe, o Options, dir string, disk, vm vmi
 	convert := exec.CommandContext(ctx, "/usr/bin/qemu-img", "convert", "-f", disk.Format, "-O", "qcow2", disk.Disk(),
 		copied)
 	if out, err := convert.CombinedOutput(); err != nil {
-		return buildError(lastLines(string(out)), err)
+		return buildError(complaint(string(out)), err)
 	}
 	kernel := vm.Kernel()
 	if err := errors.Join(writePayload(filepath.Join(own, "payload"), r, o.Dir, r.time(), true),
@@ -153,8 +153,8 @@ func watchChange(cmd *exec.Cmd, dir string, progress func(string)) error {
 	if err != nil {
 		return err
 	}
-	var complaint bytes.Buffer
-	cmd.Stderr = &complaint
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	release, err := sandbox.StartFetcher(cmd, at)
 	if err != nil {
 		return buildError("no VM", err)
@@ -176,8 +176,8 @@ func watchChange(cmd *exec.Cmd, dir string, progress func(string)) error {
 	switch {
 	case verdict == "done":
 		return nil
-	case verdict != "" || complaint.Len() == 0:
+	case verdict != "" || stderr.Len() == 0:
 		return buildError("in the VM: "+last, err)
 	}
-	return buildError(lastLines(complaint.String()), err)
+	return buildError(complaint(stderr.String()), err)
 }

@@ -93,7 +93,7 @@ quiet="$quiet e2scrub_reap.service fstrim.timer getty@tty1.service systemd-updat
 more=()
 [ "$FIRMWARE" != efi ] || more=(--customize-hook="copy-out /usr/lib/systemd/boot/efi '$work'")
 # Configuration goes in before the packages: initramfs-tools reads it when the kernel is configured.
-mmdebstrap --quiet --variant=minbase --architectures="$ARCHITECTURE" --include="$packages" \
+mmdebstrap --variant=minbase --architectures="$ARCHITECTURE" --include="$packages" \
 	--aptopt='Acquire::Check-Valid-Until "false"' \
 	--dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
 	--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \

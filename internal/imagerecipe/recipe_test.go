@@ -142,6 +142,22 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// TestComplaint: apt's own word comes through, which mmdebstrap's ends would hide.
+func TestComplaint(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                   "",
+		"1\n2\n3\n4\n5\n6\n": "2; 3; 4; 5; 6",
+		"I: running apt-get update\nE: Failed to fetch Packages.xz\n   Hashes of expected file:\n" +
+			"E: Some index files failed to download\nE: apt-get update failed\nI: removing tempdir\n" +
+			"E: mmdebstrap failed to run\nmmdebstrap cannot make the system": "E: Failed to fetch Packages.xz; " +
+			"E: Some index files failed to download; E: apt-get update failed; mmdebstrap cannot make the system",
+	} {
+		if got := complaint(text); got != want {
+			t.Errorf("%q, not %q", got, want)
+		}
+	}
+}
+
 func shell(t *testing.T, script string) *exec.Cmd {
 	return exec.CommandContext(t.Context(), "/bin/sh", "-c", script)
 }
