@@ -36,8 +36,7 @@ func hostOf(text string) (host, [2]int, error) {
 	if err := xml.Unmarshal([]byte(text), &caps); err != nil {
 		return host{}, [2]int{}, fmt.Errorf("read libvirt's capabilities: %w", err)
 	}
-	h := host{numa: len(caps.Cells) > 0, qboot: firstFile(qbootPaths), ovmf: firstFile(ovmfPaths),
-		distance: map[int]map[int]int{}}
+	h := host{numa: len(caps.Cells) > 0, distance: map[int]map[int]int{}}
 	for _, c := range caps.Cells {
 		h.distance[c.ID] = map[int]int{}
 		for _, s := range c.Siblings {

@@ -100,6 +100,8 @@ func (l *Libvirt) hostFor(ctx context.Context) (host, *session, error) {
 	}
 	h := s.host
 	h.accel, h.whyTCG = verdict.Accelerator, verdict.Why
+	// As they are now: whom an error tells to install one does not restart the agent for it.
+	h.qboot, h.ovmf = firstFile(qbootPaths), firstFile(ovmfPaths)
 	if s.owner[0] == 0 {
 		return h, s, rootQEMU()
 	}
