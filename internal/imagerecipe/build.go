@@ -209,7 +209,7 @@ func follow(cmd *exec.Cmd, progress func(string)) error {
 func complaint(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	var apt []string
-	for _, line := range lines {
+	for _, line := range lines[:len(lines)-1] {
 		if strings.HasPrefix(line, "E: ") {
 			apt = append(apt, line)
 		}

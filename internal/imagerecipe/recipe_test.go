@@ -146,6 +146,7 @@ func TestFollow(t *testing.T) {
 func TestComplaint(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                   "",
+		"E: no package x":    "E: no package x",
 		"1\n2\n3\n4\n5\n6\n": "2; 3; 4; 5; 6",
 		"I: running apt-get update\nE: Failed to fetch Packages.xz\n   Hashes of expected file:\n" +
 			"E: Some index files failed to download\nE: apt-get update failed\nI: removing tempdir\n" +

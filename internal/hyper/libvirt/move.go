@@ -100,7 +100,7 @@ func (l *Libvirt) hostFor(ctx context.Context) (host, *session, error) {
 	}
 	h := s.host
 	h.accel, h.whyTCG = verdict.Accelerator, verdict.Why
-	// As they are now: whom an error tells to install one does not restart the agent for it.
+	// Not kept with the session: who installs firmware, as CodeNoFirmware's error says, need not restart the agent.
 	h.qboot, h.ovmf = firstFile(qbootPaths), firstFile(ovmfPaths)
 	if s.owner[0] == 0 {
 		return h, s, rootQEMU()
