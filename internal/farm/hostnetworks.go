@@ -10,13 +10,17 @@ import (
 
 // HostNetworks is what a host may carry of the networks that its agent makes. The zero value: none of them.
 type HostNetworks struct {
-	Trunks  map[string]IDs // VLANs by the card that has them
-	Macvtap []string       // cards that VMs may share with the host
+	// VLANs by the card that has them, or by the bridge of Open vSwitch, with OpenVSwitch before its name
+	Trunks  map[string]IDs
+	Macvtap []string // cards that VMs may share with the host
 	Overlay Overlay
 	// that VMs may book each way, all together; 0: the speed of the uplink's card
 	Bandwidth Rate
 	DHCP      map[Network]DHCPServer // networks on which VMs here get their addresses by DHCP of this host
 }
+
+// OpenVSwitch stands before the name of a bridge of Open vSwitch where one of a card may stand.
+const OpenVSwitch = "ovs:"
 
 // Overlay is a host's part in VXLAN networks.
 type Overlay struct {
@@ -40,7 +44,7 @@ const (
 func (h HostNetworks) Validate() error {
 	cards := slices.Sorted(maps.Keys(h.Trunks))
 	for i, card := range cards {
-		if !validInterface(card) {
+		if !validInterface(strings.TrimPrefix(card, OpenVSwitch)) {
 			return fmt.Errorf("trunks: no card is called %q", card)
 		}
 		for _, other := range cards[:i] {
@@ -83,7 +87,7 @@ func (o Overlay) validate() error {
 	return nil
 }
 
-// Trunk is the card that has a VLAN.
+// Trunk is the card, or the bridge of Open vSwitch, that has a VLAN.
 func (h HostNetworks) Trunk(vlan int) (card string, ok bool) {
 	for _, card := range slices.Sorted(maps.Keys(h.Trunks)) {
 		if h.Trunks[card].Has(vlan) {

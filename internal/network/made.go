@@ -39,6 +39,7 @@ type port struct {
 	card  string   // that it lies on; "": none
 	mtu   int      // of the network, where it is not the usual one, and guests have to know; 0: as the kernel has it
 	peers []string // addresses of hosts that get what is for nobody known
+	ovs   access   // where the far end of a cable is plugged in
 }
 
 func portName(bridge string) string { return bridge + "p" }
@@ -75,7 +76,12 @@ func (m *made) make(ctx context.Context, n farm.Network, p port, machines []stri
 	if err := ensure(ctx, name, p.add...); err != nil {
 		return p.refused(n, err)
 	}
-	if err := m.forward(ctx, name, p.peers); err != nil {
+	if p.ovs.bridge != "" {
+		if err := forget(ctx); err != nil {
+			return err
+		}
+	}
+	if err := m.reach(ctx, n, p); err != nil {
 		return err
 	}
 	for _, words := range [][]string{{name, "master", bridge, "up"}, {bridge, "alias", "grange " + string(n), "up"}} {
@@ -87,6 +93,14 @@ func (m *made) make(ctx context.Context, n farm.Network, p port, machines []stri
 		}
 	}
 	return nil
+}
+
+// reach has a network's port lead to where it has to.
+func (m *made) reach(ctx context.Context, n farm.Network, p port) error {
+	if p.ovs.bridge != "" {
+		return p.ovs.plug(ctx, n)
+	}
+	return m.forward(ctx, portName(n.Bridge()), p.peers)
 }
 
 // refused is the error for people of a port that the kernel does not make.
@@ -218,7 +232,7 @@ func (m *made) restore(ctx context.Context, n farm.Network, vms []VM, s Settings
 		return err
 	}
 	if intact(n.Bridge(), len(vms), all) {
-		return m.forward(ctx, portName(n.Bridge()), p.peers)
+		return m.reach(ctx, n, p)
 	}
 	var names []string
 	for _, vm := range vms {
@@ -296,6 +310,7 @@ func (m *made) leave(ctx context.Context, name, mark string) error {
 	if len(left) > 0 || slices.ContainsFunc(all, plugged) {
 		return nil
 	}
+	unplugged := unplug(ctx, name, all)
 	for _, l := range all {
 		if l.Name != portName(name) || l.Group != groupText {
 			continue
@@ -305,7 +320,7 @@ func (m *made) leave(ctx context.Context, name, mark string) error {
 		}
 	}
 	_, err = ip(ctx, "link", "del", "dev", name)
-	return err
+	return errors.Join(unplugged, err)
 }
 
 // interfaceByAddress is the host's interface that has an address.

@@ -354,6 +354,9 @@ func guest(t *testing.T, host *space, n farm.Network, number int, settings netwo
 	g := newSpace(t)
 	host.run(fmt.Sprintf("ip link add tap%d type veth peer name eth0 netns %d", number, g.tid),
 		fmt.Sprintf("ip link set tap%d master %s up", number, c.Bridge))
+	if c.MTU == 0 {
+		c.MTU = 1500
+	}
 	g.run(fmt.Sprintf("ip link set eth0 mtu %d", c.MTU), fmt.Sprintf("ip address add 10.7.0.%d/24 dev eth0", number),
 		fmt.Sprintf("ip address add fd07::%d/64 dev eth0 nodad", number), "ip link set eth0 up")
 	return g

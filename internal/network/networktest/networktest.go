@@ -26,11 +26,13 @@ import (
 
 // Lab is what the suite needs to know of a kind of network.
 type Lab struct {
-	Network farm.Network   // one of the kind, on a host that has been set up
-	Setup   []string       // commands that set the host up, as an administrator does; none: any host will do
-	Invalid []farm.Network // that look like the kind's, and that nobody may ask for
-	Absent  []farm.Network // valid ones that this host does not have, even when it has been set up
-	Card    hyper.Card     // of a VM with the MAC address MAC; with a bridge, its process holds a tap there
+	Network farm.Network     // one of the kind, on a host that has been set up
+	Setup   []string         // commands that set the host up, as an administrator does; none: any host will do
+	Begin   func(*testing.T) // begins, after Setup, what has to run on the host; nil: nothing has
+	Show    []string         // a command that shows what the kind may leave outside of the kernel; none: nothing
+	Invalid []farm.Network   // that look like the kind's, and that nobody may ask for
+	Absent  []farm.Network   // valid ones that this host does not have, even when it has been set up
+	Card    hyper.Card       // of a VM with the MAC address MAC; with a bridge, its process holds a tap there
 	// what the site configures
 	Settings network.Settings
 }
@@ -62,12 +64,15 @@ func Run(t *testing.T, l Lab) {
 			}
 			// The thread is not unlocked: it ends with the test, and the namespace with it.
 			runtime.LockOSThread()
-			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			if err := unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS); err != nil {
 				t.Fatal(err)
 			}
 			s := &suite{T: t, lab: l, kind: network.Of(l.Network)}
 			for _, line := range l.Setup {
 				s.run(strings.Fields(line)...)
+			}
+			if l.Begin != nil {
+				l.Begin(t)
 			}
 			s.before = s.host()
 			test(s)
@@ -316,7 +321,10 @@ func (s *suite) host() []string {
 	var all []string
 	for _, argv := range [][]string{{"ip", "-oneline", "link", "show"}, {"ip", "-oneline", "address", "show"},
 		{"ip", "route", "show", "table", "all"}, {"bridge", "fdb", "show"},
-		{"nft", "--stateless", "list", "ruleset"}} {
+		{"nft", "--stateless", "list", "ruleset"}, s.lab.Show} {
+		if len(argv) == 0 {
+			continue
+		}
 		lines := slices.Collect(strings.Lines(s.run(argv...)))
 		for i, line := range lines {
 			if i+1 < len(lines) && lines[i+1] == "}\n" || line == "}\n" {
