@@ -98,7 +98,7 @@ func (m *made) make(ctx context.Context, n farm.Network, p port, machines []stri
 // reach has a network's port lead to where it has to.
 func (m *made) reach(ctx context.Context, n farm.Network, p port) error {
 	if p.ovs.bridge != "" {
-		return p.ovs.plug(ctx, n)
+		return p.ovs.plug(ctx, n, p.mtu)
 	}
 	return m.forward(ctx, portName(n.Bridge()), p.peers)
 }

@@ -34,12 +34,16 @@ func switchPort(n farm.Network, bridge string) (port, error) {
 }
 
 // plug plugs the far end of a network's cable in.
-func (a access) plug(ctx context.Context, n farm.Network) error {
+func (a access) plug(ctx context.Context, n farm.Network, mtu int) error {
 	far, tag := farName(n.Bridge()), "tag="+strconv.Itoa(a.tag)
 	if err := noHostAddress(far); err != nil {
 		return err
 	}
-	if _, err := ip(ctx, "link", "set", "dev", far, "up"); err != nil {
+	up := []string{"link", "set", "dev", far, "up"}
+	if mtu > 0 {
+		up = append(up, "mtu", strconv.Itoa(mtu))
+	}
+	if _, err := ip(ctx, up...); err != nil {
 		return err
 	}
 	_, err := vsctl(ctx, "--may-exist", "add-port", a.bridge, far, "--", "set", "port", far, tag, "vlan_mode=access",

@@ -32,6 +32,24 @@ func TestOpenVSwitch(t *testing.T) {
 		Card:     hyper.Card{Type: hyper.BridgeCard, Bridge: "gvlan120", MAC: networktest.MAC}})
 }
 
+// TestOpenVSwitchLargeFrames: both ends of the cable, and the guests, have the MTU of the switch.
+func TestOpenVSwitchLargeFrames(t *testing.T) {
+	s := ovsHost(t)
+	s.in(func() { openVSwitch(t) })
+	s.run("ovs-vsctl --timeout=20 set interface sw0 mtu_request=9000")
+	settings := network.Settings{Host: farm.HostNetworks{Trunks: map[string]farm.IDs{"ovs:sw0": {{First: 1, Last: 9}}}}}
+	c, err := s.prepare("vlan:7", "grange-00000001", settings)
+	if err != nil || c.MTU != 9000 {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	for _, name := range []string{"gvlan7", "gvlan7p", "gvlan7o"} {
+		if out := s.run("ip link show dev " + name); !strings.Contains(out, " mtu 9000 ") {
+			t.Error(out)
+		}
+	}
+	s.release("vlan:7", "grange-00000001")
+}
+
 // openVSwitch runs Open vSwitch with a bridge sw0 on the host of this thread, for as long as the thread.
 func openVSwitch(t *testing.T) {
 	t.Helper()
