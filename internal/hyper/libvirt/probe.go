@@ -166,7 +166,7 @@ func loadOfKVM() string {
 
 // probeOnce makes one attempt, where one is due. It returns how long until the next; 0: never.
 func probeOnce(ctx context.Context, c ProbeConfig, worked bool, use func(Verdict)) time.Duration {
-	if v, err := device(); err != nil {
+	if v, err := device("/dev/kvm"); err != nil {
 		if errors.Is(err, unix.ENOENT) && settling(uptime()) {
 			return settleAgain
 		}
@@ -237,9 +237,9 @@ func lateAfter(late int, err error) int {
 	return 0
 }
 
-// device opens /dev/kvm as QEMU does. The verdict is for an error.
-func device() (Verdict, error) {
-	fd, err := unix.Open("/dev/kvm", unix.O_RDWR|unix.O_CLOEXEC, 0)
+// device opens KVM's device as QEMU does. The verdict is for an error.
+func device(path string) (Verdict, error) {
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return emulate("this host has no /dev/kvm: virtualisation is off in its firmware, or the kvm module is not " +
 			"loaded"), err
@@ -247,7 +247,13 @@ func device() (Verdict, error) {
 	if err != nil {
 		return emulate("/dev/kvm cannot be opened: %v", err), err
 	}
-	return Verdict{}, unix.Close(fd)
+	defer unix.Close(fd)
+	var about unix.Stat_t
+	if err := unix.Fstat(fd, &about); err != nil || about.Mode&unix.S_IFMT != unix.S_IFCHR {
+		return emulate("/dev/kvm is no device, but a file that somebody made while KVM's module was out; try: rm /dev/kvm, " +
+			"and load kvm_amd or kvm_intel anew"), unix.ENODEV
+	}
+	return Verdict{}, nil
 }
 
 // settling reports whether a host that is up so long still boots, and udev loads modules: the agent is up before KVM's

@@ -107,6 +107,23 @@ func TestProbeInside(t *testing.T) {
 	})
 }
 
+// TestNoDevice: what is in the place of KVM's device is told from it.
+func TestNoDevice(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kvm")
+	if v, err := device(file); err == nil || !strings.Contains(v.Why, "has no /dev/kvm") {
+		t.Errorf("nothing: %+v, %v", v, err)
+	}
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := device(file); err == nil || !strings.Contains(v.Why, "rm /dev/kvm") {
+		t.Errorf("a file: %+v, %v", v, err)
+	}
+	if v, err := device("/dev/null"); err != nil {
+		t.Errorf("a device: %+v, %v", v, err)
+	}
+}
+
 func TestProbe(t *testing.T) {
 	needProbeLab(t)
 	const up = "echo 'Run /init as init process'; exec sleep 60"

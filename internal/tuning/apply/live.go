@@ -267,6 +267,9 @@ func (l *live) reload(ctx context.Context, want []Module, explicit map[string]ma
 		if l.loaded(m.Name) {
 			continue
 		}
+		if err := l.uncover(); err != nil {
+			return err
+		}
 		args := []string{"--", m.Name}
 		for _, name := range sortedKeys(explicit[m.Name]) {
 			args = append(args, name+"="+explicit[m.Name][name])
@@ -276,6 +279,17 @@ func (l *live) reload(ctx context.Context, want []Module, explicit map[string]ma
 		}
 	}
 	return nil
+}
+
+// uncover removes an empty file from where the kernel puts KVM's device. Some program that looks for the device while the
+// module is out makes one, and the kernel lets it be: no VM would start any more, whatever is loaded.
+func (l *live) uncover() error {
+	const device = "dev/kvm"
+	info, err := l.root.Lstat(device)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > 0 {
+		return nil
+	}
+	return l.root.Remove(device)
 }
 
 // unload takes a module out. libvirt and whoever else looks at what KVM can do keeps it in use for seconds, so one

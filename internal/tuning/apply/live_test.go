@@ -177,6 +177,27 @@ func TestModuleIsLoadedAnew(t *testing.T) {
 	}
 }
 
+// A file that somebody made while the module was out would keep KVM's device away.
+func TestDeviceIsUncovered(t *testing.T) {
+	m := withKVM(t)
+	m.live.run = func(ctx context.Context, program string, args ...string) (string, error) {
+		if program == "modprobe" && args[0] != "-r" && m.exists("dev/kvm") {
+			t.Error("a module is loaded while a file is in the place of KVM's device")
+		}
+		out, err := m.play(ctx, program, args...)
+		if len(args) > 0 && args[0] == "-r" {
+			m.write("dev/kvm", "", 0o644)
+		}
+		return out, err
+	}
+	if err := doPlan(t, m, eptOn); err != nil {
+		t.Fatal(err)
+	}
+	if m.exists("dev/kvm") {
+		t.Error("the file is still there")
+	}
+}
+
 // A kill between unloading and loading leaves no module at all.
 func TestUndoLoadsWhatAKillLeftUnloaded(t *testing.T) {
 	m := withKVM(t)
