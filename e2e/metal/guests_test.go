@@ -1,0 +1,58 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/grange-project/grange/e2e/metal/metallab"
+)
+
+// TestRoot has the root of a Debian be larger than its image, and a job fill it.
+func TestRoot(t *testing.T) {
+	long(t)
+	t.Parallel()
+	room(t, 1)
+	disk := builtDisk(t, "debian", "")
+	h := begin(t, metallab.Options{Debs: agentDebs(t)})
+	if err := h.Copy(t.Context(), "/root", disk); err != nil {
+		t.Fatal(err)
+	}
+	run(t, h, "cd /root; grange image import --name debian debian.qcow2; rm debian.qcow2")
+	got := run(t, h, `echo input | grange exec --memory 1G --image debian --disk 4G -- sh -c '
+test $(df -BM --output=size / | tail -n 1 | tr -dc 0-9) -gt 3500 && echo grown
+n=0; while fallocate -l 100M /fill$n 2>/dev/shm/why; do n=$((n + 1)); done; cat /dev/shm/why
+rm /fill*; cat' 2>/root/progress || cat /root/progress`)
+	if !strings.HasPrefix(got, "grown\n") || !strings.Contains(got, "No space left on device") ||
+		!strings.HasSuffix(got, "\ninput") {
+		t.Errorf("a root of 4G that is filled: %q", got)
+	}
+	run(t, h, "grange image remove debian")
+	nothingLeft(t, h)
+}
+
+// builtDisk builds a Debian of 2 GiB, as a recipe says more of, and returns its file, which is compressed: a host takes
+// minutes to read it otherwise. The main archive alone: a mirror may be amid an update of another one.
+func builtDisk(t *testing.T, name, more string) string {
+	t.Helper()
+	dir := t.TempDir()
+	file, disk := filepath.Join(dir, "recipe.toml"), filepath.Join(dir, name+".qcow2")
+	recipe := "kind = \"debian\"\nsize = \"2G\"\nsuite = \"bookworm\"\n" + more +
+		"sources = [\"deb http://deb.debian.org/debian bookworm main\"]\n"
+	if err := os.WriteFile(file, []byte(recipe), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range [][]string{
+		{"go", "run", "./cmd/grange", "image", "build", file, "-o", disk + ".plain"},
+		{"qemu-img", "convert", "-c", "-O", "qcow2", disk + ".plain", disk},
+	} {
+		cmd := exec.CommandContext(t.Context(), words[0], words[1:]...)
+		cmd.Dir = metallab.Source()
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", strings.Join(words, " "), err, out)
+		}
+	}
+	return disk
+}
