@@ -111,6 +111,7 @@ func allAccounted(ctx context.Context, l *slurmlab.Lab) (last map[string]slurmla
 		now, err2 := l.Accounted(ctx)
 		if err1 != nil || err2 != nil || strings.TrimSpace(queue) != "" || !equal(now, last) {
 			last, same = now, 0
+			resume(ctx, l)
 			continue
 		}
 		if same++; same == calm && len(now) > 0 {
@@ -120,6 +121,23 @@ func allAccounted(ctx context.Context, l *slurmlab.Lab) (last map[string]slurmla
 	queue, _ := l.Slurm(ctx, "root", "squeue", "--format=%i %t %r")
 	nodes, _ := l.Slurm(ctx, "root", "sinfo", "--list-reasons")
 	return nil, fmt.Errorf("slurmdbd has %d jobs, and there are still others\n%s%s", len(last), queue, nodes)
+}
+
+// resume does what an administrator has to after Slurm was killed: a slurmctld that had begun a job, and had not written
+// that down, begins it again, which the node refuses ("Duplicate jobid"). Slurm drains the node then, and holds the job.
+func resume(ctx context.Context, l *slurmlab.Lab) {
+	nodes, _ := l.Slurm(ctx, "root", "sinfo", "--noheader", "--states=drain,down", "--format=%N %E")
+	for line := range strings.Lines(nodes) {
+		if node, why, _ := strings.Cut(strings.TrimSpace(line), " "); strings.Contains(why, "Duplicate jobid") {
+			l.Slurm(ctx, "root", "scontrol", "update", "nodename="+node, "state=resume")
+		}
+	}
+	held, _ := l.Slurm(ctx, "root", "squeue", "--noheader", "--states=PENDING", "--format=%i %r")
+	for line := range strings.Lines(held) {
+		if job, why, _ := strings.Cut(strings.TrimSpace(line), " "); strings.Contains(why, "launch failed requeued held") {
+			l.Slurm(ctx, "root", "scontrol", "release", job)
+		}
+	}
 }
 
 func equal(a, b map[string]slurmlab.Accounted) bool {

@@ -269,9 +269,20 @@ func chosen(names, programs []string) ([]string, error) {
 	return all, nil
 }
 
-// free is how many CPUs VMs may have now.
+// free is how many CPUs VMs may have now. An agent that has just been started says none until it knows what runs.
 func (a benchCommands) free(ctx context.Context) (int, error) {
 	h, err := a.Client().Host(ctx)
+	for told := ""; err == nil && h.Recovering != ""; h, err = a.Client().Host(ctx) {
+		if told != h.Recovering {
+			told = h.Recovering
+			fmt.Fprintln(a.Err, "waiting:", told)
+		}
+		select {
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		case <-time.After(recoverPause):
+		}
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -282,6 +293,9 @@ func (a benchCommands) free(ctx context.Context) (int, error) {
 	}
 	return free.Len(), err
 }
+
+// recoverPause is how often an agent that is being started is asked.
+const recoverPause = 500 * time.Millisecond
 
 // usual are the sizes where none is named: the whole host as one VM, and as many of one CPU.
 func usual(free int) []string {
