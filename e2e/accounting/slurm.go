@@ -123,8 +123,9 @@ func allAccounted(ctx context.Context, l *slurmlab.Lab) (last map[string]slurmla
 	return nil, fmt.Errorf("slurmdbd has %d jobs, and there are still others\n%s%s", len(last), queue, nodes)
 }
 
-// resume does what an administrator has to after Slurm was killed: a slurmctld that had begun a job, and had not written
-// that down, begins it again, which the node refuses ("Duplicate jobid"). Slurm drains the node then, and holds the job.
+// resume does what an administrator has to after Slurm was killed: a slurmctld that had begun a job, and had not
+// written that down, begins it again, which the node refuses ("Duplicate jobid"). Slurm drains the node then, and holds
+// the job.
 func resume(ctx context.Context, l *slurmlab.Lab) {
 	nodes, _ := l.Slurm(ctx, "root", "sinfo", "--noheader", "--states=drain,down", "--format=%N %E")
 	for line := range strings.Lines(nodes) {

@@ -90,9 +90,10 @@ func openVSwitch(t *testing.T) {
 // TestNoOpenVSwitch: a host whose Open vSwitch does not answer, or has no such bridge, says so, and keeps nothing.
 func TestNoOpenVSwitch(t *testing.T) {
 	s := ovsHost(t)
+	s.run(card...)
 	before := s.links()
 	settings := network.Settings{Host: farm.HostNetworks{Trunks: map[string]farm.IDs{
-		"ovs:sw0": {{First: 100, Last: 199}}, "ovs:lo": {{First: 200, Last: 299}}}}}
+		"ovs:sw0": {{First: 100, Last: 199}}, "ovs:eno2": {{First: 200, Last: 299}}}}}
 	refused := func(n farm.Network, code farm.Code, word string) {
 		t.Helper()
 		if _, err := s.prepare(n, "grange-00000001", settings); !farm.IsCode(err, code) ||
@@ -108,7 +109,7 @@ func TestNoOpenVSwitch(t *testing.T) {
 	refused("vlan:220", network.CodeNotMade, "Open vSwitch")
 	s.in(func() { openVSwitch(t) })
 	before = s.links()
-	refused("vlan:220", farm.CodeNotCarried, "lo, which [network.trunks] names, is no bridge of Open vSwitch")
+	refused("vlan:220", farm.CodeNotCarried, "eno2, which [network.trunks] names, is no bridge of Open vSwitch")
 }
 
 // TestOpenVSwitchForgets: the port of a cable that went with the host is gone when the next one is plugged in, and

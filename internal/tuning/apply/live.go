@@ -281,8 +281,8 @@ func (l *live) reload(ctx context.Context, want []Module, explicit map[string]ma
 	return nil
 }
 
-// uncover removes an empty file from where the kernel puts KVM's device. Some program that looks for the device while the
-// module is out makes one, and the kernel lets it be: no VM would start any more, whatever is loaded.
+// uncover removes an empty file from where the kernel puts KVM's device. Some program that looks for the device while
+// the module is out makes one, and the kernel lets it be: no VM would start any more, whatever is loaded.
 func (l *live) uncover() error {
 	const device = "dev/kvm"
 	info, err := l.root.Lstat(device)
