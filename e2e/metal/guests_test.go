@@ -15,7 +15,7 @@ func TestRoot(t *testing.T) {
 	long(t)
 	t.Parallel()
 	room(t, 1)
-	disk := builtDisk(t, "debian", "")
+	disk := debianDisk(t)
 	h := begin(t, metallab.Options{Debs: agentDebs(t)})
 	if err := h.Copy(t.Context(), "/root", disk); err != nil {
 		t.Fatal(err)
@@ -33,15 +33,19 @@ rm /fill*; cat' 2>/root/progress || cat /root/progress`)
 	nothingLeft(t, h)
 }
 
-// builtDisk builds a Debian of 2 GiB, as a recipe says more of, and returns its file, which is compressed: a host takes
-// minutes to read it otherwise. The main archive alone: a mirror may be amid an update of another one.
-func builtDisk(t *testing.T, name, more string) string {
+// debianRecipe is of the main archive alone: a mirror may be amid an update of another one.
+const debianRecipe = `kind = "debian"
+size = "2G"
+suite = "bookworm"
+sources = ["deb http://deb.debian.org/debian bookworm main"]
+`
+
+// debianDisk builds a Debian, and returns its file, which is compressed: a host takes minutes to read it otherwise.
+func debianDisk(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	file, disk := filepath.Join(dir, "recipe.toml"), filepath.Join(dir, name+".qcow2")
-	recipe := "kind = \"debian\"\nsize = \"2G\"\nsuite = \"bookworm\"\n" + more +
-		"sources = [\"deb http://deb.debian.org/debian bookworm main\"]\n"
-	if err := os.WriteFile(file, []byte(recipe), 0o644); err != nil {
+	file, disk := filepath.Join(dir, "recipe.toml"), filepath.Join(dir, "debian.qcow2")
+	if err := os.WriteFile(file, []byte(debianRecipe), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for _, words := range [][]string{

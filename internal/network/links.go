@@ -33,12 +33,28 @@ func run(ctx context.Context, name string, args ...string) ([]byte, error) {
 	if err == nil {
 		return out, nil
 	}
-	hint := "see `ip -details link show`, and whether something else on the host changes its links"
+	return nil, notMade(err, "the host's links are not as a network needs them",
+		"see `ip -details link show`, and whether something else on the host changes its links",
+		"install iproute2 on the host")
+}
+
+// notMade is the error of a program that did not do its part; hint is what to try, or install where it is missing.
+func notMade(err error, what, hint, install string) error {
 	if program.Missing(err) {
-		hint = "install iproute2 on the host"
+		hint = install
 	}
-	return nil, &farm.Error{Kind: farm.Unavailable, Code: CodeNotMade,
-		Message: "the host's links are not as a network needs them: " + err.Error(), Hint: hint, Err: err}
+	return &farm.Error{Kind: farm.Unavailable, Code: CodeNotMade, Message: what + ": " + err.Error(), Hint: hint,
+		Err: err}
+}
+
+// set changes a link as `ip link set dev` has the words, and its MTU where that is not 0.
+func set(ctx context.Context, mtu int, words ...string) error {
+	words = append([]string{"link", "set", "dev"}, words...)
+	if mtu > 0 {
+		words = append(words, "mtu", strconv.Itoa(mtu))
+	}
+	_, err := ip(ctx, words...)
+	return err
 }
 
 // link is what ip(8) tells of an interface.

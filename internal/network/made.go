@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"strconv"
 	"sync"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -85,10 +84,7 @@ func (m *made) make(ctx context.Context, n farm.Network, p port, machines []stri
 		return err
 	}
 	for _, words := range [][]string{{name, "master", bridge, "up"}, {bridge, "alias", "grange " + string(n), "up"}} {
-		if p.mtu > 0 {
-			words = append(words, "mtu", strconv.Itoa(p.mtu))
-		}
-		if _, err := ip(ctx, append([]string{"link", "set", "dev"}, words...)...); err != nil {
+		if err := set(ctx, p.mtu, words...); err != nil {
 			return p.refused(n, err)
 		}
 	}

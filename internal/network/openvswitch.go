@@ -39,11 +39,7 @@ func (a access) plug(ctx context.Context, n farm.Network, mtu int) error {
 	if err := noHostAddress(far); err != nil {
 		return err
 	}
-	up := []string{"link", "set", "dev", far, "up"}
-	if mtu > 0 {
-		up = append(up, "mtu", strconv.Itoa(mtu))
-	}
-	if _, err := ip(ctx, up...); err != nil {
+	if err := set(ctx, mtu, far, "up"); err != nil {
 		return err
 	}
 	_, err := vsctl(ctx, "--may-exist", "add-port", a.bridge, far, "--", "set", "port", far, tag, "vlan_mode=access",
@@ -96,10 +92,7 @@ func vsctl(ctx context.Context, args ...string) ([]byte, error) {
 	if err == nil {
 		return out, nil
 	}
-	hint := "see `ovs-vsctl show`, and whether ovsdb-server and ovs-vswitchd run"
-	if program.Missing(err) {
-		hint = "install Open vSwitch on the host (Debian: openvswitch-switch)"
-	}
-	return nil, &farm.Error{Kind: farm.Unavailable, Code: CodeNotMade,
-		Message: "Open vSwitch has not plugged in, or out, what a network needs: " + err.Error(), Hint: hint, Err: err}
+	return nil, notMade(err, "Open vSwitch has not plugged in, or out, what a network needs",
+		"see `ovs-vsctl show`, and whether ovsdb-server and ovs-vswitchd run",
+		"install Open vSwitch on the host (Debian: openvswitch-switch)")
 }

@@ -19,12 +19,10 @@ import (
 
 // TestOpenVSwitch is a VLAN of a bridge of Open vSwitch, which forwards by itself here: the kernel need not know it.
 func TestOpenVSwitch(t *testing.T) {
-	if _, err := exec.LookPath("ovs-vsctl"); err != nil {
-		t.Skip("needs Open vSwitch")
-	}
+	needOpenVSwitch(t)
 	trunks := map[string]farm.IDs{"ovs:sw0": {{First: 100, Last: 199}}, "ovs:sw9": {{First: 200, Last: 299}}}
 	networktest.Run(t, networktest.Lab{Network: farm.NetworkVLAN(120),
-		Setup:    []string{"mount --make-rprivate /", "mount -t tmpfs none /run", "mkdir /run/openvswitch"},
+		Setup:    ownRun,
 		Begin:    openVSwitch,
 		Show:     strings.Fields("ovs-vsctl --format=csv --columns=name,tag,other_config,external_ids list port"),
 		Absent:   []farm.Network{farm.NetworkVLAN(99), farm.NetworkVLAN(200)},
@@ -32,13 +30,25 @@ func TestOpenVSwitch(t *testing.T) {
 		Card:     hyper.Card{Type: hyper.BridgeCard, Bridge: "gvlan120", MAC: networktest.MAC}})
 }
 
+func needOpenVSwitch(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("ovs-vsctl"); err != nil {
+		t.Skip("needs Open vSwitch")
+	}
+}
+
+// ownRun keeps a host's Open vSwitch apart from that of the machine, in a mount namespace of its own.
+var ownRun = []string{"mount --make-rprivate /", "mount -t tmpfs none /run", "mkdir /run/openvswitch"}
+
+// fewVLANs are those of a host whose bridge sw0 of Open vSwitch has 1 to 9.
+var fewVLANs = network.Settings{Host: farm.HostNetworks{Trunks: map[string]farm.IDs{"ovs:sw0": {{First: 1, Last: 9}}}}}
+
 // TestOpenVSwitchLargeFrames: both ends of the cable, and the guests, have the MTU of the switch.
 func TestOpenVSwitchLargeFrames(t *testing.T) {
 	s := ovsHost(t)
 	s.in(func() { openVSwitch(t) })
 	s.run("ovs-vsctl --timeout=20 set interface sw0 mtu_request=9000")
-	settings := network.Settings{Host: farm.HostNetworks{Trunks: map[string]farm.IDs{"ovs:sw0": {{First: 1, Last: 9}}}}}
-	c, err := s.prepare("vlan:7", "grange-00000001", settings)
+	c, err := s.prepare("vlan:7", "grange-00000001", fewVLANs)
 	if err != nil || c.MTU != 9000 {
 		t.Fatalf("%+v, %v", c, err)
 	}
@@ -117,12 +127,11 @@ func TestNoOpenVSwitch(t *testing.T) {
 func TestOpenVSwitchForgets(t *testing.T) {
 	s := ovsHost(t)
 	s.in(func() { openVSwitch(t) })
-	settings := network.Settings{Host: farm.HostNetworks{Trunks: map[string]farm.IDs{"ovs:sw0": {{First: 1, Last: 9}}}}}
 	ports := func() string { return strings.Join(strings.Fields(s.run("ovs-vsctl list-ports sw0")), " ") }
 	s.run("ip link add name other type veth peer name its", "ovs-vsctl add-port sw0 other", "ip link del dev other")
 	prepare := func(n farm.Network, name string) {
 		t.Helper()
-		if _, err := s.prepare(n, name, settings); err != nil {
+		if _, err := s.prepare(n, name, fewVLANs); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -134,7 +143,7 @@ func TestOpenVSwitchForgets(t *testing.T) {
 	}
 	s.run("ovs-vsctl del-port gvlan8o")
 	vms := []network.VM{{Name: "grange-00000002", Network: "vlan:8", PID: os.Getpid()}}
-	s.in(func() { network.Of("vlan:8").Restore(t.Context(), vms, settings, func(network.VM, error) {}) })
+	s.in(func() { network.Of("vlan:8").Restore(t.Context(), vms, fewVLANs, func(network.VM, error) {}) })
 	if got := ports(); got != "gvlan8o other" {
 		t.Errorf("restored are %s", got)
 	}
@@ -147,16 +156,14 @@ func TestOpenVSwitchForgets(t *testing.T) {
 // ovsHost is a host on which Open vSwitch may run beside that of the machine.
 func ovsHost(t *testing.T) *space {
 	t.Helper()
-	if _, err := exec.LookPath("ovs-vsctl"); err != nil {
-		t.Skip("needs Open vSwitch")
-	}
+	needOpenVSwitch(t)
 	s := newSpace(t)
 	s.in(func() {
 		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 			t.Error(err)
 		}
 	})
-	s.run("mount --make-rprivate /", "mount -t tmpfs none /run", "mkdir /run/openvswitch")
+	s.run(ownRun...)
 	return s
 }
 
@@ -168,9 +175,8 @@ func TestOpenVSwitchCarries(t *testing.T) {
 		s.in(func() { openVSwitch(t) })
 		s.run("ip link set dev eno2 up", "ovs-vsctl --timeout=20 add-port sw0 eno2")
 	}
-	settings := network.Settings{Host: farm.HostNetworks{Trunks: map[string]farm.IDs{"ovs:sw0": {{First: 1, Last: 9}}}}}
-	one, _, other := guest(t, a, "vlan:7", 1, settings), guest(t, b, "vlan:7", 2, settings),
-		guest(t, b, "vlan:8", 3, settings)
+	one, _, other := guest(t, a, "vlan:7", 1, fewVLANs), guest(t, b, "vlan:7", 2, fewVLANs),
+		guest(t, b, "vlan:8", 3, fewVLANs)
 	for from, want := range map[*space]bool{one: true, other: false} {
 		for _, to := range []string{"10.7.0.2", "fd07::2"} {
 			from.dial(to, 2*time.Second) // nobody listens; who is there has told its MAC by then
