@@ -35,6 +35,7 @@ type Host struct {
 	ssh *ssh.Client
 
 	panicked atomic.Bool
+	silent   atomic.Bool // it answered nothing on its connection, which was ended
 	leaving  atomic.Bool // QEMU is ended by us
 }
 
@@ -101,6 +102,8 @@ func (h *Host) failed(ctx context.Context, script string, err error, complaint s
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	case errors.As(err, &exit):
+	case h.silent.Load():
+		err = fmt.Errorf("%w: its console: %s", ErrSilent, h.serial())
 	case h.wasReset(time.Second):
 		err = fmt.Errorf("%w: its console: %s", ErrReset, h.serial())
 	default: // the connection broke
@@ -174,6 +177,9 @@ func (h *Host) client(ctx context.Context) (*ssh.Client, error) {
 		if h.panicked.Load() {
 			return final{fmt.Errorf("%w: %s", ErrPanicked, h.panicLine())}
 		}
+		if h.silent.Load() {
+			return final{ErrSilent}
+		}
 		h.ssh, err = h.dial(ctx)
 		return err
 	})
@@ -197,6 +203,12 @@ func (h *Host) dial(ctx context.Context) (*ssh.Client, error) {
 	}
 	conn.SetDeadline(time.Time{})
 	return ssh.NewClient(c, channels, requests), nil
+}
+
+func (h *Host) connected() *ssh.Client {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.ssh
 }
 
 func (h *Host) hangUp() {

@@ -14,13 +14,21 @@ var ErrPanicked = errors.New("the host's kernel panicked")
 // ErrReset is of a host that reset its processors without a word, and that was not asked to.
 var ErrReset = errors.New("the host was reset")
 
+// ErrSilent is of a host that runs and does not answer any more.
+var ErrSilent = errors.New("the host does not answer")
+
+// silence is how long a host may answer nothing on a connection that it has accepted: the busiest does within a minute.
+const silence = 10 * time.Minute
+
 // panics are what a kernel says that gives up. Behind the second one it hangs for minutes before it says the first.
 var panics = regexp.MustCompile(`Kernel panic - not syncing|BUG: TASK stack guard page was hit`)
 
-// watch ends what waits for a host whose kernel panics, or which is reset. Its network just goes silent.
+// watch ends what waits for a host whose kernel panics or hangs, or which is reset. Its network just goes silent.
 func (h *Host) watch(ended chan struct{}) {
-	for look := time.NewTicker(time.Second); ; {
+	for look, ask := time.NewTicker(time.Second), time.NewTicker(silence/20); ; {
 		select {
+		case <-ask.C:
+			go h.ask(silence)
 		case <-look.C:
 			if text, _ := os.ReadFile(h.path("serial.log")); panics.Match(text) {
 				h.panicked.Store(true)
@@ -30,6 +38,27 @@ func (h *Host) watch(ended chan struct{}) {
 		case <-ended:
 			h.hangUp()
 			return
+		}
+	}
+}
+
+// ask has a host answer on its connection, and hangs up where it does not in time.
+func (h *Host) ask(within time.Duration) {
+	c := h.connected()
+	if c == nil {
+		return
+	}
+	answered := make(chan struct{})
+	go func() {
+		c.SendRequest("keepalive@openssh.com", true, nil) // ends with the connection, too
+		close(answered)
+	}()
+	select {
+	case <-answered:
+	case <-time.After(within):
+		if c == h.connected() {
+			h.silent.Store(true)
+			h.hangUp()
 		}
 	}
 }
@@ -53,10 +82,11 @@ func (h *Host) wasReset(wait time.Duration) bool {
 // processor's GS is the guest's until then. Page faults in the handlers of page faults follow, until the stack of the
 // vCPU's thread is full. The kernel's trace names that place, or breaks off before it; or the host is reset without
 // one. Or a processor ran into a breakpoint that is not there any more: the kernel puts one in the place of code that
-// it changes, and takes it away when no processor can meet it, but QEMU's translation had it still.
+// it changes, and takes it away when no processor can meet it, but QEMU's translation had it still. Or all processors
+// go round and round without a word: what makes a host do so by itself does it again when the test is repeated.
 func (h *Host) Cut() bool {
 	if !h.panicked.Load() {
-		return h.wasReset(0)
+		return h.silent.Load() || h.wasReset(0)
 	}
 	trace := h.lastPanic()
 	return strings.Contains(trace, "svm_vcpu_run") ||

@@ -1,8 +1,14 @@
 package metallab
 
 import (
+	"crypto/ed25519"
+	"errors"
+	"net"
 	"os"
 	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
 )
 
 // TestCut distinguishes panics that are the emulator's from those of the host's own kernel.
@@ -31,4 +37,62 @@ func TestCut(t *testing.T) {
 			t.Errorf("%s: the emulator's fault: %v", name, !c.cut)
 		}
 	}
+}
+
+// TestSilent: what waits for a host ends when that answers nothing any more, and not while it does.
+func TestSilent(t *testing.T) {
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := ssh.NewSignerFromKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, answers := range []bool{true, false} {
+		h := &Host{Dir: t.TempDir(), ended: make(chan struct{}), ssh: connection(t, signer, answers)}
+		h.ask(time.Second)
+		if h.silent.Load() == answers || (h.connected() != nil) != answers || h.Cut() == answers {
+			t.Errorf("a host that answers: %v, and is silent: %v", answers, h.silent.Load())
+		}
+		if answers {
+			continue
+		}
+		if _, err := h.Run(t.Context(), "true"); !errors.Is(err, ErrSilent) {
+			t.Errorf("run there: %v", err)
+		}
+	}
+}
+
+// connection is one to a server that answers requests, or takes them and answers nothing.
+func connection(t *testing.T, key ssh.Signer, answers bool) *ssh.Client {
+	t.Helper()
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		config := &ssh.ServerConfig{NoClientAuth: true}
+		config.AddHostKey(key)
+		_, _, requests, err := ssh.NewServerConn(conn, config)
+		for r := range requests {
+			if answers {
+				err = errors.Join(err, r.Reply(false, nil))
+			}
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}()
+	client, err := ssh.Dial("tcp4", listener.Addr().String(),
+		&ssh.ClientConfig{HostKeyCallback: ssh.InsecureIgnoreHostKey()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { errors.Join(client.Close(), listener.Close()) })
+	return client
 }
