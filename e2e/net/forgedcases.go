@@ -1,6 +1,13 @@
 package main
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+)
 
 // forgedTests send each kind of forged frame twice: without a filter it must arrive, or the case would show nothing;
 // with one it must arrive at neither the neighbour nor the uplink.
@@ -28,7 +35,63 @@ func forgedTests() (all []test) {
 			})
 		}})
 	}
-	return all
+	return append(all, test{"forged reserved", reserved})
+}
+
+// reserved has a guest send to its host by the addresses that bridges keep for themselves: the kernel gives some of them
+// to the host as from the tap itself, past the bridge and its filters.
+func reserved(l *lab, f *figures) error {
+	// The kernel must not drop them for another reason than ours.
+	for _, of := range []string{"all", "default"} {
+		if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+of+"/rp_filter", []byte("0"), 0o644); err != nil {
+			return err
+		}
+	}
+	host, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("10.77.0.1:9")))
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	return l.between(func(a, b *guest) error {
+		var frames [][]byte
+		for last := range byte(16) {
+			for _, from := range []netip.Addr{a.ip4, b.ip4} {
+				if last == 0 && from == a.ip4 {
+					continue // honest: a bridge without a spanning tree forwards it as any multicast
+				}
+				frames = append(frames, eth(net.HardwareAddr{1, 0x80, 0xc2, 0, 0, last}, a.mac, typeIP4,
+					ip4(from, netip.MustParseAddr("10.77.0.1"), protoUDP, 0, udp(9, 9, "reserved"))))
+			}
+		}
+		if n, err := heard(a, frames, host); err != nil || n == 0 {
+			return errors.Join(errors.New("without filters the host hears none of them"), err)
+		}
+		if err := l.fence(a); err != nil {
+			return err
+		}
+		n, err := heard(a, frames, host)
+		f.Frames += len(frames)
+		f.Spoofed += n
+		if err != nil || n > 0 {
+			return errors.Join(fmt.Errorf("the host hears %d of %d", n, len(frames)), err)
+		}
+		return l.honestly(a, b)
+	})
+}
+
+// heard is how many frames of a guest come to a socket of the host.
+func heard(from *guest, frames [][]byte, at *net.UDPConn) (n int, err error) {
+	if err := from.send(frames); err != nil {
+		return 0, err
+	}
+	if err := at.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+		return 0, err
+	}
+	for text := make([]byte, 100); ; n++ {
+		if _, err := at.Read(text); err != nil {
+			return n, nil
+		}
+	}
 }
 
 // which names the frames that arrive, one by one.

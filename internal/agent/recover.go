@@ -210,6 +210,7 @@ func (a recovery) removeStrays(known map[string]bool) {
 			}
 			if err := network.Release(a.ctx, e.Name()); err != nil {
 				a.log.Error("the network of a vm is not released", "vm", e.Name(), "error", err)
+				continue // by its directory the next agent finds it
 			}
 			if err := machine.EndShares(filepath.Join(dir, e.Name())); err != nil {
 				a.log.Error("what served a vm's directories goes on", "vm", e.Name(), "error", err)

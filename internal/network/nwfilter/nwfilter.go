@@ -305,10 +305,8 @@ func parseChain(name string) (chain, bool) {
 func (c chain) removal() string {
 	var b strings.Builder
 	name := chainName(c.kind, c.index, c.machine)
-	drop := func(what, element string) { // somebody may have removed it alone
-		fmt.Fprintf(&b, "add element bridge %[1]s %[2]s { %[3]s }\ndelete element bridge %[1]s %[2]s { %[3]s }\n", Table,
-			what, element)
-	}
+	const element = "add element %[1]s { %[2]s }\ndelete element %[1]s { %[2]s }\n" // somebody may have removed it alone
+	drop := func(what, of string) { fmt.Fprintf(&b, element, "bridge "+Table+" "+what, of) }
 	to := fmt.Sprintf("%d : goto %s", c.index, name)
 	switch c.kind {
 	case closedKind:
@@ -318,6 +316,8 @@ func (c chain) removal() string {
 		drop("group_taps", strconv.Itoa(c.index))
 	default:
 		drop("senders", to)
+		b.WriteString(pastBridge)
+		fmt.Fprintf(&b, element, "inet grange_taps taps", strconv.Itoa(c.index))
 		drop("taps", strconv.Itoa(c.index))
 		drop("served", strconv.Itoa(c.index))
 	}

@@ -80,8 +80,18 @@ func chainName(kind string, index int, machine string) string {
 	return fmt.Sprintf("%s_%d_%s", kind, index, machine)
 }
 
+// pastBridge keeps out what a guest would have its host take without a bridge in between: frames to the addresses that
+// bridges keep for themselves, 01:80:c2:00:00:00 to 0f. The kernel gives such a frame to the host as the tap's own, and no
+// rule of the family bridge sees some of them. Nothing else comes to the host from a tap that is on a bridge.
+const pastBridge = `add table inet grange_taps
+add set inet grange_taps taps { type iface_index; }
+add chain inet grange_taps prerouting { type filter hook prerouting priority -300; policy accept; }
+flush chain inet grange_taps prerouting
+add rule inet grange_taps prerouting iif @taps drop
+`
+
 // shared are what all VMs have in common. Loading it again changes nothing.
-const shared = `add table bridge grange
+const shared = pastBridge + `add table bridge grange
 add counter bridge grange tagged
 add counter bridge grange ethertype
 add counter bridge grange spoofed_mac
@@ -163,7 +173,9 @@ add rule bridge grange closed_after ip6 daddr { fe80::/10, ff00::/8 } counter na
 `
 
 // unshared removes what is shared, all or nothing: the kernel removes no chain that a VM's chain goes on to.
-const unshared = `flush chain bridge grange prerouting
+const unshared = `add table inet grange_taps
+delete table inet grange_taps
+flush chain bridge grange prerouting
 flush chain bridge grange forward
 flush chain bridge grange input
 delete chain bridge grange prerouting
@@ -241,6 +253,7 @@ func (r *ruleset) send(f Filter, index int) {
 	rule("ip saddr 0.0.0.0 udp sport 68 udp dport 67 accept")
 	r.ip6(rule, f.MAC, v6)
 	rule("goto send_other")
+	r.line("add element inet grange_taps taps { %d }", index)
 	r.line("add element bridge %s taps { %d }", Table, index)
 	r.line("add element bridge %s served { %d }", Table, index)
 	if len(f.Server) == 0 {
