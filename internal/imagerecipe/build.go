@@ -146,7 +146,7 @@ func buildDebian(ctx context.Context, r Recipe, o Options) (Built, error) {
 		"SOURCES=" + strings.Join(r.sources(), "\n"), "PACKAGES=" + strings.Join(r.Packages, " "),
 		"ARCHITECTURE=" + r.Architecture, "FIRMWARE=" + r.Firmware, fmt.Sprintf("SIZE=%d", uint64(size)),
 		fmt.Sprintf("CLOUD_INIT=%t", r.CloudInit == nil || *r.CloudInit), "PAYLOAD=" + payload,
-		fmt.Sprintf("SOURCE_DATE_EPOCH=%d", epoch.Unix())}
+		"PARAMETERS=" + strings.Join(r.Parameters, " "), fmt.Sprintf("SOURCE_DATE_EPOCH=%d", epoch.Unix())}
 	if err := follow(cmd, o.Progress); err != nil {
 		return Built{}, err
 	}

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Makes a Debian disk of packages. The environment says which: OUT, SUITE, SOURCES (lines), PACKAGES, ARCHITECTURE,
-# FIRMWARE, SIZE (bytes), CLOUD_INIT, PAYLOAD (a tar with apply.sh and more), WORK (an empty directory), and
-# SOURCE_DATE_EPOCH; with the same packages they make the same bytes.
+# FIRMWARE, SIZE (bytes), CLOUD_INIT, PAYLOAD (a tar with apply.sh and more), PARAMETERS (of the kernel), WORK (an empty
+# directory), and SOURCE_DATE_EPOCH; with the same packages they make the same bytes.
 #
 # Needs no loop device: root, or user namespaces. Installs nothing here; says what is missing. The disk has a FAT
 # partition with SYSLINUX or systemd-boot, kernel and initramfs, and an ext4 root.
@@ -115,6 +115,7 @@ kernel=$(echo boot/vmlinuz-*) initrd=$(echo boot/initrd.img-*)
 say "making the disk: $(basename "$kernel")"
 
 options="root=LABEL=root rw rootfstype=ext4 console=tty0 console=ttyS0 quiet panic=-1 cryptomgr.notests no_timer_check net.ifnames=0"
+options="$options${PARAMETERS:+ $PARAMETERS}"
 truncate -s $((boot * mib)) boot.img
 mkfs.vfat --invariant -F 16 -n BOOT boot.img >/dev/null
 find boot files efi -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} + 2>/dev/null || true

@@ -58,13 +58,13 @@ type Recipe struct {
 	From   string `toml:"from"`   // a disk, beside the recipe or absolute
 	SHA256 string `toml:"sha256"` // of from; "": not compared
 	Memory string `toml:"memory"` // of the VM that it is changed in
-	// Parameters are added to the kernel's command line; "auto" stands for those that the image's release needs.
-	Parameters []string `toml:"kernel_parameters"`
 
 	// Of disks.
-	Files []File   `toml:"file"`
-	Users []User   `toml:"user"`
-	Run   []string `toml:"run"` // commands of root's shell, after all else
+	// Parameters are added to the kernel's command line; "auto" stands for those that the release of a changed disk needs.
+	Parameters []string `toml:"kernel_parameters"`
+	Files      []File   `toml:"file"`
+	Users      []User   `toml:"user"`
+	Run        []string `toml:"run"` // commands of root's shell, after all else
 }
 
 // File is one to put into the image.
@@ -118,12 +118,12 @@ var (
 func (r Recipe) check() error {
 	switch r.Kind {
 	case Micro, Worker, Cloud:
-		if r.disk() || r.From != "" || len(r.Parameters) > 0 || r.ofDebian() {
+		if r.disk() || r.From != "" || r.ofDebian() {
 			return bad("kind %q has only packages: it is made of whole packages, in memory", r.Kind)
 		}
 	case Debian:
-		if r.From != "" || r.SHA256 != "" || len(r.Parameters) > 0 {
-			return bad(`"from", "sha256" and "kernel_parameters" are of kind "change"`)
+		if r.From != "" || r.SHA256 != "" {
+			return bad(`"from" and "sha256" are of kind "change"`)
 		}
 		if err := r.checkDebian(); err != nil {
 			return err
@@ -137,11 +137,6 @@ func (r Recipe) check() error {
 		}
 		if r.SHA256 != "" && !hexSum.MatchString(r.SHA256) {
 			return bad("invalid sha256 %q: want 64 hexadecimal digits", r.SHA256)
-		}
-		for _, p := range r.Parameters {
-			if !kernelParameter.MatchString(p) {
-				return bad("invalid kernel parameter %q", p)
-			}
 		}
 	default:
 		return bad("unknown kind %q: micro, worker, cloud, debian or change", r.Kind)
@@ -158,7 +153,7 @@ func (r Recipe) check() error {
 }
 
 // disk reports whether the recipe changes files of a disk.
-func (r Recipe) disk() bool { return len(r.Files)+len(r.Users)+len(r.Run) > 0 }
+func (r Recipe) disk() bool { return len(r.Files)+len(r.Users)+len(r.Run)+len(r.Parameters) > 0 }
 
 func (r Recipe) ofDebian() bool {
 	return r.Suite != "" || len(r.Sources) > 0 || r.Snapshot != "" || r.Epoch != 0 || r.CloudInit != nil
@@ -190,6 +185,14 @@ func (r Recipe) checkDebian() error {
 }
 
 func (r Recipe) checkContent() error {
+	for _, p := range r.Parameters {
+		if !kernelParameter.MatchString(p) {
+			return bad("invalid kernel parameter %q", p)
+		}
+		if p == "auto" && r.Kind == Debian {
+			return bad(`kernel parameter "auto" is of kind "change": no release that is built here needs one`)
+		}
+	}
 	for _, f := range r.Files {
 		if !path.IsAbs(f.Path) || path.Clean(f.Path) != f.Path || f.Path == "/" {
 			return bad("the path %q of a file is not absolute, or has detours", f.Path)

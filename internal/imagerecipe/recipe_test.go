@@ -42,6 +42,8 @@ groups = ["adm"]
 		"kind = \"debian\"\nfrom = \"/x\"":                                         "of kind",
 		"kind = \"change\"\nfrom = \"x\"\nkernel_parameters = [\"a b\"]":           "invalid kernel parameter",
 		"kind = \"debian\"\nkernel_parameters = [\"auto\"]":                        "of kind",
+		"kind = \"debian\"\nkernel_parameters = [\"a\\nb\"]":                       "invalid kernel parameter",
+		"kind = \"micro\"\nkernel_parameters = [\"a\"]":                            "only packages",
 		"kind = \"debian\"\nsuite = \"a b\"":                                       "invalid suite",
 		"kind = \"debian\"\nsnapshot = \"2026\"":                                   "invalid snapshot",
 		"kind = \"debian\"\nsources = [\"rm -rf\"]":                                "invalid source",
