@@ -29,6 +29,9 @@ func mayFetch(a requests, c Caller, r *api.JobRequest, image string, memory farm
 	if _, err := container.Parse(image); err != nil {
 		return err
 	}
+	if err := a.Images.MayRun(image, memory, c.admin()); err != nil {
+		return err
+	}
 	if _, err := a.images.Get(image); err == nil && !r.Pull || c.admin() || r.Image == "" && !r.Pull ||
 		a.config().MayPull(image) {
 		return nil

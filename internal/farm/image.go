@@ -30,7 +30,7 @@ type FleetImage struct {
 	Verdict           string // what vouches for the content: a signature, a checksum, nothing
 	By                string // who put it there
 	Created           time.Time
-	// Removed is set when the files are gone. Only what is withdrawn stays known without them.
+	// Removed is set when the files are gone: nothing starts any more, and hosts remove their copies.
 	Removed  bool
 	Revision int64
 }

@@ -153,6 +153,30 @@ func TestWithdrawnStartsNothing(t *testing.T) {
 	}
 }
 
+// An image that was removed starts nothing any more, stays kept to its projects, and its copies can be removed.
+func TestRemovedImage(t *testing.T) {
+	l := newLab(t)
+	l.machine("wn-1", "east")
+	l.catalogued("debian", oldDebian, nil)
+	if err := l.Images.Remove(t.Context(), site, "debian", 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.VMs.Create(t.Context(), ann, CreateVM{Project: "alice", Name: "b", Image: oldDebian, CPUs: 1,
+		Memory: farm.GiB}); code(err) != farm.CodeNoImage {
+		t.Errorf("created: %v", err)
+	}
+	if views, err := l.Images.List(t.Context(), site); err != nil || len(views) != 0 {
+		t.Errorf("listed: %v %v", views, err)
+	}
+	r, err := l.Images.Order(t.Context(), site, farm.ImageDrop, oldDebian, images.Choice{Hosts: []string{"*"}})
+	if err != nil || len(r.Tasks) != 1 {
+		t.Errorf("invalidated on %v: %v", r.Tasks, err)
+	}
+	if d := l.mark(oldDebian, "withdrawn"); d.State != farm.ImageWithdrawn {
+		t.Errorf("withdrawn: %+v", d)
+	}
+}
+
 // Hosts are told at once that the catalogue is another one, also those without VMs.
 func TestHostsAreToldOfTheCatalogue(t *testing.T) {
 	l := newLab(t)

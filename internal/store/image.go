@@ -59,14 +59,6 @@ func (i Images) Put(v farm.FleetImage) error {
 	return i.touch()
 }
 
-// Delete takes an image away. It does not look at names.
-func (i Images) Delete(digest string) error {
-	if err := images().drop(i.t.sqlTx, digest); err != nil {
-		return err
-	}
-	return i.touch()
-}
-
 // Name is what a name means.
 func (i Images) Name(name string) (farm.ImageName, error) { return imageNames().get(i.t.sqlTx, name) }
 

@@ -169,7 +169,7 @@ type Reporter func(done int64, note string)
 
 // Install is an image that a fleet has, on its way into the store.
 type Install struct {
-	Name     string // "": its own, or none
+	Name     string // "": none
 	Manifest []byte
 	Fetch    Fetch
 	Progress func(Progress) // may be nil
@@ -185,10 +185,10 @@ func (s Exchange) Install(ctx context.Context, o Install) (Image, error) {
 	if o.Progress == nil {
 		o.Progress = func(Progress) {}
 	}
-	if o.Name == "" {
-		o.Name = fleetName(want.Digest)
-	} else if err := CheckName(o.Name); err != nil {
-		return Image{}, err
+	if o.Name != "" {
+		if err := CheckName(o.Name); err != nil {
+			return Image{}, err
+		}
 	}
 	f := &fetch{FetchOptions: FetchOptions{Name: o.Name, Source: "image " + want.title(), Progress: o.Progress},
 		store: s.Store, dir: partialName(want.Digest)}
@@ -199,9 +199,6 @@ func (s Exchange) Install(ctx context.Context, o Install) (Image, error) {
 		return f.install(ctx, dir, want, o)
 	})
 }
-
-// fleetName is the name of an image that is brought without one.
-func fleetName(digest string) string { return "fleet-" + strings.TrimPrefix(digest, "sha256:")[:16] }
 
 func (f *fetch) install(ctx context.Context, dir *os.Root, want Image, o Install) (Image, error) {
 	s := f.store

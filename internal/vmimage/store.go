@@ -451,8 +451,14 @@ func (s *Store) name(i Image, name string) (Image, error) {
 	return s.link(name, blobName(i.Digest))
 }
 
-// link has name mean a blob. It needs the store's lock.
+// link has name, if there is one, mean a blob. It needs the store's lock.
 func (s *Store) link(name, blob string) (Image, error) {
+	if name == "" { // of an image that is used by its digest alone
+		if err := syncDir(s.root, "blobs"); err != nil {
+			return Image{}, writeError(s.dir, err)
+		}
+		return s.read(blob)
+	}
 	link := path.Join("tmp", "link-"+rand.Text())
 	if err := s.root.Symlink(path.Join("..", "blobs", blob), link); err != nil {
 		return Image{}, writeError(s.dir, err)

@@ -202,7 +202,7 @@ func (f *Fleet) take(c fleet.Catalogue) {
 	f.copy, f.images = c, images
 	f.newsLocked()
 	f.mu.Unlock()
-	f.unname(before, c.Names)
+	f.unname(before)
 	for name, digest := range c.Names {
 		if err := f.name(name, digest); err != nil && !farm.IsCode(err, farm.CodeNoImage) {
 			f.Log.Error("an image does not get its name", "image", name, "digest", digest, "error", err)
@@ -210,14 +210,21 @@ func (f *Fleet) take(c fleet.Catalogue) {
 	}
 }
 
-// unname takes names from copies that the catalogue has no more: nothing starts by them, and tidy removes the files.
-func (f *Fleet) unname(before, now map[string]string) {
-	for name, digest := range before {
-		if now[name] != "" {
+// unname takes names from images that they do not mean in the catalogue any more, whether what they mean now is here or
+// not: nothing starts by them, and tidy removes the files. before are the names of the copy before this one.
+func (f *Fleet) unname(before map[string]string) {
+	all, _ := f.Images.List()
+	for _, i := range all {
+		f.mu.Lock()
+		now, is := f.copy.Names[i.Name]
+		_, known := f.images[i.Digest]
+		f.mu.Unlock()
+		was, had := before[i.Name]
+		if now == i.Digest || !(was == i.Digest || known && (is || had)) {
 			continue
 		}
-		if err := f.Images.Untag(name, digest); err != nil {
-			f.Log.Error("an image keeps a name that the catalogue has no more", "image", name, "error", err)
+		if err := f.Images.Untag(i.Name, i.Digest); err != nil {
+			f.Log.Error("an image keeps a name that the catalogue has no more", "image", i.Name, "error", err)
 		}
 	}
 }
@@ -299,6 +306,9 @@ func (f *Fleet) MayRun(ref string, memory farm.Bytes, admin bool) error {
 		return nil
 	}
 	i, _, ok := f.find(ref)
+	if here, err := f.Images.Get(ref); !ok && err == nil { // by digits of its digest, its source, or a name of this host
+		i, _, ok = f.find(here.Digest)
+	}
 	switch {
 	case !ok:
 		return nil

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -302,6 +303,71 @@ func TestRemovedNames(t *testing.T) {
 	}
 }
 
+// A name that has moved means nothing here until its image comes, and nothing behind its removal.
+func TestMovedName(t *testing.T) {
+	s, first := publish(t, "it", false)
+	f := newFleet(t, s)
+	if err := f.Ensure(t.Context(), "it", quiet); err != nil {
+		t.Fatal(err)
+	}
+	second := s.catalogue.Images[0]
+	second.Digest = "sha256:" + strings.Repeat("2", 64)
+	s.catalogue.Images = append(s.catalogue.Images, second)
+	for _, names := range []map[string]string{{"it": second.Digest}, {}} {
+		s.catalogue.Names = names
+		s.catalogue.Revision++
+		f.take(s.catalogue)
+		if _, err := f.Images.Get("it"); !farm.IsCode(err, farm.CodeNoImage) {
+			t.Errorf("names %v: %v", names, err)
+		}
+	}
+	if _, err := f.Images.Get(first.Digest); err != nil {
+		t.Errorf("its files are gone at once: %v", err)
+	}
+}
+
+// An image that was removed from the catalogue starts nothing, and its copy goes as one without a name.
+func TestRemovedImage(t *testing.T) {
+	s, it := publish(t, "it", false)
+	f := newFleet(t, s)
+	if err := f.Ensure(t.Context(), it.Digest, quiet); err != nil {
+		t.Fatal(err)
+	}
+	s.catalogue.Images[0].Removed, s.catalogue.Names = true, map[string]string{}
+	s.catalogue.Revision++
+	f.take(s.catalogue)
+	if err := f.Ensure(t.Context(), it.Digest, quiet); !farm.IsCode(err, farm.CodeNoImage) {
+		t.Errorf("by its digest: %v", err)
+	}
+	i, err := f.Images.Get(it.Digest)
+	then := time.Now().Add(-2 * oldVersion)
+	if err := errors.Join(err, os.Chtimes(i.Dir, then, then)); err != nil {
+		t.Fatal(err)
+	}
+	f.tidy()
+	if _, err := f.Images.Get(it.Digest); !farm.IsCode(err, farm.CodeNoImage) {
+		t.Errorf("its copy stays: %v", err)
+	}
+}
+
+// What the catalogue keeps for some is kept for them by whatever it is called.
+func TestMayRunByOtherNames(t *testing.T) {
+	s, it := publish(t, "it", false)
+	s.catalogue.Images[0].Projects = []string{"p"}
+	f := newFleet(t, s)
+	if err := f.Ensure(t.Context(), it.Digest, quiet); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Images.Tag(it.Digest, "mine"); err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range []string{"it", it.Digest, it.Digest[len("sha256:"):][:4], "mine"} {
+		if err := f.MayRun(ref, farm.GiB, false); !farm.IsCode(err, CodeOfProjects) {
+			t.Errorf("%s: %v", ref, err)
+		}
+	}
+}
+
 // Without a catalogue, and without a server, images are the host's own.
 func TestNoCatalogue(t *testing.T) {
 	var none *Fleet
@@ -374,7 +440,18 @@ func TestTidy(t *testing.T) {
 	if !here(first.Digest) {
 		t.Fatal("a copy that a VM uses is gone")
 	}
-	f.Unused, used = nil, nil
+	if _, err := f.Images.Tag(first.Digest, "ours"); err != nil {
+		t.Fatal(err)
+	}
+	used = nil
+	f.tidy()
+	if !here(first.Digest) {
+		t.Fatal("a copy to which somebody gave a name here is gone")
+	}
+	if err := f.Images.Remove("ours", nil); err != nil {
+		t.Fatal(err)
+	}
+	f.Unused = nil
 	if _, err := f.Images.Tag(mine.Digest, "it"); err != nil { // the first has no name now
 		t.Fatal(err)
 	}

@@ -21,22 +21,26 @@ const (
 // what its administrators brought is theirs to remove.
 func (f *Fleet) copies() vmimage.PurgeOptions {
 	f.mu.Lock()
-	images := f.images
+	images, names := f.images, f.copy.Names
 	f.mu.Unlock()
-	kept := map[string]bool{} // by digest: somebody gave it a name
+	kept := map[string]bool{} // by digest: somebody gave it a name here
 	all, _ := f.Images.List()
 	for _, i := range all {
 		r, err := container.Parse(i.Source)
-		kept[i.Digest] = kept[i.Digest] || err != nil || i.Name != r.ImageName()
+		ours := names[i.Name] == i.Digest || err == nil && i.Name == r.ImageName()
+		kept[i.Digest] = kept[i.Digest] || !ours
 	}
 	return vmimage.PurgeOptions{Grace: oldVersion,
 		InUse: func(digest string) bool { return len(f.Users(digest)) > 0 },
 		Only: func(digest string) bool {
+			if kept[digest] {
+				return false
+			}
 			if _, ok := images[digest]; ok {
 				return true
 			}
 			i, err := f.Images.Get(digest)
-			return err == nil && !kept[digest] && container.Is(i.Source)
+			return err == nil && container.Is(i.Source)
 		}}
 }
 

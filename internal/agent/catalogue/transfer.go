@@ -2,6 +2,7 @@ package catalogue
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"time"
@@ -62,6 +63,11 @@ func (f *Fleet) Ensure(ctx context.Context, ref string, progress func(vmimage.Pr
 	if image.State == string(vmimage.Withdrawn) {
 		return farm.FleetImage{State: farm.ImageWithdrawn, Successor: image.Successor,
 			Reason: image.Reason}.Refused(ref)
+	}
+	if image.Removed {
+		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoImage,
+			Message: fmt.Sprintf("image %.80s was removed from the fleet's catalogue", ref),
+			Hint:    "use an image of `grange image list`"}
 	}
 	if _, err := f.Images.Get(image.Digest); err != nil {
 		if !farm.IsCode(err, farm.CodeNoImage) {

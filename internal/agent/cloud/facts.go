@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/network"
 	"github.com/grange-project/grange/internal/topology"
+	"github.com/grange-project/grange/internal/vmimage"
 	"github.com/grange-project/grange/internal/wire"
 )
 
@@ -47,10 +49,14 @@ func (h *Host) ReadFacts() fleet.Facts {
 	if h.FileSystems != nil {
 		facts.FileSystems = h.FileSystems()
 	}
-	images, err := h.images.List()
-	h.noImages.Log(h.log, "images for the server", err)
-	for _, i := range images {
-		facts.Images = append(facts.Images, i.Name, i.Digest)
+	named, notNamed := h.images.List()
+	for _, i := range named {
+		facts.Images = append(facts.Images, i.Name)
+	}
+	all, err := vmimage.All(h.images)
+	h.noImages.Log(h.log, "images for the server", errors.Join(notNamed, err))
+	for _, i := range all {
+		facts.Images = append(facts.Images, i.Digest)
 	}
 	slices.Sort(facts.Images)
 	facts.Images = slices.Compact(facts.Images)

@@ -113,7 +113,7 @@ func (a imageCommands) imageRemove() *cobra.Command {
 	return app.LocalFlag(&cobra.Command{
 		Use: "remove IMAGE", Aliases: []string{"rm"}, Short: "Remove an image", Args: cobra.ExactArgs(1),
 		Long: `Remove a name, and with the last one the image. From the catalogue of the fleet: hosts keep
-their copies until they need the space or ` + "`grange image invalidate`" + ` removes them.`,
+their copies for a day after their last use. ` + "`grange image invalidate DIGEST`" + ` removes them sooner.`,
 		ValidArgsFunction: a.completeImages,
 		RunE: a.either(func(cmd *cobra.Command, args []string) error {
 			if err := a.Client().RemoveImage(cmd.Context(), args[0]); err != nil {

@@ -114,8 +114,8 @@ func (c *Catalogue) Mark(ctx context.Context, who farm.Identity, ref string, ifR
 	})
 }
 
-// Remove takes a name away, or, by its digest, an image with all its names. With the last name the files go, too; what
-// is withdrawn stays known, so that hosts go on to refuse it. Hosts keep their copies until they are told otherwise.
+// Remove takes a name away, or, by its digest, an image with all its names. With the last name the files go, too. The
+// image stays known: hosts go on to refuse what is withdrawn, and to keep it to its projects, and remove their copies.
 func (c *Catalogue) Remove(ctx context.Context, who farm.Identity, ref string, ifRevision int64) error {
 	digest := ""
 	_, err := c.Actions.Change(ctx, who, policy.WriteImage, func(call *action.Call) error {
@@ -181,9 +181,6 @@ func (c *Catalogue) forget(call *action.Call, rows store.Images, i farm.FleetIma
 				Message: fmt.Sprintf("VM %s is made of image %s", action.Label(vm), i.Digest),
 				Hint:    "`grange image show` lists all; delete them, or only withdraw the image"}
 		}
-	}
-	if i.State != farm.ImageWithdrawn {
-		return rows.Delete(i.Digest)
 	}
 	i.Removed, i.Servers, i.Manifest = true, nil, nil
 	return rows.Put(i)

@@ -287,7 +287,10 @@ func Resolve(t *store.Tx, ref, project string) (image farm.FleetImage, err error
 			Message: fmt.Sprintf("image %.80s is for VMs of %s, not of project %s", ref,
 				strings.Join(image.Projects, ", "), project), Hint: "name another image, or ask an administrator"}
 	}
-	return image, image.Refused(ref)
+	if err := image.Refused(ref); err != nil || !image.Removed {
+		return image, err
+	}
+	return image, gone(ref)
 }
 
 // MayStart refuses to start a VM that was made of an image which is withdrawn by now.

@@ -59,14 +59,11 @@ func images(s *suite) {
 		same(s, "names", []farm.ImageName{name}, err, names)
 		return nil
 	})
-	s.update(db, func(tx *store.Tx) error { return store.ImagesOf(tx).DeleteName(name.Name) })
-	gone := s.update(db, func(tx *store.Tx) error { return store.ImagesOf(tx).Delete(image.Digest) })
+	gone := s.update(db, func(tx *store.Tx) error { return store.ImagesOf(tx).DeleteName(name.Name) })
 	changed("a deletion", gone)
 	for what, do := range map[string]func(store.Images) error{
-		"image":           func(i store.Images) error { _, err := i.Image(image.Digest); return err },
-		"name":            func(i store.Images) error { _, err := i.Name(name.Name); return err },
-		"image, deletion": func(i store.Images) error { return i.Delete(image.Digest) },
-		"name, deletion":  func(i store.Images) error { return i.DeleteName(name.Name) },
+		"name":           func(i store.Images) error { _, err := i.Name(name.Name); return err },
+		"name, deletion": func(i store.Images) error { return i.DeleteName(name.Name) },
 	} {
 		s.fails(what, s.in(db, func(tx *store.Tx) error { return do(store.ImagesOf(tx)) }), store.CodeAbsent)
 	}
