@@ -38,8 +38,8 @@ func forgedTests() (all []test) {
 	return append(all, test{"forged reserved", reserved})
 }
 
-// reserved has a guest send to its host by the addresses that bridges keep for themselves: the kernel gives some of them
-// to the host as from the tap itself, past the bridge and its filters.
+// reserved has a guest send to its host by the addresses that bridges keep for themselves: the kernel gives some of
+// them to the host as from the tap itself, past the bridge and its filters.
 func reserved(l *lab, f *figures) error {
 	// The kernel must not drop them for another reason than ours.
 	for _, of := range []string{"all", "default"} {

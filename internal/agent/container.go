@@ -23,13 +23,11 @@ var errNoRoots = errors.New("its grange-guest knows no other roots")
 // mayFetch refuses a job an image that would have to be fetched first, unless its caller may do that: it takes this
 // host's network, and space that is everybody's. What the site chose needs no leave, nor does the fleet's catalogue.
 func mayFetch(a requests, c Caller, r *api.JobRequest, image string, memory farm.Bytes) error {
-	if !container.Is(image) {
-		return a.Images.MayRun(cmp.Or(image, a.config().DefaultImage), memory, c.admin())
-	}
-	if _, err := container.Parse(image); err != nil {
+	err := a.Images.MayRun(cmp.Or(image, a.config().DefaultImage), memory, c.admin())
+	if err != nil || !container.Is(image) {
 		return err
 	}
-	if err := a.Images.MayRun(image, memory, c.admin()); err != nil {
+	if _, err := container.Parse(image); err != nil {
 		return err
 	}
 	if _, err := a.images.Get(image); err == nil && !r.Pull || c.admin() || r.Image == "" && !r.Pull ||

@@ -437,6 +437,45 @@ func TestLargeManifest(t *testing.T) {
 	os.WriteFile(filepath.Join(dir, "oci-layout"), []byte(`{"imageLayoutVersion":"1.0.0"}`), 0o644)
 	_, err = fetch(t, "oci-layout:"+dir, Options{})
 	wantCode(t, "a large index", err, farm.CodeBadImage, "more bytes than are read")
+	if err := errors.Join(os.Remove(filepath.Join(dir, "index.json")),
+		os.Symlink("/dev/zero", filepath.Join(dir, "index.json"))); err != nil {
+		t.Fatal(err)
+	}
+	_, err = fetch(t, "oci-layout:"+dir, Options{})
+	wantCode(t, "an index without an end", err, farm.CodeBadImage, "is no file")
+}
+
+// TestLargeBlobs: what a layout's descriptors say of the size of a file is not believed.
+func TestLargeBlobs(t *testing.T) {
+	for what, of := range map[string]func(v1.Image) (v1.Hash, error){
+		"a large manifest": v1.Image.Digest, "a large configuration": v1.Image.ConfigName,
+	} {
+		dir := t.TempDir()
+		to, err := layout.Write(dir, empty.Index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		image := imageOf(t, packed(t, "gzip", lowLayer(t)))
+		h, err := of(image)
+		if err := errors.Join(err, to.AppendImage(image)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(filepath.Join(dir, "blobs", h.Algorithm, h.Hex), 1<<40); err != nil {
+			t.Fatal(err)
+		}
+		_, err = fetch(t, "oci-layout:"+dir, Options{})
+		wantCode(t, what, err, farm.CodeBadImage, "more bytes than are read")
+	}
+}
+
+// TestRootEntry: some builders write an entry for the root, as "/".
+func TestRootEntry(t *testing.T) {
+	ref := serve(t, nil)
+	push(t, ref("r/a"), imageOf(t, packed(t, "gzip", tarOf(t, tar.Header{Name: "/", Typeflag: tar.TypeDir, Mode: 0o755},
+		tar.Header{Name: "etc", Typeflag: tar.TypeDir, Mode: 0o755}))))
+	if _, err := fetch(t, ref("r/a"), Options{}); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestKeptLayers: layers that came whole are not downloaded again, and damaged ones are.

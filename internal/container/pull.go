@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -203,6 +204,9 @@ func describe(r Reference, image v1.Image) (*v1.Manifest, Config, error) {
 		return fail(badImage(fmt.Sprintf("%s has %d layers and a configuration of %d bytes: more than is read", r.text,
 			len(manifest.Layers), manifest.Config.Size), tooLargeHint, nil))
 	}
+	if err := r.blob(manifest.Config.Digest, mostConfig); err != nil {
+		return fail(err)
+	}
 	text, err := image.RawConfigFile()
 	if err != nil {
 		return fail(remoteError(r, err))
@@ -254,18 +258,41 @@ func (r Reference) open(ctx context.Context) (v1.Image, error) {
 }
 
 func (r Reference) openLayout() (v1.Image, error) {
+	if err := r.bounded("index.json", mostManifest); err != nil {
+		return nil, err
+	}
 	dir, err := layout.FromPath(r.path)
 	if err != nil {
 		return nil, sourceError(r, true, err)
-	}
-	if info, err := os.Stat(filepath.Join(r.path, "index.json")); err == nil && info.Size() > mostManifest {
-		return nil, badImage(r.text+" has an index of more bytes than are read", tooLargeHint, nil)
 	}
 	index, err := dir.ImageIndex()
 	if err != nil {
 		return nil, sourceError(r, true, err)
 	}
 	return r.choose(index, r.tag)
+}
+
+// bounded refuses a file of a layout that is to be read into memory, and is larger than it may be. A link, a device or
+// a pipe has no size that would say so.
+func (r Reference) bounded(name string, most int64) error {
+	info, err := os.Lstat(filepath.Join(r.path, filepath.FromSlash(name)))
+	switch {
+	case err != nil:
+		return sourceError(r, true, err)
+	case !info.Mode().IsRegular():
+		return badImage(fmt.Sprintf("%s of %s is no file", name, r.text), brokenHint, nil)
+	case info.Size() > most:
+		return badImage(fmt.Sprintf("%s of %s has more bytes than are read", name, r.text), tooLargeHint, nil)
+	}
+	return nil
+}
+
+// blob is bounded for what a descriptor names; what a registry sends is held to the descriptor's size.
+func (r Reference) blob(h v1.Hash, most int64) error {
+	if r.scheme != schemeLayout {
+		return nil
+	}
+	return r.bounded(path.Join("blobs", h.Algorithm, h.Hex), most)
 }
 
 // tagAnnotation names an image of a layout.
@@ -288,6 +315,9 @@ func (r Reference) choose(index v1.ImageIndex, tag string) (v1.Image, error) {
 		}
 		if fits[0].Size > mostManifest {
 			return nil, badImage(r.text+" has a manifest of more bytes than are read", tooLargeHint, nil)
+		}
+		if err := r.blob(fits[0].Digest, mostManifest); err != nil {
+			return nil, err
 		}
 		if d := fits[0]; !d.MediaType.IsIndex() {
 			image, err := index.Image(d.Digest)

@@ -49,6 +49,9 @@ const tooLargeHint = "take a smaller image, or bind a part of its files as a dir
 
 // split takes a name apart. The root has no parts.
 func split(what, name string) ([]string, error) {
+	if name == "/" { // as some builders write the root's own entry
+		return nil, nil
+	}
 	if strings.HasPrefix(name, "/") || strings.ContainsRune(name, 0) ||
 		slices.Contains(strings.Split(name, "/"), "..") {
 		return nil, broken("%s %.300q leads outside of the image", what, name)

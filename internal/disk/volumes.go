@@ -96,12 +96,16 @@ func (p *Pool) readOwner() (string, error) {
 		return "", err
 	}
 	owner := rand.Text()
-	f, err := p.root.OpenFile(ownerFile, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	const part = ownerFile + ".part" // whole or not there: an agent may be killed in between
+	f, err := p.root.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return "", err
 	}
 	_, err = f.WriteString(owner)
-	return owner, errors.Join(err, f.Sync(), f.Close())
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = p.root.Rename(part, ownerFile)
+	}
+	return owner, err
 }
 
 func (v *volumes) refresh(ctx context.Context) error {

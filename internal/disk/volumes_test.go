@@ -86,6 +86,9 @@ func TestUnowned(t *testing.T) {
 	if got := v.unowned(p); len(got) != 1 || got[0].Name != "b" {
 		t.Errorf("%+v", got)
 	}
+	if err := p.root.WriteFile(ownerFile, nil, 0o600); err != nil { // of an agent that was killed right then
+		t.Fatal(err)
+	}
 	first, err := p.readOwner()
 	if again, e := p.readOwner(); err != nil || e != nil || first != again || !lvm.ValidName(first) {
 		t.Errorf("%q, then %q: %v, %v", first, again, err, e)

@@ -60,7 +60,8 @@ type Recipe struct {
 	Memory string `toml:"memory"` // of the VM that it is changed in
 
 	// Of disks.
-	// Parameters are added to the kernel's command line; "auto" stands for those that the release of a changed disk needs.
+	// Parameters are added to the kernel's command line; "auto" stands for those that the release of a changed disk
+	// needs.
 	Parameters []string `toml:"kernel_parameters"`
 	Files      []File   `toml:"file"`
 	Users      []User   `toml:"user"`

@@ -70,6 +70,9 @@ func (s *Store) Fetch(ctx context.Context, o FetchOptions) (Image, error) {
 	if o.Progress == nil {
 		o.Progress = func(Progress) {}
 	}
+	if err := o.check(); err != nil {
+		return Image{}, err
+	}
 	source, r, err := openSource(o.Source)
 	if err != nil {
 		return Image{}, err
@@ -198,6 +201,20 @@ func (f *fetch) limit(dir *os.Root) (farm.Bytes, error) {
 		return min(left, f.Most), nil
 	}
 	return left, nil
+}
+
+// check refuses what would look as if it vouched for the file, and would not be looked at.
+func (o FetchOptions) check() error {
+	const hint = "give a checksum; or a list of checksums, with the keyring and the signature if it is signed"
+	switch {
+	case o.Sum != "" && o.Sums+o.Signature != "" || o.Sum != "" && o.Keyring != nil:
+		return badImage("there is a checksum, and a list of checksums or a signature beside it", hint, nil)
+	case o.Sums == "" && (o.Signature != "" || o.Keyring != nil):
+		return badImage("a signature is that of a list of checksums, and there is none", hint, nil)
+	case o.Signature != "" && o.Keyring == nil:
+		return badImage("there is no keyring to verify the signature with", hint, nil)
+	}
+	return nil
 }
 
 // sum is the checksum that the file must have, "" if nothing was said, and who signed it.

@@ -79,17 +79,22 @@ func TestFetch(t *testing.T) {
 func TestFetchRefuses(t *testing.T) {
 	s := testStore(t)
 	p, other := publish(t, rawDisk(t, "a")), publish(t, rawDisk(t, "b"))
+	list := p.url + "/SHA256SUMS"
 	for name, c := range map[string]struct {
 		o    FetchOptions
 		code farm.Code
 	}{
-		"another sum":   {FetchOptions{Sum: other.sum}, imagesource.CodeUnverified},
-		"another list":  {FetchOptions{Sums: other.url + "/SHA256SUMS"}, imagesource.CodeUnverified},
-		"no list":       {FetchOptions{Sums: p.url + "/nothing"}, imagesource.CodeSource},
-		"no signature":  {FetchOptions{Sums: p.url + "/SHA256SUMS", Keyring: []byte("x")}, imagesource.CodeUnverified},
-		"no file":       {FetchOptions{Source: p.url + "/nothing"}, imagesource.CodeSource},
-		"no image":      {FetchOptions{Source: p.url + "/SHA256SUMS"}, farm.CodeBadImage},
-		"another shape": {FetchOptions{Source: "ftp://host/file"}, imagesource.CodeBadSource},
+		"another sum":            {FetchOptions{Sum: other.sum}, imagesource.CodeUnverified},
+		"another list":           {FetchOptions{Sums: other.url + "/SHA256SUMS"}, imagesource.CodeUnverified},
+		"no list":                {FetchOptions{Sums: p.url + "/nothing"}, imagesource.CodeSource},
+		"no signature":           {FetchOptions{Sums: list, Keyring: []byte("x")}, imagesource.CodeUnverified},
+		"two words for it":       {FetchOptions{Sum: p.sum, Sums: list}, farm.CodeBadImage},
+		"a keyring for a sum":    {FetchOptions{Sum: p.sum, Keyring: []byte("x")}, farm.CodeBadImage},
+		"a signature of nothing": {FetchOptions{Signature: p.url + "/sig", Keyring: []byte("x")}, farm.CodeBadImage},
+		"no keyring":             {FetchOptions{Sums: list, Signature: p.url + "/sig"}, farm.CodeBadImage},
+		"no file":                {FetchOptions{Source: p.url + "/nothing"}, imagesource.CodeSource},
+		"no image":               {FetchOptions{Source: p.url + "/SHA256SUMS"}, farm.CodeBadImage},
+		"another shape":          {FetchOptions{Source: "ftp://host/file"}, imagesource.CodeBadSource},
 	} {
 		c.o.Name = "refused"
 		if c.o.Source == "" {

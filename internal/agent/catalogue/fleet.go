@@ -306,7 +306,8 @@ func (f *Fleet) MayRun(ref string, memory farm.Bytes, admin bool) error {
 		return nil
 	}
 	i, _, ok := f.find(ref)
-	if here, err := f.Images.Get(ref); !ok && err == nil { // by digits of its digest, its source, or a name of this host
+	// By digits of its digest, the reference that it was fetched from, or a name of this host it is the same image.
+	if here, err := f.Images.Get(ref); !ok && err == nil {
 		i, _, ok = f.find(here.Digest)
 	}
 	switch {

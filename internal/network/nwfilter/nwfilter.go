@@ -305,7 +305,8 @@ func parseChain(name string) (chain, bool) {
 func (c chain) removal() string {
 	var b strings.Builder
 	name := chainName(c.kind, c.index, c.machine)
-	const element = "add element %[1]s { %[2]s }\ndelete element %[1]s { %[2]s }\n" // somebody may have removed it alone
+	// Somebody may have removed it alone.
+	const element = "add element %[1]s { %[2]s }\ndelete element %[1]s { %[2]s }\n"
 	drop := func(what, of string) { fmt.Fprintf(&b, element, "bridge "+Table+" "+what, of) }
 	to := fmt.Sprintf("%d : goto %s", c.index, name)
 	switch c.kind {

@@ -81,8 +81,8 @@ func chainName(kind string, index int, machine string) string {
 }
 
 // pastBridge keeps out what a guest would have its host take without a bridge in between: frames to the addresses that
-// bridges keep for themselves, 01:80:c2:00:00:00 to 0f. The kernel gives such a frame to the host as the tap's own, and no
-// rule of the family bridge sees some of them. Nothing else comes to the host from a tap that is on a bridge.
+// bridges keep for themselves, 01:80:c2:00:00:00 to 0f. The kernel gives such a frame to the host as the tap's own, and
+// no rule of the family bridge sees some of them. Nothing else comes to the host from a tap that is on a bridge.
 const pastBridge = `add table inet grange_taps
 add set inet grange_taps taps { type iface_index; }
 add chain inet grange_taps prerouting { type filter hook prerouting priority -300; policy accept; }

@@ -125,7 +125,11 @@ func small(i farm.FleetImage, s farm.Shape) error {
 	if s.Memory < i.MinMemory {
 		lacks = append(lacks, fmt.Sprintf("%v of memory", i.MinMemory))
 	}
-	if i.VirtualSize+s.Scratch < i.MinDisk {
+	disk := max(i.VirtualSize, s.Disks.Root) + s.Scratch
+	for _, v := range s.Disks.Volumes {
+		disk += v.Size
+	}
+	if disk < i.MinDisk {
 		lacks = append(lacks, fmt.Sprintf("%v of root and scratch disk", i.MinDisk))
 	}
 	if lacks == nil {

@@ -134,6 +134,9 @@ func TestShape(t *testing.T) {
 		"disk and scratch": {farm.FleetImage{MinDisk: 8 * farm.GiB, VirtualSize: 4 * farm.GiB}, with(plain,
 			func(s *farm.Shape) { s.Scratch = 4 * farm.GiB }), false, with(plain,
 			func(s *farm.Shape) { s.Scratch = 4 * farm.GiB }), ""},
+		"larger root": {farm.FleetImage{MinDisk: 8 * farm.GiB, VirtualSize: 4 * farm.GiB}, with(plain,
+			func(s *farm.Shape) { s.Disks.Root = 8 * farm.GiB }), false, with(plain,
+			func(s *farm.Shape) { s.Disks.Root = 8 * farm.GiB }), ""},
 	} {
 		got, err := Shape(c.image, c.shape, c.asked)
 		if c.code != "" {
