@@ -87,15 +87,19 @@ func (h Hosts) memory() farm.Bytes {
 	return max(all, h.Reserve.Memory) - h.Reserve.Memory
 }
 
-// memoryStep is in what steps VMs that stay share their host's memory.
+// memoryStep is in what steps VMs that stay share their host's memory, or in pages that are larger.
 const memoryStep = 256 * farm.MiB
 
 // asVMs is one of the VMs with which a host is filled, as a host, and how many there are; the CPUs that none has, and
 // those that are held beside theirs.
 func (o Options) asVMs(h Hosts) (vm Hosts, count, mix, beside int, err error) {
+	step := memoryStep
+	for _, page := range o.Shape.Pages {
+		step = max(step, page)
+	}
 	for count = h.forVMs() / o.VMCPUs; count > 0; count-- {
 		for _, percent := range []farm.Bytes{100, 95, 90, 80} { // what nodes have apart does not always add up
-			memory := h.memory() / 100 * percent / farm.Bytes(count) / memoryStep * memoryStep
+			memory := h.memory() / 100 * percent / farm.Bytes(count) / step * step
 			if held, ok := o.fill(h, memory, count); ok {
 				return o.vm(h.Kind, memory), count, h.forVMs() - held, held - count*o.VMCPUs, nil
 			}

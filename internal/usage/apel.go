@@ -177,10 +177,14 @@ func Masked(u api.Usage) api.Usage {
 	return u
 }
 
-// times are both in seconds since 1970. APEL refuses an end before its start, as a clock that was set back makes it.
+// times are both in seconds since 1970. APEL refuses an end before its start, as a clock that was set back makes it, and
+// goes by the end for the month.
 func times(u api.Usage) (start, end string) {
-	from := u.Start.Unix()
-	return strconv.FormatInt(from, 10), strconv.FormatInt(max(u.End.Unix(), from), 10)
+	from, to := u.Start.Unix(), u.End.Unix()
+	if next, err := ParseMonth(Next(Month(u))); err == nil {
+		to = min(to, next.Unix()-1)
+	}
+	return strconv.FormatInt(from, 10), strconv.FormatInt(max(to, from), 10)
 }
 
 func whole(seconds float64) string { return strconv.FormatInt(Seconds(seconds), 10) }

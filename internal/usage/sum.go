@@ -16,7 +16,7 @@ var keys = map[string]func(api.Usage) string{
 	"account": func(u api.Usage) string { return u.Account },
 	"project": func(u api.Usage) string { return u.Project },
 	"kind":    func(u api.Usage) string { return u.Kind },
-	"month":   func(u api.Usage) string { return MonthOf(u.End) },
+	"month":   Month,
 }
 
 // Sum adds up records of one host, without a server: nothing there knows cells, VOs and scores.

@@ -3,6 +3,7 @@ package usage
 import (
 	"bytes"
 	"encoding/csv"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +34,23 @@ func TestMonths(t *testing.T) {
 	}
 	if m := MonthOf(time.Date(2026, 10, 31, 23, 30, 0, 0, time.FixedZone("", -3600))); m != "2026-11" {
 		t.Errorf("months are UTC's: %s", m)
+	}
+}
+
+// The interval of a VM's last day of a month is cut when that is over; it is of that month, for APEL, too.
+func TestMonth(t *testing.T) {
+	midnight := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	u := api.Usage{Kind: api.UsageVM, Start: midnight.Add(-20 * time.Hour), End: midnight.Add(4 * time.Second),
+		Ended: api.EndedCut}
+	if m := Month(u); m != "2026-10" {
+		t.Errorf("cut behind midnight: %s", m)
+	}
+	if _, end := times(u); end != fmt.Sprint(midnight.Unix()-1) {
+		t.Errorf("for APEL it ends at %s", end)
+	}
+	u.Ended = "exit:0"
+	if m := Month(u); m != "2026-11" {
+		t.Errorf("ended behind midnight: %s", m)
 	}
 }
 

@@ -47,6 +47,9 @@ func (c commands) each(ctx context.Context, q choice, do func(api.Usage) error) 
 		}
 		return server.Usage.Each(ctx, q.UsageQuery, do)
 	}
+	if q.Cell+q.Project != "" {
+		return app.Usage("leave them out, or ask the server", "a host does not know the cell and the project of its jobs")
+	}
 	first, last, err := usage.Months(q.From, q.To, time.Now())
 	if err != nil {
 		return err
@@ -60,13 +63,13 @@ func (c commands) each(ctx context.Context, q choice, do func(api.Usage) error) 
 		return err
 	}
 	seen := map[string]bool{} // a host that was cut off may have written a record twice
-	return c.Client().Usage(ctx, from, to, func(u api.Usage) error {
-		if q.User != "" && u.User != q.User || q.Project != "" && u.Project != q.Project || seen[u.ID] ||
-			q.Kind != "" && u.Kind != q.Kind {
+	// An interval of the last day ends when the month is over.
+	return c.Client().Usage(ctx, from, to.AddDate(0, 0, 1), func(u api.Usage) error {
+		if u.Month = usage.Month(u); u.Month < first || u.Month > last || seen[u.ID] ||
+			q.User != "" && u.User != q.User || q.Kind != "" && u.Kind != q.Kind {
 			return nil
 		}
 		seen[u.ID] = true
-		u.Month = usage.MonthOf(u.End)
 		return do(u)
 	})
 }

@@ -193,7 +193,7 @@ func (s *Usage) placed(u api.Usage, host farm.Host, b books) api.Usage {
 	u.Project, u.Phases = cmp.Or(u.Project, projectOf(u.Account, b.projects)), cleanPhases(u.Phases)
 	u.FQAN = s.fqan(u)
 	u.VO, _, _ = strings.Cut(strings.TrimPrefix(u.FQAN, "/"), "/")
-	u.Month, u.Late = usage.Counts(usage.MonthOf(u.End), b.closed)
+	u.Month, u.Late = usage.Counts(usage.Month(u), b.closed)
 	return u
 }
 
