@@ -177,8 +177,8 @@ func Masked(u api.Usage) api.Usage {
 	return u
 }
 
-// times are both in seconds since 1970. APEL refuses an end before its start, as a clock that was set back makes it, and
-// goes by the end for the month.
+// times are both in seconds since 1970. APEL refuses an end before its start, as a clock that was set back makes it,
+// and goes by the end for the month.
 func times(u api.Usage) (start, end string) {
 	from, to := u.Start.Unix(), u.End.Unix()
 	if next, err := ParseMonth(Next(Month(u))); err == nil {

@@ -13,8 +13,8 @@ const monthLayout = "2006-01"
 // MonthOf is the month of a time, in UTC, as 2026-10.
 func MonthOf(at time.Time) string { return at.UTC().Format(monthLayout) }
 
-// Month is the month that a record is of: that of its end. An interval of a VM that goes on is cut when its day is over,
-// which is a moment later at best: it is of the month in which its middle lies.
+// Month is the month that a record is of: that of its end. An interval of a VM that goes on is cut when its day is
+// over, which is a moment later at best: it is of the month in which its middle lies.
 func Month(u api.Usage) string {
 	at := u.End
 	if u.Ended == api.EndedCut {
