@@ -38,8 +38,8 @@ type Filter struct {
 	Isolated  bool           // it reaches no other isolated VM of this host on the same bridge
 	Closed    bool           // it reaches the outside, but nobody of Local beside its gateway and name servers
 	Local     []netip.Prefix // of Closed: its network
-	Gateway   []netip.Addr   // of Closed
-	DNS       []netip.Addr   // of Closed
+	Gateway   []netip.Addr   // of its network: without addresses of its own it has none of these, either,
+	DNS       []netip.Addr   // nor these
 	Server    []netip.Addr   // of DHCP and DNS on this host: no other one's answers reach the VM; none: anybody's do
 	Send      farm.Rate      // at most, in the long run; 0: as much as it likes
 	Groups    *farm.Firewall // what its security groups come to; nil: it is in none
@@ -247,6 +247,12 @@ func (r *ruleset) send(f Filter, index int) {
 		rule("ip saddr %s goto send_ip", own.set())
 	}
 	if len(f.Addresses) == 0 {
+		for _, others := range byFamily(slices.Concat(f.Gateway, f.DNS)) {
+			if others.family == "ip" { // what it has is not known, but that it is none of these
+				rule("arp saddr ip %s counter name spoofed_arp drop", others.set())
+				rule("ip saddr %s counter name spoofed_ip drop", others.set())
+			}
+		}
 		rule("%s arp operation { request, reply } arp saddr ether %v arp saddr ip != %v accept", arp, f.MAC, metadata)
 		rule("ip saddr != { 0.0.0.0, 127.0.0.0/8, %v, 224.0.0.0/3 } goto send_ip", metadata)
 	}
