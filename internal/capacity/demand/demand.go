@@ -158,7 +158,8 @@ func (c columns) usage(l []string) (at time.Time, job capacity.Job, ok bool, err
 	if !(wall <= longest.Seconds()) {
 		return at, job, false, fmt.Errorf("invalid time %g", wall)
 	}
-	job = capacity.Job{Wall: time.Duration(wall * float64(time.Second)), CPUs: cores, Memory: max(farm.Bytes(memory), farm.MinMemory)} // jobs without a VM have none
+	job = capacity.Job{Wall: time.Duration(wall * float64(time.Second)), CPUs: cores,
+		Memory: max(farm.Bytes(memory), farm.MinMemory)} // jobs without a VM have none
 	return at, job, cores > 0 && wall >= 0, cmp.Or(err1, err2, err3, err4)
 }
 
