@@ -105,13 +105,15 @@ func killSlurm(ctx context.Context, l *slurmlab.Lab) error {
 // allAccounted waits until no job is left and slurmdbd has been told all: it hears of an end some time after.
 func allAccounted(ctx context.Context, l *slurmlab.Lab) (last map[string]slurmlab.Accounted, err error) {
 	const limit, pause, calm = 5 * time.Minute, 2 * time.Second, 5
-	same := 0
+	same, passes := 0, 0
 	for until := time.Now().Add(limit); time.Now().Before(until) && ctx.Err() == nil; time.Sleep(pause) {
 		queue, err1 := l.Slurm(ctx, "root", "squeue", "--noheader")
 		now, err2 := l.Accounted(ctx)
 		if err1 != nil || err2 != nil || strings.TrimSpace(queue) != "" || !equal(now, last) {
 			last, same = now, 0
-			resume(ctx, l)
+			if passes++; passes%15 == 0 {
+				resume(ctx, l)
+			}
 			continue
 		}
 		if same++; same == calm && len(now) > 0 {
@@ -125,8 +127,10 @@ func allAccounted(ctx context.Context, l *slurmlab.Lab) (last map[string]slurmla
 
 // resume does what an administrator has to after Slurm was killed: a slurmctld that had begun a job, and had not
 // written that down, begins it again, which the node refuses ("Duplicate jobid"). Slurm drains the node then, and holds
-// the job.
+// the job. And one that was killed when a job ended may hold that to run for as long as nobody asks its node, which
+// slurmctld does by itself every half an hour.
 func resume(ctx context.Context, l *slurmlab.Lab) {
+	l.Slurm(ctx, "root", "scontrol", "reconfigure")
 	nodes, _ := l.Slurm(ctx, "root", "sinfo", "--noheader", "--states=drain,down", "--format=%N %E")
 	for line := range strings.Lines(nodes) {
 		if node, why, _ := strings.Cut(strings.TrimSpace(line), " "); strings.Contains(why, "Duplicate jobid") {
