@@ -246,16 +246,19 @@ func finish(kind Kind, made, out string) (Built, error) {
 	return Built{out, kind, fmt.Sprintf("sha256:%x", sum.Sum(nil)), n}, os.Rename(part, out)
 }
 
-// writePayload writes what apply.sh reads, and itself, as a tar. Packages are left to others unless installs is set.
+// writePayload writes what apply.sh reads, and itself, as a tar. Packages and parameters of the kernel are left to others
+// unless installs is set.
 func writePayload(file string, r Recipe, dir string, at time.Time, installs bool) error {
 	files, err := tarFiles(r, dir, at)
 	if err != nil {
 		return err
 	}
 	var users, run strings.Builder
-	all := map[string][]byte{"apply.sh": applyScript, "files.tar": files, "packages": nil}
+	all := map[string][]byte{"apply.sh": applyScript, "files.tar": files, "packages": nil, "parameters": nil,
+		"parameters.sh": parametersScript}
 	if installs {
 		all["packages"] = []byte(strings.Join(r.Packages, "\n"))
+		all["parameters"] = []byte(r.parameterLines())
 	}
 	for _, u := range r.Users {
 		uid, shell, groups := "-", "-", "-"
@@ -277,7 +280,6 @@ func writePayload(file string, r Recipe, dir string, at time.Time, installs bool
 		fmt.Fprintln(&run, command)
 	}
 	all["users"], all["run"] = []byte(users.String()), []byte(run.String())
-	all["parameters"], all["parameters.sh"] = []byte(r.parameterLines()), parametersScript
 	f, err := os.Create(file)
 	if err != nil {
 		return err
