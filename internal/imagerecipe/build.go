@@ -246,8 +246,8 @@ func finish(kind Kind, made, out string) (Built, error) {
 	return Built{out, kind, fmt.Sprintf("sha256:%x", sum.Sum(nil)), n}, os.Rename(part, out)
 }
 
-// writePayload writes what apply.sh reads, and itself, as a tar. Packages and parameters of the kernel are left to others
-// unless installs is set.
+// writePayload writes what apply.sh reads, and itself, as a tar. Packages and parameters of the kernel are left to
+// others unless installs is set.
 func writePayload(file string, r Recipe, dir string, at time.Time, installs bool) error {
 	files, err := tarFiles(r, dir, at)
 	if err != nil {
