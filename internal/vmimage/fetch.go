@@ -207,7 +207,7 @@ func (f *fetch) limit(dir *os.Root) (farm.Bytes, error) {
 func (o FetchOptions) check() error {
 	const hint = "give a checksum; or a list of checksums, with the keyring and the signature if it is signed"
 	switch {
-	case o.Sum != "" && o.Sums+o.Signature != "" || o.Sum != "" && o.Keyring != nil:
+	case o.Sum != "" && (o.Sums+o.Signature != "" || o.Keyring != nil):
 		return badImage("there is a checksum, and a list of checksums or a signature beside it", hint, nil)
 	case o.Sums == "" && (o.Signature != "" || o.Keyring != nil):
 		return badImage("a signature is that of a list of checksums, and there is none", hint, nil)

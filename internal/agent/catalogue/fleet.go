@@ -213,12 +213,13 @@ func (f *Fleet) take(c fleet.Catalogue) {
 // unname takes names from images that they do not mean in the catalogue any more, whether what they mean now is here or
 // not: nothing starts by them, and tidy removes the files. before are the names of the copy before this one.
 func (f *Fleet) unname(before map[string]string) {
+	f.mu.Lock()
+	names, images := f.copy.Names, f.images
+	f.mu.Unlock()
 	all, _ := f.Images.List()
 	for _, i := range all {
-		f.mu.Lock()
-		now, is := f.copy.Names[i.Name]
-		_, known := f.images[i.Digest]
-		f.mu.Unlock()
+		now, is := names[i.Name]
+		_, known := images[i.Digest]
 		was, had := before[i.Name]
 		if now == i.Digest || !(was == i.Digest || known && (is || had)) {
 			continue

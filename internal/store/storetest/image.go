@@ -62,6 +62,7 @@ func images(s *suite) {
 	gone := s.update(db, func(tx *store.Tx) error { return store.ImagesOf(tx).DeleteName(name.Name) })
 	changed("a deletion", gone)
 	for what, do := range map[string]func(store.Images) error{
+		"image":          func(i store.Images) error { _, err := i.Image("sha256:none"); return err },
 		"name":           func(i store.Images) error { _, err := i.Name(name.Name); return err },
 		"name, deletion": func(i store.Images) error { return i.DeleteName(name.Name) },
 	} {
