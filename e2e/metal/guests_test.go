@@ -12,15 +12,7 @@ import (
 
 // TestRoot has the root of a Debian be larger than its image, and a job fill it.
 func TestRoot(t *testing.T) {
-	long(t)
-	t.Parallel()
-	room(t, 1)
-	disk := debianDisk(t, "")
-	h := begin(t, metallab.Options{Debs: agentDebs(t)})
-	if err := h.Copy(t.Context(), "/root", disk); err != nil {
-		t.Fatal(err)
-	}
-	run(t, h, "cd /root; grange image import --name debian debian.qcow2; rm debian.qcow2")
+	h := withDebian(t, "")
 	got := run(t, h, `echo input | grange exec --memory 1G --image debian --disk 4G -- sh -c '
 test $(df -BM --output=size / | tail -n 1 | tr -dc 0-9) -gt 3500 && echo grown
 n=0; while fallocate -l 100M /fill$n 2>/dev/shm/why; do n=$((n + 1)); done; cat /dev/shm/why
@@ -35,26 +27,33 @@ rm /fill*; cat' 2>/root/progress || cat /root/progress`)
 
 // TestGuest32 runs a job in a Debian of 32 bits.
 func TestGuest32(t *testing.T) {
-	long(t)
-	t.Parallel()
-	room(t, 1)
 	// Such a guest sets its APIC's priority by ways on which KVM sets the state of its processor, and the emulator of
 	// these hosts gives up the whole host at the first trap behind that ("invalid tss type").
-	disk := debianDisk(t, "architecture = \"i386\"\nkernel_parameters = [\"nolapic\"]\n")
-	h := begin(t, metallab.Options{Debs: agentDebs(t)})
-	if err := h.Copy(t.Context(), "/root", disk); err != nil {
-		t.Fatal(err)
-	}
-	run(t, h, "cd /root; grange image import --name i386 debian.qcow2; rm debian.qcow2")
+	h := withDebian(t, "architecture = \"i386\"\nkernel_parameters = [\"nolapic\"]\n")
 	got := run(t, h, `sed -i '1i boot_timeout = "15m"' /etc/grange/agent.toml
 systemctl restart grange-agent
-echo input | grange exec --memory 512M --image i386 -- sh -c 'uname -m; dpkg --print-architecture; cat' 2>/root/progress ||
+echo input | grange exec --memory 512M --image debian -- sh -c 'uname -m; dpkg --print-architecture; cat' 2>/root/progress ||
 	cat /root/progress`)
 	if got != "i686\ni386\ninput" {
 		t.Errorf("a job in a guest of 32 bits: %q", got)
 	}
-	run(t, h, "grange image remove i386")
+	run(t, h, "grange image remove debian")
 	nothingLeft(t, h)
+}
+
+// withDebian is a host with the image debian, of debianRecipe and more lines.
+func withDebian(t *testing.T, more string) *metallab.Host {
+	t.Helper()
+	long(t)
+	t.Parallel()
+	room(t, 1)
+	disk := debianDisk(t, more)
+	h := begin(t, metallab.Options{Debs: agentDebs(t)})
+	if err := h.Copy(t.Context(), "/root", disk); err != nil {
+		t.Fatal(err)
+	}
+	run(t, h, "cd /root; grange image import --name debian debian.qcow2; rm debian.qcow2")
+	return h
 }
 
 // debianRecipe is of the main archive alone: a mirror may be amid an update of another one.
