@@ -18,8 +18,9 @@ import (
 // and live longer than the versions of the REST API.
 type Driver struct {
 	batch.Placeholders
-	o   DriverOptions
-	run program.Run
+	o      DriverOptions
+	run    program.Run
+	window window
 }
 
 // DriverOptions are what the configuration says of the cluster.

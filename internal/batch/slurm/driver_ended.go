@@ -20,7 +20,7 @@ import (
 // reads behind the latest end it saw would leave some out. So reading goes back a while each time, and knows by name
 // what it has had of that while.
 type place struct {
-	Until int64    `json:"t"` // the latest end that was handed out, in seconds
+	Until int64    `json:"t"` // all that ended before was handed out, but for what comes late; in seconds
 	Had   []string `json:"had"`
 }
 
@@ -83,53 +83,76 @@ func (d *Driver) Ended(ctx context.Context, after batch.Cursor, limit int) ([]ba
 	// Not from 0: sacct takes that for no time at all, and lists what ends at this moment only.
 	const first = 24 * time.Hour
 	from := time.Unix(max(at.Until, int64((first+lateness)/time.Second)), 0).Add(-lateness).UTC()
-	if from.After(time.Now()) {
+	now := time.Now()
+	if from.After(now) {
 		return nil, after, nil // sacct refuses to look from a time to come
 	}
-	lines, err := d.records(ctx, "sacct", len(sacctFields), func(end string) []string {
-		return []string{"--noheader", "--allusers", "--duplicates", "--parsable", "--delimiter=" + end,
-			"--starttime=" + from.Format("2006-01-02T15:04:05"), "--endtime=now", "--state=" + endedStates,
+	var fresh []batch.Ended
+	for began, last := from, false; !last && len(fresh) < limit; {
+		until := from.Add(d.window.size())
+		all, err := d.endedBetween(ctx, from, until)
+		d.window.read(len(all), limit, err)
+		if err != nil && from == began {
+			return nil, after, err
+		}
+		if err != nil {
+			break // what was read is not read again, and less of the rest
+		}
+		last = until.After(now)
+		fresh = append(fresh, at.take(all, limit-len(fresh))...)
+		if !last && len(fresh) < limit {
+			at.Until = max(at.Until, until.Unix())
+		}
+		from = until.Add(-lateness)
+	}
+	text, err := json.Marshal(at)
+	return fresh, batch.Cursor(text), err
+}
+
+// endedBetween are the jobs that ended in a window, in the order of their ends.
+func (d *Driver) endedBetween(ctx context.Context, from, until time.Time) ([]batch.Ended, error) {
+	const layout = "2006-01-02T15:04:05"
+	end := "now" // by slurmdbd's clock
+	if until.Before(time.Now()) {
+		end = until.Format(layout)
+	}
+	lines, err := d.records(ctx, "sacct", len(sacctFields), func(mark string) []string {
+		return []string{"--noheader", "--allusers", "--duplicates", "--parsable", "--delimiter=" + mark,
+			"--starttime=" + from.Format(layout), "--endtime=" + end, "--state=" + endedStates,
 			"--format=" + strings.Join(sacctFields, ",")}
 	})
 	switch {
 	case farm.IsCode(err, batch.CodeBatchGarbled):
-		return nil, after, err
+		return nil, err
 	case err != nil:
-		return nil, after, batch.Away(farm.Slurm, err)
+		return nil, batch.Away(farm.Slurm, err)
 	}
 	all, err := parseEnded(lines)
 	if err != nil {
-		return nil, after, err
-	}
-	had := map[string]bool{}
-	for _, key := range at.Had {
-		had[key] = true
+		return nil, err
 	}
 	d.complete(ctx, all)
-	all = slices.DeleteFunc(all, func(j batch.Ended) bool {
-		return j.Queue == "" &&
-			time.Since(j.Finished) < halfKnown
-	})
-	var fresh []batch.Ended
+	return slices.DeleteFunc(all, func(j batch.Ended) bool {
+		return j.Finished.Before(from) || j.Finished.After(until) || j.Queue == "" && time.Since(j.Finished) < halfKnown
+	}), nil
+}
+
+// take hands out what was not handed out before of jobs in the order of their ends, and remembers it.
+func (p *place) take(all []batch.Ended, limit int) (fresh []batch.Ended) {
+	had := map[string]bool{}
+	for _, run := range p.Had {
+		had[run] = true
+	}
 	for _, j := range all {
-		if !had[runOf(j)] && len(fresh) < limit && !j.Finished.Before(from) {
+		if run := runOf(j); len(fresh) < limit && !had[run] {
 			fresh = append(fresh, j)
-			had[runOf(j)] = true
-			at.Until = max(at.Until, j.Finished.Unix())
+			p.Had, had[run] = append(p.Had, run), true
+			p.Until = max(p.Until, j.Finished.Unix())
 		}
 	}
-	if len(fresh) == 0 && after != "" {
-		return nil, after, nil
-	}
-	at.Had = nil
-	horizon := time.Unix(at.Until, 0).Add(-lateness)
-	for _, j := range all {
-		if had[runOf(j)] && !j.Finished.Before(horizon) {
-			at.Had = append(at.Had, runOf(j))
-		}
-	}
-	text, err := json.Marshal(at)
-	return fresh, batch.Cursor(text), err
+	horizon := p.Until - int64(lateness/time.Second)
+	p.Had = slices.DeleteFunc(p.Had, func(run string) bool { return runEnd(run) < horizon })
+	return fresh
 }
 
 // Fate asks slurmctld, which knows a job for some minutes after its end (MinJobAge), and then slurmdbd, where there is
@@ -180,6 +203,13 @@ func fate(job, state, end string) batch.Ended {
 
 // runOf names one run: a job that was put back has several.
 func runOf(j batch.Ended) string { return fmt.Sprintf("%s@%d", j.Job, j.Finished.Unix()) }
+
+// runEnd is when a run of that name ended.
+func runEnd(run string) int64 {
+	_, text, _ := strings.Cut(run, "@")
+	end, _ := strconv.ParseInt(text, 10, 64) // runOf wrote it
+	return end
+}
 
 // parseEnded reads sacct: a line of the job, then lines of its steps, which alone know the memory.
 func parseEnded(lines [][]string) ([]batch.Ended, error) {

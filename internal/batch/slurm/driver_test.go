@@ -7,6 +7,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -214,6 +215,70 @@ func TestEndedLate(t *testing.T) {
 	}
 }
 
+// TestEndedBacklog: of months that sacct cannot print at once, with weeks in which nothing ended, every job comes once.
+func TestEndedBacklog(t *testing.T) {
+	const layout, most, jobs, limit = "2006-01-02T15:04:05", 2000, 6000, 100
+	now := time.Now().UTC().Truncate(time.Second)
+	ends := make([]time.Time, jobs) // half of them long ago, and the rest lately, some at one moment
+	for i := range ends {
+		ends[i] = now.Add(-time.Duration(i/2*2) * time.Minute)
+		if i >= jobs/2 {
+			ends[i] = ends[i].Add(-60 * 24 * time.Hour)
+		}
+	}
+	calls, refused := 0, 0
+	d := NewDriver(DriverOptions{}, func(_ context.Context, c program.Call) ([]byte, error) {
+		calls++
+		var from, until string
+		for _, a := range c.Args {
+			if v, ok := strings.CutPrefix(a, "--starttime="); ok {
+				from = v
+			}
+			if v, ok := strings.CutPrefix(a, "--endtime="); ok {
+				until = strings.Replace(v, "now", "9999", 1)
+			}
+		}
+		var out strings.Builder
+		n := 0
+		for i, end := range ends {
+			if at := end.Format(layout); at >= from && at <= until {
+				n++
+				fields := []string{strconv.Itoa(i), strconv.Itoa(i), "eva", "atlas", "main", "2", at, at, at, "COMPLETED",
+					"0:0", "01:02", "", "n1", "job", "\n"}
+				out.WriteString(strings.Join(fields, endOf(c)))
+			}
+		}
+		if n > most {
+			refused++
+			return nil, program.ErrTooMuch
+		}
+		return []byte(out.String()), nil
+	})
+	seen := map[string]int{}
+	cursor := d.Behind(now.Add(-90 * 24 * time.Hour))
+	for still := 0; still < 8; { // passes: one that fails has the next ask for less
+		got, next, err := d.Ended(t.Context(), cursor, limit)
+		if still++; err != nil {
+			continue
+		}
+		for _, j := range got {
+			seen[j.Job]++
+			still = 0
+		}
+		if next != cursor {
+			cursor, still = next, 0
+		}
+	}
+	for job, n := range seen {
+		if n != 1 {
+			t.Errorf("job %s came %d times", job, n)
+		}
+	}
+	if len(seen) != jobs || refused == 0 || calls > 2*jobs/limit {
+		t.Errorf("%d of %d jobs in %d calls, %d of them refused", len(seen), jobs, calls, refused)
+	}
+}
+
 func TestAway(t *testing.T) {
 	d := answers{"squeue": "FAIL slurm_load_jobs error: Unable to contact slurm controller (connect failure)"}.driver(
 		DriverOptions{})
@@ -243,7 +308,7 @@ func TestEndedFromTheBeginning(t *testing.T) {
 		var from string
 		d := NewDriver(DriverOptions{}, func(_ context.Context, c program.Call) ([]byte, error) {
 			for _, a := range c.Args {
-				if v, ok := strings.CutPrefix(a, "--starttime="); ok {
+				if v, ok := strings.CutPrefix(a, "--starttime="); ok && from == "" {
 					from = v
 				}
 			}
