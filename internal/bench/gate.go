@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,9 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 )
+
+// usualVMs is what a measurement without options was made with.
+const usualVMs = "VMs as they come"
 
 // surely is the probability below which two measurements do not differ by chance alone.
 const surely = 0.01
@@ -40,6 +44,11 @@ func Gate(base, now Measurement, least float64) (g Gated, err error) {
 		return g, gateError(fmt.Sprintf("the baseline is of other hardware: %s with %s", base.Host.CPU,
 			farm.Count(base.Host.CPUs, "CPU")), "take the baseline of a host of this kind")
 	}
+	if base.Options != now.Options || base.Each != now.Each {
+		return g, gateError(fmt.Sprintf("the baseline was measured otherwise: for %v, with %s; and this for %v, with %s",
+			base.Each, cmp.Or(base.Options, usualVMs), now.Each, cmp.Or(now.Options, usualVMs)),
+			"measure as the baseline was: `"+base.Command+"`")
+	}
 	for _, b := range base.Results {
 		i := slices.IndexFunc(now.Results, func(r Result) bool {
 			return r.Size == b.Size && r.Workload == b.Workload && r.Ratio.Known() && b.Ratio.Known()
@@ -54,7 +63,7 @@ func Gate(base, now Measurement, least float64) (g Gated, err error) {
 	if len(g.Drops) == 0 {
 		return g, gateError("the baseline has no result", "measure one: `grange bench run`, `grange bench gate --save`")
 	}
-	g.Changed = base.Host.changes(now.Host)
+	g.Changed = base.Host.Changes(now.Host)
 	return g, nil
 }
 
@@ -78,9 +87,10 @@ func (r Result) sample() *benchmath.Sample {
 	return sampleOf(rates)
 }
 
-// changes are what of the host is another than it was.
-func (s HostState) changes(now HostState) (all []string) {
-	for _, one := range [][3]string{{"kernel", s.Kernel, now.Kernel}, {"QEMU", s.QEMU, now.QEMU},
+// Changes are what of the host is another than it was.
+func (s HostState) Changes(now HostState) (all []string) {
+	for _, one := range [][3]string{{"kernel", s.Kernel, now.Kernel}, {"microcode", s.Microcode, now.Microcode},
+		{"QEMU", s.QEMU, now.QEMU},
 		{"THP", s.THP, now.THP},
 		{"governors", strings.Join(s.Governors, " "), strings.Join(now.Governors, " ")},
 		{"KVM", fmt.Sprint(s.KVM), fmt.Sprint(now.KVM)},

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // measured is a measurement of VMs at a speed, with noise.
@@ -44,7 +45,9 @@ func TestGateRefuses(t *testing.T) {
 	base, other, less := measured(100, 0.01, 20, 1), measured(100, 0.01, 20, 1), measured(100, 0.01, 20, 1)
 	other.Host.CPU = "EPYC"
 	less.Results[0].Workload = "float"
-	for _, now := range []Measurement{other, less, measured(90, 0.01, 1, 2)} {
+	paged, longer := base, base
+	paged.Options, longer.Each = "--page-size 1G", time.Second
+	for _, now := range []Measurement{other, less, paged, longer, measured(90, 0.01, 1, 2)} {
 		if g, err := Gate(base, now, 0.02); err == nil {
 			t.Errorf("%+v", g)
 		}

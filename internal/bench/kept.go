@@ -23,6 +23,7 @@ type HostState struct {
 	Kind        string            `json:"kind"` // as amd-epyc-7302-2s
 	CPU         string            `json:"cpu"`
 	CPUs        int               `json:"cpus"`
+	Microcode   string            `json:"microcode,omitempty"`
 	Nodes       int               `json:"nodes"`
 	Virtual     bool              `json:"virtual"` // it is a virtual machine itself
 	Kernel      string            `json:"kernel"`
@@ -40,9 +41,10 @@ type HostState struct {
 
 // StateOf is that of a host.
 func StateOf(h farm.HostFacts) HostState {
-	s := HostState{Kind: topology.Kind(h.Topology), CPU: h.Topology.CPU.Name, CPUs: h.Topology.Online.Len(),
-		Nodes: len(h.Topology.Nodes), Virtual: h.Virtual, Kernel: h.Kernel.Release, QEMU: h.Versions.QEMU,
-		KVM: h.KVM.Params, THP: h.THP.Enabled, Mitigations: h.Vulnerabilities}
+	cpu := h.Topology.CPU
+	s := HostState{Kind: topology.Kind(h.Topology), CPU: cpu.Name, CPUs: h.Topology.Online.Len(),
+		Microcode: cpu.Microcode, Nodes: len(h.Topology.Nodes), Virtual: h.Virtual, Kernel: h.Kernel.Release,
+		QEMU: h.Versions.QEMU, KVM: h.KVM.Params, THP: h.THP.Enabled, Mitigations: h.Vulnerabilities}
 	for _, g := range h.Clocks {
 		s.Governors = append(s.Governors, g.Name)
 	}
@@ -54,6 +56,7 @@ type Measurement struct {
 	Time    time.Time     `json:"time"`
 	Command string        `json:"command"`
 	Each    time.Duration `json:"each_nanoseconds"`
+	Options string        `json:"options,omitempty"` // of the command: how its VMs are made
 	Host    HostState     `json:"host"`
 	Results []Result      `json:"results"`
 	Ended   string        `json:"ended,omitempty"` // before all was measured: why

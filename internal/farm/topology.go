@@ -61,7 +61,8 @@ type CPUModel struct {
 	Vendor, Name            string
 	Family, Model, Stepping int
 	Flags                   []string
-	MaxMHz                  int // 0 when unknown
+	MaxMHz                  int    // 0 when unknown
+	Microcode               string // revision; "" when unknown
 }
 
 // Overcommitted is the host with as much ordinary memory as may be granted, a multiple of what there is. Huge pages

@@ -29,6 +29,8 @@ func (r reader) model(online farm.CPUSet) farm.CPUModel {
 			m.Model, _ = strconv.Atoi(value)
 		case "stepping":
 			m.Stepping, _ = strconv.Atoi(value)
+		case "microcode":
+			m.Microcode = value
 		case "flags", "Features":
 			m.Flags = strings.Fields(value)
 		}

@@ -36,13 +36,19 @@ type Kept struct {
 	Change  string    `json:"change"`
 	Began   time.Time `json:"began"`
 	Points  []Point   `json:"points"`
-	Rounds  []Round   `json:"rounds"`
+	// Options are those of the command, and Host is what it began on: rounds of others do not add up with its own.
+	Options string          `json:"options,omitempty"`
+	Host    bench.HostState `json:"host"`
+	Rounds  []Round         `json:"rounds"`
 	// Made is the ID of the apply that makes the change, while it may be made; "": it is not.
 	Made string `json:"made,omitempty"`
 }
 
-// Same reports whether a trial asks what another one asked, so that rounds of both count.
-func (k Kept) Same(o Kept) bool { return k.Change == o.Change && slices.Equal(k.Points, o.Points) }
+// Same reports whether a trial asks what another one asked, of a host that is as it was, so that rounds of both count.
+func (k Kept) Same(o Kept) bool {
+	return k.Change == o.Change && k.Options == o.Options && slices.Equal(k.Points, o.Points) &&
+		len(k.Host.Changes(o.Host)) == 0
+}
 
 // Host is what is tried on.
 type Host interface {

@@ -140,11 +140,18 @@ func TestTooFew(t *testing.T) {
 	}
 }
 
-// TestSame: other sizes are another trial.
+// TestSame: other sizes are another trial, and so are other options, and another kernel.
 func TestSame(t *testing.T) {
-	a := Kept{Change: "x", Points: points(2)}
-	if b := a; !a.Same(b) || a.Same(Kept{Change: "x", Points: points(1)}) ||
-		a.Same(Kept{Change: "y", Points: points(2)}) {
-		t.Error("not told apart")
+	a := Kept{Change: "x", Points: points(2), Options: "--rounds 14", Host: bench.HostState{Kernel: "6.1"}}
+	if b := a; !a.Same(b) {
+		t.Error("not the same")
+	}
+	for name, change := range map[string]func(*Kept){"sizes": func(k *Kept) { k.Points = points(1) },
+		"change": func(k *Kept) { k.Change = "y" }, "options": func(k *Kept) { k.Options = "--rounds 20" },
+		"kernel": func(k *Kept) { k.Host.Kernel = "6.12" }} {
+		b := a
+		if change(&b); a.Same(b) {
+			t.Error("not told apart: another " + name)
+		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/grange-project/grange/internal/program"
 )
 
-// window is how much time of ended jobs one sacct is asked for. slurmdbd remembers years, and a month of a large cluster
-// is more than sacct prints in time; one of a day is read for a few hundred jobs at a time.
+// window is how much time of ended jobs one sacct is asked for. slurmdbd remembers years, and sacct cannot print a
+// month of a large cluster in time. Each window is read once for every few hundred jobs that are handed out.
 type window struct{ seconds atomic.Int64 }
 
 const (

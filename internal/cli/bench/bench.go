@@ -46,6 +46,12 @@ type runFlags struct {
 	named                 bool
 }
 
+const (
+	usualBudget = 2 * time.Minute
+	usualNarrow = 0.005
+	usualRounds = 100
+)
+
 func (a benchCommands) runCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
@@ -67,9 +73,9 @@ func (a benchCommands) runCommand() *cobra.Command {
 		}}
 	f.members(a, cmd)
 	flags := cmd.Flags()
-	flags.DurationVar(&f.budget, "budget", 2*time.Minute, "time for each workload at each size, at most")
-	flags.Float64Var(&f.narrow, "narrow", 0.005, "half of the interval of the ratio that is narrow enough")
-	flags.IntVar(&f.rounds, "rounds", 100, "rounds of each workload at each size, at most")
+	flags.DurationVar(&f.budget, "budget", usualBudget, "time for each workload at each size, at most")
+	flags.Float64Var(&f.narrow, "narrow", usualNarrow, "half of the interval of the ratio that is narrow enough")
+	flags.IntVar(&f.rounds, "rounds", usualRounds, "rounds of each workload at each size, at most")
 	flags.StringVarP(&f.csv, "output", "o", "", "write the results to `FILE` as CSV, too")
 	flags.StringVar(&f.svg, "svg", "", "draw the results to `FILE`, too")
 	return cmd
@@ -152,7 +158,7 @@ func (a benchCommands) run(ctx context.Context, f runFlags, workloads []string) 
 		return err
 	}
 	m := bench.Measurement{Time: time.Now().UTC().Truncate(time.Second), Command: f.command(workloads, o.Sizes),
-		Each: f.each}
+		Each: f.each, Options: strings.TrimSpace(f.vms())}
 	emulated := false
 	members, err := a.members(ctx, c, f, func() { emulated = true })
 	if err != nil {
@@ -344,13 +350,27 @@ func (f runFlags) command(workloads []string, sizes []bench.Size) string {
 		all = append(all, s.String())
 	}
 	words = append(words, "--size", strings.Join(all, ","), "--memory", f.memory, "--each", f.each.String())
+	if f.budget != usualBudget {
+		words = append(words, "--budget", f.budget.String())
+	}
+	if f.narrow != usualNarrow {
+		words = append(words, "--narrow", fmt.Sprint(f.narrow))
+	}
+	if f.rounds != usualRounds {
+		words = append(words, "--rounds", fmt.Sprint(f.rounds))
+	}
+	return strings.Join(words, " ") + f.vms()
+}
+
+// vms are the options of how VMs are made, each with a space before it.
+func (f runFlags) vms() (text string) {
 	for _, o := range [][2]string{{"--page-size", f.pages}, {"--numa", f.numa}, {"--thread-policy", f.threads},
 		{"--image", f.image}} {
 		if o[1] != "" {
-			words = append(words, o[0], o[1])
+			text += " " + o[0] + " " + o[1]
 		}
 	}
-	return strings.Join(words, " ")
+	return text
 }
 
 // quoted is a word as a shell takes it.

@@ -137,7 +137,7 @@ func (a benchCommands) trial(ctx context.Context, f trialFlags, change string) e
 	if err != nil {
 		return err
 	}
-	if !k.Same(wanted) || len(k.Rounds) >= f.rounds {
+	if !k.Same(wanted) || len(k.Rounds) == f.rounds { // one that was seen to its end is not prolonged
 		k = wanted
 	} else {
 		fmt.Fprintf(a.Err, "going on behind round %d\n", len(k.Rounds))
@@ -219,7 +219,14 @@ func (f trialFlags) kept(ctx context.Context, a benchCommands, change string) (k
 	if err != nil {
 		return k, err
 	}
-	k = trial.Kept{Version: 1, Change: change, Began: time.Now().UTC().Truncate(time.Second)}
+	k = trial.Kept{Version: 1, Change: change, Began: time.Now().UTC().Truncate(time.Second),
+		Options: fmt.Sprintf("--on %s --rounds %d --memory %s --each %v%s", f.on, f.rounds, f.memory, f.each, f.vms())}
+	facts, tree, err := app.HostFacts(ctx, "")
+	if err != nil {
+		return k, err
+	}
+	tree.Close()
+	k.Host = bench.StateOf(facts)
 	for _, s := range o.Sizes {
 		for _, w := range o.Workloads {
 			k.Points = append(k.Points, trial.Point{Size: s, Workload: w})
