@@ -15,7 +15,8 @@ const CapabilityUsage = 5
 // MaxUsageBatch is the most records of one request.
 const MaxUsageBatch = 500
 
-// UsageBatch is what a host brings. A record that the server has already does nothing.
+// UsageBatch is what a host brings. A record that the server has already does nothing. One without records asks for the
+// server's books.
 type UsageBatch struct {
 	Records []api.Usage `json:"records"`
 }
@@ -24,6 +25,9 @@ type UsageBatch struct {
 type UsageTaken struct {
 	New     int `json:"new"`
 	Refused int `json:"refused,omitempty"` // that made no sense: its log says why
+	// Books are named anew by each restore of a backup, which lacks what hosts have brought since; "" before the first.
+	// A host that has brought records to other books brings all that it has again.
+	Books string `json:"books,omitempty"`
 }
 
 // UsageSummary is what VMs have used, added up.

@@ -183,6 +183,7 @@ func TestOldUsage(t *testing.T) {
 	if all := records(); len(all) != 0 {
 		t.Errorf("%+v", all)
 	}
+	l.takes(of, 0, 0, record(1)) // brought once more, it does not come back
 }
 
 // TestUsageOfLiars: what a guest says of itself takes nothing of its record, no record is of the future, and no host

@@ -2,13 +2,16 @@ package store
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -70,10 +73,29 @@ func publish(whole, file string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Restore brings a backup into an empty database. The revision is raised far beyond what it was, and watchers list
-// anew.
+// SettingBooks is the setting with a name that each restore makes anew: records of usage that hosts have brought since
+// the backup are not in it, and hosts bring them again to books of another name.
+const SettingBooks = "usage-books"
+
+// Books is that name, "" before the first restore.
+func (t *Tx) Books() (name string, err error) {
+	text, err := t.Setting(SettingBooks)
+	if farm.IsCode(err, CodeAbsent) {
+		return "", nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &name)
+	}
+	return name, err
+}
+
+// Restore brings a backup into an empty database. The revision is raised far beyond what it was, watchers list anew,
+// and hosts bring their records of usage again.
 func Restore(ctx context.Context, file, to string) (Copied, error) {
 	return transfer(ctx, file, to, func(t *Tx) error {
+		if err := t.PutSetting(SettingBooks, strconv.AppendQuote(nil, rand.Text())); err != nil {
+			return err
+		}
 		if _, err := t.exec("UPDATE farm SET revision = revision + $1, feed_from = revision + $2 WHERE id = 1",
 			restoredRevisions, restoredRevisions); err != nil {
 			return err

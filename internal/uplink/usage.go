@@ -12,8 +12,9 @@ import (
 
 // Usage is what a link needs of the records of what VMs have used.
 type Usage interface {
-	// Pending are records that the server does not have, the oldest first. taken is called when it has them.
-	Pending(limit int) (records []api.Usage, taken func() error, err error)
+	// Pending are records that the server does not have, the oldest first. taken is called when it has them, with the
+	// name of its books: to books of another name all records are pending.
+	Pending(limit int) (records []api.Usage, taken func(books string) error, err error)
 	// Changed is closed when there is another one.
 	Changed() <-chan struct{}
 }
@@ -32,9 +33,12 @@ func (s *session) bringUsage(ctx context.Context) {
 		return
 	}
 	said := ""
-	for ctx.Err() == nil {
+	for least := 0; ctx.Err() == nil; {
 		changed := s.usage.Changed()
-		n, err := s.bringSome(ctx)
+		n, err := s.bringSome(ctx, least)
+		if err == nil {
+			least = 1 // at first the name of the books is asked for
+		}
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -57,13 +61,14 @@ func (s *session) bringUsage(ctx context.Context) {
 	}
 }
 
-// bringSome brings some records, and returns how many. An older server takes none: they wait for its next release.
-func (s *session) bringSome(ctx context.Context) (int, error) {
+// bringSome brings some records, if there are so many, and returns how many. An older server takes none: they wait for
+// its next release.
+func (s *session) bringSome(ctx context.Context, least int) (int, error) {
 	if s.caller.capability() < fleet.CapabilityUsage {
 		return 0, nil
 	}
 	records, taken, err := s.usage.Pending(usageBatch)
-	if err != nil || len(records) == 0 {
+	if err != nil || len(records) < least {
 		return 0, err
 	}
 	var answer fleet.UsageTaken
@@ -74,5 +79,5 @@ func (s *session) bringSome(ctx context.Context) (int, error) {
 	if answer.Refused > 0 {
 		s.log.Warn("the server refused records of usage: its log says why", "records", answer.Refused)
 	}
-	return len(records), taken()
+	return len(records), taken(answer.Books)
 }

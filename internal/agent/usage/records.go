@@ -31,7 +31,7 @@ type records struct {
 	ended *os.File // the last segment, for appending
 	last  int      // its number
 	size  int64
-	sent  mark            // what the server has
+	sent  delivery        // what the server has
 	stays map[string]bool // IDs of records that are lines, and whose files could not be removed
 	news  chan struct{}
 }
@@ -40,6 +40,12 @@ type records struct {
 type mark struct {
 	Segment int   `json:"segment"`
 	Offset  int64 `json:"offset"`
+}
+
+// delivery is how far the server has the records, and the name of its books that have them.
+type delivery struct {
+	mark
+	Books string `json:"books,omitempty"`
 }
 
 const (
@@ -59,7 +65,7 @@ func openRecords(dir string, log *slog.Logger) (*records, []entry, error) {
 	j := &records{dir: dir, log: log, stays: map[string]bool{}, news: make(chan struct{})}
 	if text, err := os.ReadFile(filepath.Join(dir, sentFile)); err == nil {
 		if err := json.Unmarshal(text, &j.sent); err != nil {
-			j.sent = mark{} // all is sent again, and known by its IDs
+			j.sent = delivery{} // all is sent again, and known by its IDs
 		}
 	}
 	if err := j.openLast(); err != nil {
@@ -165,8 +171,7 @@ func (j *records) end(u api.Usage) error {
 	if err := j.append(append(text, '\n')); err != nil {
 		return err
 	}
-	close(j.news)
-	j.news = make(chan struct{})
+	j.tell()
 	j.stays[u.ID] = true
 	j.removeEnded()
 	return nil
@@ -266,7 +271,7 @@ func (j *records) each(from mark, number int, do func(u api.Usage, behind mark) 
 // pending are records that the server does not have, the oldest first, and the place behind them.
 func (j *records) pending(limit int) (out []api.Usage, behind mark, err error) {
 	j.mu.Lock()
-	sent, end := j.sent, mark{j.last, j.size} // what is behind the end may be taken back: the disk failed
+	sent, end := j.sent.mark, mark{j.last, j.size} // what is behind the end may be taken back: the disk failed
 	j.mu.Unlock()
 	behind = sent
 	numbers, err := j.segments()
@@ -291,22 +296,40 @@ func (j *records) pending(limit int) (out []api.Usage, behind mark, err error) {
 	return out, behind, nil
 }
 
-// delivered notes that the server has all before a place.
-func (j *records) delivered(behind mark) error {
-	text, err := json.Marshal(behind)
+// delivered notes that the server has all before a place. Where its books have another name, it was restored from a
+// backup and has some of them only: all are brought again, and known by their IDs.
+func (j *records) delivered(behind mark, books string) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	sent := delivery{behind, books}
+	if books != j.sent.Books {
+		j.log.Info("the server has other books than before: all records of usage are brought again")
+		sent.mark = mark{}
+	}
+	if sent == j.sent {
+		return nil
+	}
+	text, err := json.Marshal(sent)
 	if err == nil {
 		err = atomicfile.Write(filepath.Join(j.dir, sentFile), text, 0o600)
 	}
 	if err != nil {
 		return err
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.sent = behind
+	if sent.mark == (mark{}) {
+		j.tell()
+	}
+	j.sent = sent
 	return nil
 }
 
-// changed is closed when the next record has ended.
+// tell says that there are records to be brought.
+func (j *records) tell() {
+	close(j.news)
+	j.news = make(chan struct{})
+}
+
+// changed is closed when the next record has ended, or all are to be brought again.
 func (j *records) changed() <-chan struct{} {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -317,7 +340,7 @@ func (j *records) changed() <-chan struct{} {
 // keepUnsent longer.
 func (j *records) expire(before time.Time, toServer bool) {
 	j.mu.Lock()
-	sent, last := j.sent, j.last
+	sent, last := j.sent.mark, j.last
 	toServer = toServer || sent != mark{}
 	j.mu.Unlock()
 	numbers, err := j.segments()

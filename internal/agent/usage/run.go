@@ -148,11 +148,12 @@ func (d *Desk) after(old entry, boot time.Duration) entry {
 	return e
 }
 
-// Pending are records that the server does not have, the oldest first. taken is to be called when it has them.
-func (d *Desk) Pending(limit int) (records []api.Usage, taken func() error, err error) {
+// Pending are records that the server does not have, the oldest first. taken is to be called when it has them in its
+// books; with books of another name, all records are pending again.
+func (d *Desk) Pending(limit int) (records []api.Usage, taken func(books string) error, err error) {
 	d.server.Store(true)
 	records, behind, err := d.records.pending(limit)
-	return records, func() error { return d.records.delivered(behind) }, err
+	return records, func(books string) error { return d.records.delivered(behind, books) }, err
 }
 
 // Changed is closed when the next record has ended.

@@ -219,7 +219,7 @@ func TestDelivery(t *testing.T) {
 		d.Begin(job, api.Usage{Job: job}, 0, 0)
 		d.End(job, api.EndedLeft)
 	}
-	jobs := func(d *Desk, limit int) (all string, taken func() error) {
+	jobs := func(d *Desk, limit int) (all string, taken func(string) error) {
 		t.Helper()
 		records, taken, err := d.Pending(limit)
 		if err != nil {
@@ -234,7 +234,7 @@ func TestDelivery(t *testing.T) {
 		t.Error(all)
 	}
 	all, taken := jobs(d, 2)
-	if err := taken(); all != "ab" || err != nil {
+	if err := taken(""); all != "ab" || err != nil {
 		t.Error(all, err)
 	}
 	next := open(t, copyOf(t, dir), "b1")
@@ -247,6 +247,18 @@ func TestDelivery(t *testing.T) {
 	<-changed
 	if all, _ := jobs(next, 10); all != "cd" {
 		t.Error(all)
+	}
+	changed = next.Changed()
+	if all, taken := jobs(next, 1); all != "c" || taken("restored") != nil {
+		t.Error(all)
+	}
+	<-changed
+	if all, _ := jobs(open(t, copyOf(t, dir), "b1"), 10); all != "c" {
+		t.Errorf("of another host's: %s", all)
+	}
+	all, taken = jobs(next, 2)
+	if err := taken("restored"); all != "ab" || err != nil {
+		t.Errorf("a restored server is given %s, %v", all, err)
 	}
 	next.records.expire(always, false)
 	if all, _ := jobs(next, 10); all != "cd" {

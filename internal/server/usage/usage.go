@@ -55,8 +55,18 @@ func (s *Usage) Take(ctx context.Context, who farm.Identity, batch fleet.UsageBa
 			Message: farm.Count(len(batch.Records), "record") + " of usage at a time; fewer are taken",
 			Hint:    "update grange on the host: its agent brings too many"}
 	}
+	if len(batch.Records) == 0 { // each host asks so when it comes back: no writer waits for that
+		err = s.Store.View(ctx, func(t *store.Tx) error {
+			out.Books, err = t.Books()
+			return err
+		})
+		return out, err
+	}
 	_, err = s.Store.Update(ctx, func(t *store.Tx) error {
 		out = fleet.UsageTaken{}
+		if out.Books, err = t.Books(); err != nil {
+			return err
+		}
 		host, err := t.HostBrief(who.Host)
 		if err != nil {
 			return err
@@ -89,6 +99,9 @@ func (s *Usage) take(t *store.Tx, host farm.Host, b books, u api.Usage) (fresh b
 	}
 	if why := senseless(u); why != "" {
 		return false, why, nil
+	}
+	if s.Keep > 0 && u.End.Before(b.now.Add(-s.Keep)) {
+		return false, "", nil // it is about to be pruned, or was, and its month is closed
 	}
 	if u.Kind == api.UsageVM {
 		if u, err = owned(t, u); err != nil {

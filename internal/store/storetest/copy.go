@@ -147,6 +147,19 @@ func backup(s *suite) {
 		s.Fatal(err)
 	}
 	s.fails("twice", second(store.Restore(s.ctx, file, restored)), store.CodeNotEmpty)
+	again := s.fresh(s.T)
+	if _, err := store.Restore(s.ctx, file, again); err != nil {
+		s.Fatal(err)
+	}
+	books := map[string]bool{}
+	for _, one := range []*store.Store{db, s.open(again, store.Options{}), s.open(restored, store.Options{})} {
+		s.view(one, func(tx *store.Tx) error {
+			name, err := tx.Books()
+			books[name] = true
+			return err
+		})
+	}
+	same(s, "names of books", 3, nil, len(books))
 	other := s.open(restored, store.Options{})
 	s.view(other, func(tx *store.Tx) error {
 		vms, err := tx.VMs(store.VMFilter{})
