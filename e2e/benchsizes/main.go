@@ -71,12 +71,12 @@ func run(ctx context.Context) error {
 	output := flag.String("output", "", "`DIR` for the table, as text and as CSV, and the picture")
 	flag.Parse()
 	began := time.Now()
-	h, err := metallab.StartInstalled(ctx, "bookworm")
-	if err != nil {
-		return err
-	}
 	f := &figures{}
-	if err := errors.Join(f.measure(ctx, h, *budget, *output), h.Close()); err != nil {
+	err := f.on(ctx, metallab.QEMU11, func(h *metallab.Host) error { return f.sizes(ctx, h, *budget, *output) })
+	if err == nil {
+		err = f.on(ctx, metallab.QEMU7, func(h *metallab.Host) error { return f.npt(ctx, h, *budget) })
+	}
+	if err != nil {
 		return err
 	}
 	f.Seconds = int(time.Since(began).Seconds())
@@ -89,13 +89,22 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-func (f *figures) measure(ctx context.Context, h *metallab.Host, budget time.Duration, output string) error {
-	// A guest without nested page tables boots for minutes where the processor is emulated: longer than the agent tries
-	// whether KVM works.
-	if _, err := h.Run(ctx, `sed -i '1i accelerator = "kvm"\nboot_timeout = "20m"' /etc/grange/agent.toml
-systemctl restart grange-agent`); err != nil {
+// on does something on a host of an emulator.
+func (f *figures) on(ctx context.Context, emulator string, do func(h *metallab.Host) error) error {
+	h, err := metallab.StartInstalled(ctx, metallab.Options{Emulator: emulator})
+	if err != nil {
 		return err
 	}
+	_, err = h.Run(ctx, `sed -i '1i accelerator = "kvm"' /etc/grange/agent.toml
+systemctl restart grange-agent`)
+	if err == nil {
+		err = do(h)
+	}
+	return errors.Join(err, h.Close())
+}
+
+// sizes are VMs of three sizes.
+func (f *figures) sizes(ctx context.Context, h *metallab.Host, budget time.Duration, output string) error {
 	sizes, err := f.bench(ctx, h, fmt.Sprintf("%s --size 1x4,2x2,4x1 --budget %v -o /root/sizes.csv --svg /root/sizes.svg",
 		workloads, budget))
 	if err != nil {
@@ -104,9 +113,11 @@ systemctl restart grange-agent`); err != nil {
 	for _, r := range sizes.Results {
 		f.Sizes = append(f.Sizes, line{fmt.Sprintf("%dx%d", r.Size.VMs, r.Size.CPUs), r.Workload, r.Ratio})
 	}
-	if err := save(ctx, h, output); err != nil {
-		return err
-	}
+	return save(ctx, h, output)
+}
+
+// npt measures page tables of guests with nested page tables, and without.
+func (f *figures) npt(ctx context.Context, h *metallab.Host, budget time.Duration) error {
 	var pages [2]interval
 	for npt := range pages {
 		fmt.Printf("pages, with npt=%d\n", npt)

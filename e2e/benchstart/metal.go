@@ -56,7 +56,7 @@ func measureMetal(ctx context.Context, suite string) error {
 
 // onHost adds what is left of the runs, on a host of its own. cut reports whether the emulator ended that.
 func (f *metalFigures) onHost(ctx context.Context, suite string, all map[string][]float64) (cut bool, err error) {
-	h, err := metallab.StartInstalled(ctx, suite)
+	h, err := metallab.StartInstalled(ctx, metallab.Options{Suite: suite})
 	if err != nil {
 		return false, err
 	}

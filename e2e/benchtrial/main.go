@@ -47,7 +47,7 @@ func run(ctx context.Context) error {
 	began := time.Now()
 	host, closing := shell(local), func() error { return nil }
 	if !*here {
-		h, err := metallab.StartInstalled(ctx, "bookworm")
+		h, err := metallab.StartInstalled(ctx, metallab.Options{})
 		if err != nil {
 			return err
 		}

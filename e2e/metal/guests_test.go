@@ -12,7 +12,7 @@ import (
 
 // TestRoot has the root of a Debian be larger than its image, and a job fill it.
 func TestRoot(t *testing.T) {
-	h := withDebian(t, "")
+	h := withDebian(t, metallab.Options{}, "")
 	got := run(t, h, `echo input | grange exec --memory 1G --image debian --disk 4G -- sh -c '
 test $(df -BM --output=size / | tail -n 1 | tr -dc 0-9) -gt 3500 && echo grown
 n=0; while fallocate -l 100M /fill$n 2>/dev/shm/why; do n=$((n + 1)); done; cat /dev/shm/why
@@ -29,7 +29,7 @@ rm /fill*; cat' 2>/root/progress || cat /root/progress`)
 func TestGuest32(t *testing.T) {
 	// Such a guest sets its APIC's priority by ways on which KVM sets the state of its processor, and the emulator of
 	// these hosts gives up the whole host at the first trap behind that ("invalid tss type").
-	h := withDebian(t, "architecture = \"i386\"\nkernel_parameters = [\"nolapic\"]\n")
+	h := withDebian(t, metallab.Options{}, "architecture = \"i386\"\nkernel_parameters = [\"nolapic\"]\n")
 	got := run(t, h, `sed -i '1i boot_timeout = "15m"' /etc/grange/agent.toml
 systemctl restart grange-agent
 echo input | grange exec --memory 512M --image debian -- sh -c 'uname -m; dpkg --print-architecture; cat' 2>/root/progress ||
@@ -41,14 +41,29 @@ echo input | grange exec --memory 512M --image debian -- sh -c 'uname -m; dpkg -
 	nothingLeft(t, h)
 }
 
+// TestGuestUEFI runs a job in a Debian that boots by UEFI.
+func TestGuestUEFI(t *testing.T) {
+	h := withDebian(t, metallab.Options{Suite: "trixie"}, "firmware = \"efi\"\n")
+	got := run(t, h, `sed -i '1i boot_timeout = "25m"' /etc/grange/agent.toml
+systemctl restart grange-agent
+echo input | grange exec --memory 512M --image debian -- sh -c 'test -d /sys/firmware/efi && echo uefi; cat' 2>/root/progress ||
+	cat /root/progress`)
+	if got != "uefi\ninput" {
+		t.Errorf("a job in a guest that boots by UEFI: %q", got)
+	}
+	run(t, h, "grange image remove debian")
+	nothingLeft(t, h)
+}
+
 // withDebian is a host with the image debian, of debianRecipe and more lines.
-func withDebian(t *testing.T, more string) *metallab.Host {
+func withDebian(t *testing.T, o metallab.Options, more string) *metallab.Host {
 	t.Helper()
 	long(t)
 	t.Parallel()
 	room(t, 1)
 	disk := debianDisk(t, more)
-	h := begin(t, metallab.Options{Debs: agentDebs(t)})
+	o.Debs = agentDebs(t)
+	h := begin(t, o)
 	if err := h.Copy(t.Context(), "/root", disk); err != nil {
 		t.Fatal(err)
 	}

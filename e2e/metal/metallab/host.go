@@ -24,12 +24,13 @@ type Host struct {
 	Name string
 	Dir  string
 
-	lab     *Lab
-	lan     LAN
-	port    int // of ssh, on 127.0.0.1
-	monitor *monitor
-	ended   chan struct{} // closed when QEMU has been waited for
-	uses    []*os.File    // of snapshots that its disks lie over, see use
+	lab      *Lab
+	emulator string // the suite of its QEMU
+	lan      LAN
+	port     int // of ssh, on 127.0.0.1
+	monitor  *monitor
+	ended    chan struct{} // closed when QEMU has been waited for
+	uses     []*os.File    // of snapshots that its disks lie over, see use
 
 	mu  sync.Mutex
 	ssh *ssh.Client

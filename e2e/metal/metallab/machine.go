@@ -126,7 +126,7 @@ func (h *Host) qemu(ctx context.Context, m memory, keep bool, more ...string) (e
 	if !keep { // a host of a test is reset by Reboot, or by a fault of the emulator
 		more = append(more, "-action", "reboot=shutdown")
 	}
-	cmd := h.lab.emulator(ctx).command(append(machineArgs(h.Dir, m, h.port, h.lan), more...)...)
+	cmd := h.lab.emulator(ctx, h.emulator).command(append(machineArgs(h.Dir, m, h.port, h.lan), more...)...)
 	log, err := os.Create(h.path("qemu.log"))
 	if err != nil {
 		return err

@@ -40,15 +40,14 @@ func BuiltAgentDebs(ctx context.Context, dir string) ([]string, error) {
 }
 
 // StartInstalled builds the packages of this tree, says so, and starts a host that has them.
-func StartInstalled(ctx context.Context, suite string) (*Host, error) {
+func StartInstalled(ctx context.Context, o Options) (*Host, error) {
 	fmt.Println("building packages, and a host with them")
 	l, err := Open()
 	if err != nil {
 		return nil, err
 	}
-	debs, err := BuiltAgentDebs(ctx, "")
-	if err != nil {
+	if o.Debs, err = BuiltAgentDebs(ctx, ""); err != nil {
 		return nil, err
 	}
-	return l.Start(ctx, Options{Suite: suite, Debs: debs})
+	return l.Start(ctx, o)
 }

@@ -24,6 +24,8 @@ type Options struct {
 	LAN   LAN      // that it shares with others; the zero value: its own
 	Peer  int      // its last number there, in 10.77.0.0/24; 0: none. Hosts with one have identities of their own
 	Keep  bool     // runs on when this program ends
+	// Emulator is the suite whose QEMU it runs on; "": QEMU11.
+	Emulator string
 }
 
 // Start returns a host that is up. The first one of its kind boots, and is kept as a snapshot; the others are started
@@ -35,11 +37,14 @@ func (l *Lab) Start(ctx context.Context, o Options) (*Host, error) {
 	if o.Name == "" {
 		o.Name = "host"
 	}
-	snapshot, uses, err := l.snapshot(ctx, o.Suite, o.Debs)
+	if o.Emulator == "" {
+		o.Emulator = QEMU11
+	}
+	snapshot, uses, err := l.snapshot(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	h := &Host{Name: o.Name, lab: l, lan: o.LAN, uses: uses}
+	h := &Host{Name: o.Name, lab: l, lan: o.LAN, uses: uses, emulator: o.Emulator}
 	if err := os.MkdirAll(l.path("run"), 0o700); err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
@@ -111,13 +116,13 @@ if systemctl is-active -q grange-agent; then systemctl restart grange-agent; fi
 
 // snapshot returns the directory of one that hosts of this kind start from, and files that keep it as long as they are
 // open.
-func (l *Lab) snapshot(ctx context.Context, suite string, debs []string) (string, []*os.File, error) {
-	unlock, err := l.lock(suite + ".snapshot.lock")
+func (l *Lab) snapshot(ctx context.Context, o Options) (string, []*os.File, error) {
+	unlock, err := l.lock(o.Suite + ".snapshot.lock")
 	if err != nil {
 		return "", nil, err
 	}
 	defer unlock()
-	snapshot, err := l.made(ctx, suite, debs)
+	snapshot, err := l.made(ctx, o)
 	if err != nil {
 		return "", nil, err
 	}
@@ -126,29 +131,33 @@ func (l *Lab) snapshot(ctx context.Context, suite string, debs []string) (string
 }
 
 // made returns the directory of a snapshot, which it makes where there is none.
-func (l *Lab) made(ctx context.Context, suite string, debs []string) (string, error) {
-	boot, err := l.disk(ctx, suite)
+func (l *Lab) made(ctx context.Context, o Options) (string, error) {
+	boot, err := l.disk(ctx, o.Suite)
 	if err != nil {
 		return "", err
 	}
-	version, err := l.emulator(ctx).command("--version").Output()
+	version, err := l.emulator(ctx, o.Emulator).command("--version").Output()
 	if err != nil {
 		return "", err
 	}
 	machine := strings.Join(machineArgs("", memory{}, 0, LAN{}), " ")
-	booted, err := l.make(ctx, suite+"-booted", digest(boot, string(version), machine),
+	kind := o.Suite
+	if o.Emulator != QEMU11 { // beside those of the other
+		kind = "on-" + o.Emulator + "-" + o.Suite
+	}
+	booted, err := l.make(ctx, o.Emulator, kind+"-booted", digest(boot, string(version), machine),
 		func(ctx context.Context, h *Host) error {
 			return h.firstBoot(ctx, boot)
 		})
-	if err != nil || len(debs) == 0 {
+	if err != nil || len(o.Debs) == 0 {
 		return booted, err
 	}
-	sums, err := digestFiles(debs)
+	sums, err := digestFiles(o.Debs)
 	if err != nil {
 		return "", err
 	}
-	return l.make(ctx, suite+"-installed", digest(booted, sums), func(ctx context.Context, h *Host) error {
-		return h.firstInstall(ctx, booted, debs)
+	return l.make(ctx, o.Emulator, kind+"-installed", digest(booted, sums), func(ctx context.Context, h *Host) error {
+		return h.firstInstall(ctx, booted, o.Debs)
 	})
 }
 
@@ -191,7 +200,8 @@ func inUse(snapshot string) bool {
 
 // make brings a host up by a function, and stops it as a snapshot, unless there is one with this digest. Others of the
 // kind are removed, for they are of older disks or packages, unless hosts run from them.
-func (l *Lab) make(ctx context.Context, kind, digest string, up func(context.Context, *Host) error) (string, error) {
+func (l *Lab) make(ctx context.Context, emulator, kind, digest string,
+	up func(context.Context, *Host) error) (string, error) {
 	snapshot := l.path(kind + "-" + digest)
 	if _, err := os.Stat(snapshot); err == nil {
 		return snapshot, nil
@@ -213,7 +223,7 @@ func (l *Lab) make(ctx context.Context, kind, digest string, up func(context.Con
 	if err := os.Mkdir(part, 0o700); err != nil {
 		return "", err
 	}
-	h := &Host{Name: kind, Dir: part, lab: l}
+	h := &Host{Name: kind, Dir: part, lab: l, emulator: emulator}
 	if h.lan, err = NewLAN(); err == nil {
 		err = up(ctx, h)
 	}
