@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -39,6 +40,9 @@ func change(ctx context.Context, r Recipe, o Options) (_ Built, err error) {
 		from = filepath.Join(o.Dir, from)
 	}
 	keep := func(string) bool { return false }
+	if err := sweep(store); err != nil {
+		return Built{}, err
+	}
 	name := fmt.Sprintf("change-%d", os.Getpid())
 	o.Progress("reading " + from)
 	disk, err := store.Fetch(ctx, vmimage.FetchOptions{Name: name + "-from", Source: from, Sum: r.SHA256})
@@ -64,7 +68,11 @@ func change(ctx context.Context, r Recipe, o Options) (_ Built, err error) {
 		return Built{}, err
 	}
 	// QEMU wrote it while it ran programs of the image: its header is checked like a stranger's.
-	checked, err := store.Import(ctx, name+"-made", filepath.Join(dir, "vm/disk.qcow2"), func(_, _ farm.Bytes) {})
+	made := filepath.Join(dir, "vm", changed)
+	if err := regular(made); err != nil {
+		return Built{}, err
+	}
+	checked, err := store.Import(ctx, name+"-made", made, func(_, _ farm.Bytes) {})
 	if err != nil {
 		return Built{}, err
 	}
@@ -78,12 +86,8 @@ func changeIn(ctx context.Context, r Recipe, o Options, dir string, disk, vm vmi
 	if err := os.Mkdir(own, 0o755); err != nil {
 		return err
 	}
-	copied := filepath.Join(own, "disk.qcow2")
-	// In the store its header was checked already: nothing else of this host is read.
-	convert := exec.CommandContext(ctx, "/usr/bin/qemu-img", "convert", "-f", disk.Format, "-O", "qcow2", disk.Disk(),
-		copied)
-	if out, err := convert.CombinedOutput(); err != nil {
-		return buildError(complaint(string(out)), err)
+	if err := copyDisk(ctx, disk, own); err != nil {
+		return err
 	}
 	kernel := vm.Kernel()
 	if err := errors.Join(writePayload(filepath.Join(own, "payload"), r, o.Dir, r.time(), true),
@@ -104,11 +108,62 @@ func changeIn(ctx context.Context, r Recipe, o Options, dir string, disk, vm vmi
 	return watchChange(exec.CommandContext(ctx, argv[0], argv[1:]...), own, o.Progress)
 }
 
+// sweep removes what builds that were killed have left in a store.
+func sweep(store *vmimage.Store) (err error) {
+	all, _ := store.List() // what cannot be read is left alone
+	for _, i := range all {
+		var pid int
+		if n, _ := fmt.Sscanf(i.Name, "change-%d-", &pid); n == 1 && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			err = errors.Join(err, store.Remove(i.Name, func(string) bool { return false }))
+		}
+	}
+	return err
+}
+
+// changed is the disk in the directory of the VM.
+const changed = "disk.qcow2"
+
+// copyDisk makes a qcow2 of a disk in a directory, where qemu-img sees nothing else of this host.
+func copyDisk(ctx context.Context, disk vmimage.Image, dir string) error {
+	input := filepath.Join(dir, "input")
+	out, err := exec.CommandContext(ctx, "/usr/bin/cp", "--sparse=always", disk.Disk(), input).CombinedOutput()
+	if err != nil {
+		return buildError(complaint(string(out)), err)
+	}
+	at, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	convert := exec.CommandContext(ctx, "/usr/bin/qemu-img", "convert", "-f", disk.Format, "-O", "qcow2", "input", changed)
+	var said bytes.Buffer
+	convert.Stdout, convert.Stderr = &said, &said
+	const more = 64 << 20 // than the disk has: the tables of a qcow2
+	release, err := sandbox.StartConverter(convert, at, int64(disk.VirtualSize)+more)
+	if err == nil {
+		err = convert.Wait()
+		release()
+	}
+	if err != nil {
+		return buildError(complaint(said.String()), err)
+	}
+	return errors.Join(os.Remove(input), regular(filepath.Join(dir, changed)))
+}
+
+// regular refuses what a program without rights has left in the place of a file.
+func regular(file string) error {
+	info, err := os.Lstat(file)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is a %s", file, info.Mode().Type())
+	}
+	return err
+}
+
 // giveAway makes the files of a directory the sandbox's user's.
 func giveAway(dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
-		err = errors.Join(err, os.Chown(filepath.Join(dir, e.Name()), sandbox.UID(), -1))
+		err = errors.Join(err, os.Lchown(filepath.Join(dir, e.Name()), sandbox.UID(), -1))
 	}
 	return err
 }
@@ -134,7 +189,7 @@ func qemu(kernel, cmdline string, memory farm.Bytes) []string {
 		fmt.Sprint(uint64(memory / farm.MiB)), "-no-reboot", "-kernel", kernel, "-initrd", "initrd", "-append",
 		cmdline + " rdinit=/change", "-serial", "stdio", "-netdev", "user,id=net", "-device",
 		"virtio-net-pci,netdev=net,romfile="}
-	argv = append(argv, drive("disk.qcow2", "qcow2", "image")...)
+	argv = append(argv, drive(changed, "qcow2", "image")...)
 	return append(argv, drive("payload", "raw", "payload")...)
 }
 

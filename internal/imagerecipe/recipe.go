@@ -91,6 +91,9 @@ func Parse(text []byte) (Recipe, error) {
 	if err := stricttoml.Unmarshal(text, &r); err != nil {
 		return r, bad("%v", err)
 	}
+	if err := r.checkKeys(); err != nil {
+		return r, err
+	}
 	if r.Architecture == "" {
 		r.Architecture = "amd64"
 	}
@@ -116,25 +119,40 @@ var (
 	hexSum = lazyregexp.New(`^[0-9a-f]{64}$`)
 )
 
-func (r Recipe) check() error {
+// checkKeys refuses keys that the kind of the recipe does not take: nothing would come of them.
+func (r Recipe) checkKeys() error {
+	debian := r.Suite != "" || len(r.Sources) > 0 || r.Snapshot != "" || r.Epoch != 0 || r.CloudInit != nil ||
+		r.Architecture != "" || r.Firmware != "" || r.Size != ""
+	change := r.From != "" || r.SHA256 != "" || r.Memory != ""
+	disk := len(r.Files)+len(r.Users)+len(r.Run)+len(r.Parameters) > 0
 	switch r.Kind {
 	case Micro, Worker, Cloud:
-		if r.disk() || r.From != "" || r.ofDebian() {
+		if debian || change || disk {
 			return bad("kind %q has only packages: it is made of whole packages, in memory", r.Kind)
 		}
 	case Debian:
-		if r.From != "" || r.SHA256 != "" {
-			return bad(`"from" and "sha256" are of kind "change"`)
+		if change {
+			return bad(`"from", "sha256" and "memory" are of kind "change"`)
 		}
+	case Change:
+		if debian {
+			return bad(`kind "change" has no suite, sources, snapshot, epoch, cloud_init, architecture, firmware and size: ` +
+				"they are the image's own")
+		}
+	}
+	return nil
+}
+
+func (r Recipe) check() error {
+	switch r.Kind {
+	case Micro, Worker, Cloud:
+	case Debian:
 		if err := r.checkDebian(); err != nil {
 			return err
 		}
 	case Change:
 		if r.From == "" {
 			return bad(`kind "change" needs "from", the disk to change`)
-		}
-		if r.ofDebian() {
-			return bad(`kind "change" has no suite, sources, snapshot, epoch: packages come from the image's own sources`)
 		}
 		if r.SHA256 != "" && !hexSum.MatchString(r.SHA256) {
 			return bad("invalid sha256 %q: want 64 hexadecimal digits", r.SHA256)
@@ -151,13 +169,6 @@ func (r Recipe) check() error {
 		}
 	}
 	return r.checkContent()
-}
-
-// disk reports whether the recipe changes files of a disk.
-func (r Recipe) disk() bool { return len(r.Files)+len(r.Users)+len(r.Run)+len(r.Parameters) > 0 }
-
-func (r Recipe) ofDebian() bool {
-	return r.Suite != "" || len(r.Sources) > 0 || r.Snapshot != "" || r.Epoch != 0 || r.CloudInit != nil
 }
 
 func (r Recipe) checkDebian() error {

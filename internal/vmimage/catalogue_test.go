@@ -189,6 +189,9 @@ func TestMakeRoom(t *testing.T) {
 		want []Image
 	}{{farm.MiB / 2, nil}, {4 * farm.MiB, nil}, {1 << 63, nil}, {math.MaxUint64, nil}, {farm.MiB * 3 / 2, all[2:3]},
 		{farm.MiB * 3 / 2, nil}, {farm.MiB * 5 / 2, all[3:]}} {
+		if c.size < farm.GiB && !clones(s) { // it will lie there twice
+			c.size /= 2
+		}
 		gone, err := Exchange{s}.MakeRoom(c.size, o)
 		if err != nil || !slices.EqualFunc(gone, c.want, func(p Purged, i Image) bool { return p.Digest == i.Digest }) {
 			t.Errorf("%d bytes: %+v, %v", uint64(c.size), gone, err)

@@ -11,13 +11,14 @@ import (
 	"os"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/grange-project/grange/internal/farm"
 )
 
 const (
-	seekData = 3          // SEEK_DATA of lseek(2)
-	seekHole = 4          // SEEK_HOLE
-	ficlone  = 0x40049409 // FICLONE of ioctl_ficlone(2)
+	seekData = 3 // SEEK_DATA of lseek(2)
+	seekHole = 4 // SEEK_HOLE
 
 	copyBlock = 1 << 20
 	zeroBlock = 64 << 10 // holes are made in multiples of this
@@ -31,8 +32,7 @@ func copySparse(ctx context.Context, to, from *os.File, size int64, progress fun
 		progress = func(int64) {}
 	}
 	// The clone is what gets read: the source may change meanwhile, and the digest must be that of the copy.
-	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, to.Fd(), ficlone, from.Fd())
-	cloned := errno == 0
+	cloned := unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) == nil
 	if cloned {
 		if err := to.Truncate(size); err != nil {
 			return nil, err
@@ -117,7 +117,7 @@ func (d *draft) copyFile(ctx context.Context, name string, from *os.File, size i
 		return writeError(d.store.dir, err)
 	}
 	defer to.Close()
-	if err := d.fits(to, from); err != nil {
+	if err := d.fits(from, clones(d.store) && sameDevice(to, from)); err != nil {
 		return err
 	}
 	sum, err := copySparse(ctx, to, from, size, progress)
@@ -128,35 +128,53 @@ func (d *draft) copyFile(ctx context.Context, name string, from *os.File, size i
 }
 
 // fits refuses a copy for which there is no space. A clone needs none of the file system, and counts in the quota.
-func (d *draft) fits(to, from *os.File) error {
+func (d *draft) fits(from *os.File, cloned bool) error {
 	info, err := from.Stat()
 	if err != nil {
 		return storeError(d.store.dir, err)
 	}
-	s, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return nil
-	}
+	size := onDisk(info)
 	left, err := quotaLeft(d.store)
-	if err == nil && !sameDevice(to, s) {
-		left, err = free(d.store)
+	if err == nil && !cloned && size <= left {
+		size += spare
+		left, err = freeSpace(d.store.dir)
 	}
 	if err != nil {
 		return storeError(d.store.dir, err)
 	}
-	if size := farm.Bytes(s.Blocks) * 512; size > left {
+	if size > left {
 		return noRoomFor(d.store.dir, size-left)
 	}
 	return nil
 }
 
-func sameDevice(f *os.File, s *syscall.Stat_t) bool {
-	info, err := f.Stat()
-	if err != nil {
-		return true
+// roomFor is what an image takes while it is brought, with what is to be left: what came lies there a second time where
+// files cannot share blocks.
+func roomFor(s *Store, size farm.Bytes) farm.Bytes {
+	if !clones(s) {
+		size *= 2
 	}
-	own, ok := info.Sys().(*syscall.Stat_t)
-	return !ok || own.Dev == s.Dev
+	return size + spare
+}
+
+// clones reports whether files of the store can share blocks.
+func clones(s *Store) bool {
+	var files [2]*os.File
+	for i := range files {
+		f, err := os.OpenFile(s.dir, unix.O_TMPFILE|unix.O_RDWR, 0o600)
+		if err != nil {
+			return false
+		}
+		defer f.Close()
+		files[i] = f
+	}
+	_, err := files[0].Write(make([]byte, zeroBlock))
+	return err == nil && unix.IoctlFileClone(int(files[1].Fd()), int(files[0].Fd())) == nil
+}
+
+func sameDevice(f, g *os.File) bool {
+	var one, other unix.Stat_t
+	return unix.Fstat(int(f.Fd()), &one) == nil && unix.Fstat(int(g.Fd()), &other) == nil && one.Dev == other.Dev
 }
 
 // onDisk is what a file takes of its file system.

@@ -204,8 +204,8 @@ func (f *fetch) install(ctx context.Context, dir *os.Root, want Image, o Install
 	s := f.store
 	if left, err := free(s); err != nil {
 		return Image{}, storeError(s.dir, err)
-	} else if left < want.Size+spare {
-		return Image{}, noRoomFor(s.dir, want.Size+spare-left)
+	} else if needs := roomFor(s, want.Size); left < needs {
+		return Image{}, noRoomFor(s.dir, needs-left)
 	}
 	d, err := s.newDraft()
 	if err != nil {
@@ -294,7 +294,7 @@ func (s Exchange) MakeRoom(size farm.Bytes, o PurgeOptions) ([]Purged, error) {
 	if err != nil {
 		return nil, storeError(s.dir, err)
 	}
-	if o.Free = size + spare; o.Free < size || left >= o.Free {
+	if o.Free = roomFor(s.Store, size); o.Free < size || left >= o.Free {
 		return nil, nil
 	}
 	o.DryRun = true
