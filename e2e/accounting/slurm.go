@@ -183,24 +183,24 @@ func compareMetal(records []api.Usage, want map[string]slurmlab.Accounted, f *fi
 		if u.Kind != api.UsageMetal {
 			continue
 		}
-		id := strings.TrimPrefix(u.Batch, "slurm/")
+		id := slurmlab.Run(strings.TrimPrefix(u.Batch, "slurm/"), u.Start)
 		have[id]++
 		w, known := want[id]
 		if !known || have[id] > 1 {
 			f.Doubled++
-			fmt.Printf("  job %s of Slurm has %d records too many\n", id, have[id])
+			fmt.Printf("  run %s of a job of Slurm has %d records too many\n", id, have[id])
 			continue
 		}
 		f.Metal++
 		if u.Cores != w.Cores || math.Abs(u.Wall-w.Wall) > 0.5 || math.Abs(u.CPU-w.CPU) > 0.01 {
 			f.Failed++
-			fmt.Printf("  job %s of Slurm: %+v, slurmdbd has %+v\n", id, u, w)
+			fmt.Printf("  run %s of a job of Slurm: %+v, slurmdbd has %+v\n", id, u, w)
 		}
 	}
 	for id := range want {
 		if have[id] == 0 {
 			f.Lost++
-			fmt.Printf("  job %s of Slurm has no record\n", id)
+			fmt.Printf("  run %s of a job of Slurm has no record\n", id)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func (s *site) accounts(t *testing.T) {
 	got := s.metal(t)
 	var burnt float64
 	for id, w := range want {
-		g, ok := got["slurm/"+id]
+		g, ok := got[id]
 		burnt += g.CPU
 		if !ok || g.Cores != w.Cores || math.Abs(g.Wall-w.Wall) > 0.5 || math.Abs(g.CPU-w.CPU) > 0.01 {
 			t.Errorf("job %s is %+v, and in the accounts %+v, %v", id, w, g, ok)
@@ -84,10 +84,11 @@ func (s *site) metal(t *testing.T) map[string]slurmlab.Accounted {
 		if err := json.Unmarshal([]byte(line), &u); err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}
-		if _, twice := all[u.Batch]; twice {
-			t.Errorf("job %s is there twice", u.Batch)
+		run := slurmlab.Run(strings.TrimPrefix(u.Batch, "slurm/"), u.Start)
+		if _, twice := all[run]; twice {
+			t.Errorf("run %s is there twice", run)
 		}
-		all[u.Batch] = slurmlab.Accounted{Cores: u.Cores, Wall: u.Wall, CPU: u.CPU}
+		all[run] = slurmlab.Accounted{Cores: u.Cores, Wall: u.Wall, CPU: u.CPU}
 	}
 	return all
 }

@@ -104,16 +104,20 @@ func (l *Lab) StartSlurmdbd(ctx context.Context) error {
 	return l.launch("slurmdbd", l.tool(context.WithoutCancel(ctx), "slurmdbd", "-D"))
 }
 
-// Accounted is what slurmdbd knows of a job that has run and ended.
+// Accounted is what slurmdbd knows of a run of a job that has ended.
 type Accounted struct {
 	Cores     int
 	Wall, CPU float64 // seconds
 }
 
-// Accounted are such jobs by their IDs, without those that held the places of VMs.
+// Run names a run of a job. A slurmctld that was killed before it wrote its state down gives the IDs of jobs that have
+// ended once more, and a job that is put back runs again.
+func Run(job string, start time.Time) string { return fmt.Sprintf("%s@%d", job, start.Unix()) }
+
+// Accounted are all runs by their names, without those that held the places of VMs.
 func (p *programs) Accounted(ctx context.Context) (map[string]Accounted, error) {
-	out, err := p.Slurm(ctx, "root", "sacct", "--noheader", "--allusers", "--parsable2",
-		"--starttime=now-1days", "--endtime=now", "--state=CA,CD,F,NF,TO",
+	out, err := p.Slurm(ctx, "root", "sacct", "--noheader", "--allusers", "--duplicates", "--parsable2",
+		"--starttime=now-1days", "--endtime=now", "--state=BF,CA,CD,DL,F,NF,OOM,PR,RQ,TO",
 		"--format=JobIDRaw,AllocCPUS,ElapsedRaw,TotalCPU,Start,JobName")
 	if err != nil {
 		return nil, err
@@ -137,10 +141,11 @@ func (p *programs) Accounted(ctx context.Context) (map[string]Accounted, error) 
 		var err2, err3 error
 		a.Cores, err2 = strconv.Atoi(f[1])
 		a.Wall, err3 = strconv.ParseFloat(f[2], 64)
-		if err := errors.Join(err1, err2, err3); err != nil {
+		start, err4 := time.ParseInLocation("2006-01-02T15:04:05", f[4], time.Local)
+		if err := errors.Join(err1, err2, err3, err4); err != nil {
 			return nil, fmt.Errorf("sacct says %q: %w", line, err)
 		}
-		all[f[0]] = a
+		all[Run(f[0], start)] = a
 	}
 	return all, nil
 }
