@@ -9,6 +9,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/network/usernet"
 )
 
 // Kinds are all kinds of networks, by their names in farm.NetworkKinds.
@@ -60,9 +61,12 @@ type VM struct {
 // Settings are what a site configures of networks.
 type Settings struct {
 	VMUIDs farm.UIDs         // users of VMs
-	Allow  []netip.AddrPort  // services on the host's own addresses that VMs with the network user may reach
+	Reach  Reach             // what of the host and its site VMs with the network user reach
 	Host   farm.HostNetworks // what the host may carry of the networks that are made here
 }
+
+// Reach is what of the host and its site VMs with the network user reach.
+type Reach = usernet.Reach
 
 // Of returns the kind of a network. One that there is not has no card.
 func Of(n farm.Network) Kind {

@@ -19,7 +19,7 @@ func (*user) Prepare(context.Context, VM, Settings) (hyper.Card, error) {
 }
 
 func (*user) Fence(ctx context.Context, vm VM, s Settings) error {
-	return usernet.Fence(ctx, vm.PID, s.VMUIDs, s.Allow, vm.Name)
+	return usernet.Fence(ctx, vm.PID, s.VMUIDs, s.Reach, vm.Name)
 }
 
 // Restore loads the rules once for each network namespace and range of users.
@@ -42,7 +42,7 @@ func (u *user) Restore(ctx context.Context, vms []VM, s Settings, failed func(VM
 		for _, vm := range vms {
 			names = append(names, vm.Name)
 		}
-		if err := usernet.Fence(ctx, vms[0].PID, s.VMUIDs, s.Allow, names...); err != nil {
+		if err := usernet.Fence(ctx, vms[0].PID, s.VMUIDs, s.Reach, names...); err != nil {
 			failed(vms[0], err)
 		}
 	}

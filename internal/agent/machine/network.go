@@ -15,7 +15,7 @@ import (
 
 func (h *Host) networkSettings() network.Settings {
 	c := h.Config()
-	return network.Settings{VMUIDs: c.VMUIDs, Allow: c.UserNetwork.Allow, Host: c.Network}
+	return network.Settings{VMUIDs: c.VMUIDs, Reach: network.Reach(c.UserNetwork), Host: c.Network}
 }
 
 // CheckNetwork refuses a network that this host does not have, or may not carry. Errors: farm.CodeNoBridge,

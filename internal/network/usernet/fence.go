@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -50,10 +51,10 @@ func PlaceOf(pid int) (Place, error) {
 // Fence has the rules where a VM's QEMU is, and proves that they are there. They hold for all users of VMs when QEMU
 // runs as one of them, and for its own alone otherwise, until all that are named have been released. Errors:
 // farm.CodeNoUserNetwork.
-func Fence(ctx context.Context, pid int, vms farm.UIDs, allow []netip.AddrPort, names ...string) error {
+func Fence(ctx context.Context, pid int, vms farm.UIDs, reach Reach, names ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
 	defer cancel()
-	if err := fence(ctx, pid, vms, allow, names); err != nil {
+	if err := fence(ctx, pid, vms, reach, names); err != nil {
 		return &farm.Error{Kind: farm.Denied, Code: farm.CodeNoUserNetwork,
 			Message: "network user is refused: the VM could reach the host's own addresses: " + err.Error(),
 			Hint:    "install nftables on the host, and see that nft works there; or ask for --network none"}
@@ -61,7 +62,7 @@ func Fence(ctx context.Context, pid int, vms farm.UIDs, allow []netip.AddrPort, 
 	return nil
 }
 
-func fence(ctx context.Context, pid int, vms farm.UIDs, allow []netip.AddrPort, names []string) error {
+func fence(ctx context.Context, pid int, vms farm.UIDs, reach Reach, names []string) error {
 	place, err := PlaceOf(pid)
 	if err != nil {
 		return err
@@ -73,11 +74,18 @@ func fence(ctx context.Context, pid int, vms farm.UIDs, allow []netip.AddrPort, 
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
+	if reach.Link {
+		links, err := linkNetworks()
+		if err != nil {
+			return err
+		}
+		reach.Closed = append(links, reach.Closed...)
+	}
 	users := farm.UIDs{First: place.UID, Last: place.UID}
 	if vms.Has(place.UID) {
 		users = vms
 	}
-	if _, err := nft(ctx, pid, Rules(users, Resolvers(string(resolvers)), allow, names...), "-f",
+	if _, err := nft(ctx, pid, Rules(users, Resolvers(string(resolvers)), reach, names...), "-f",
 		"-"); err != nil {
 		return err
 	}
@@ -86,6 +94,21 @@ func fence(ctx context.Context, pid int, vms farm.UIDs, allow []netip.AddrPort, 
 		err = errors.New("nft has loaded the rules, and does not list them")
 	}
 	return err
+}
+
+// linkNetworks are the networks that this host is on.
+func linkNetworks() (all []netip.Prefix, err error) {
+	addresses, err := net.InterfaceAddrs()
+	for _, a := range addresses {
+		p, err := netip.ParsePrefix(a.String())
+		if err != nil || p.Addr().IsLoopback() || p.Addr().IsLinkLocalUnicast() || p.IsSingleIP() {
+			continue
+		}
+		if p = p.Masked(); !slices.Contains(all, p) {
+			all = append(all, p)
+		}
+	}
+	return all, err
 }
 
 // Release removes the rules that no VM needs any more once this one has ended, from our own network: where QEMU's was
@@ -118,11 +141,11 @@ func Release(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	// All or nothing: what another VM needs stays, and so does what somebody else has removed meanwhile. to_host goes
-	// with the last range.
+	// All or nothing: what another VM needs stays, and so does what somebody else has removed meanwhile. to_host and
+	// to_site go with the last range.
 	for _, c := range chains {
 		if rules, ok := strings.CutPrefix(c, neededPrefix); ok && remove(c, rules) == nil {
-			remove("to_host")
+			remove("to_host", "to_site")
 		}
 	}
 	return nil

@@ -3,8 +3,8 @@
 // 127.0.0.1.
 //
 // The rules are nftables', in a table of our own, and hold for the users that QEMU runs as: packets of theirs to any
-// address of the host are refused, but for name servers and what the site allows. Answers of servers that run as such a
-// user, as of QEMU's own VNC, pass.
+// address of the host, and to networks of the site that it keeps closed, are refused, but for name servers and what the
+// site allows. Answers of servers that run as such a user, as of QEMU's own VNC, pass.
 //
 // VMs share these rules, also those of two agents, and the kernel counts who needs them: it removes no chain that a
 // rule jumps to. So each VM has a chain, through which no packet goes, with a jump to a chain that goes with the rules.
@@ -13,6 +13,7 @@ package usernet
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,32 +23,52 @@ import (
 // Table is the name of our table, of the family inet.
 const Table = "grange"
 
+// Reach is what of the host and its site VMs reach.
+type Reach struct {
+	Allow  []netip.AddrPort // services of the host, and in closed networks
+	Closed []netip.Prefix   // networks
+	Link   bool             // the networks that the host itself is on are closed, too
+}
+
+// linkLocal are addresses that mean something on a wire alone: where clouds tell a machine its secrets, for one.
+var linkLocal = []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10")}
+
 // Rules is what nft is to load for a range of users: all or nothing. Loading it again for another range adds that one.
 // Resolvers are name servers of the host: QEMU asks the first of them for its guest. The VMs need the rules until each
 // is released. It is pure.
-func Rules(users farm.UIDs, resolvers []netip.Addr, allow []netip.AddrPort, vms ...string) string {
+func Rules(users farm.UIDs, resolvers []netip.Addr, reach Reach, vms ...string) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("add table inet %s", Table)
 	own := chain(users)
 	line("add chain inet %s to_host", Table)
+	line("add chain inet %s to_site", Table)
 	line("add chain inet %s %s { type filter hook output priority filter; policy accept; }", Table, own)
 	line("flush chain inet %s to_host", Table)
+	line("flush chain inet %s to_site", Table)
 	line("flush chain inet %s %s", Table, own)
 	rule := func(chain, text string) { line("add rule inet %s %s %s", Table, chain, text) }
 	// Overlays of hosts (VXLAN) believe whoever has a host's address, as these VMs do.
 	rule(own, fmt.Sprintf("meta skuid %s udp dport 4789 counter drop", match(users)))
 	// whatever the host's address: packets to itself go out there
 	rule(own, fmt.Sprintf(`oif "lo" meta skuid %s goto to_host`, match(users)))
-	for _, r := range resolvers {
-		rule("to_host", fmt.Sprintf("%s daddr %s meta l4proto { tcp, udp } th dport 53 accept", family(r),
-			r.WithZone("")))
+	rule(own, fmt.Sprintf(`oif != "lo" meta skuid %s goto to_site`, match(users)))
+	for _, chain := range []string{"to_host", "to_site"} {
+		for _, r := range resolvers {
+			rule(chain, fmt.Sprintf("%s daddr %s meta l4proto { tcp, udp } th dport 53 accept", family(r),
+				r.WithZone("")))
+		}
+		for _, a := range reach.Allow {
+			rule(chain, fmt.Sprintf("%s daddr %s meta l4proto { tcp, udp } th dport %d accept", family(a.Addr()),
+				a.Addr().WithZone(""), a.Port()))
+		}
+		rule(chain, "tcp flags & (fin | syn | rst | ack) != syn accept") // of a connection that others made
 	}
-	for _, a := range allow {
-		rule("to_host", fmt.Sprintf("%s daddr %s meta l4proto { tcp, udp } th dport %d accept", family(a.Addr()),
-			a.Addr().WithZone(""), a.Port()))
+	for _, p := range slices.Concat(linkLocal, reach.Closed) {
+		to := fmt.Sprintf("%s daddr %s ", family(p.Addr()), p.Masked())
+		rule("to_site", to+"meta l4proto tcp counter reject with tcp reset")
+		rule("to_site", to+"counter reject")
 	}
-	rule("to_host", "tcp flags & (fin | syn | rst | ack) != syn accept") // of a connection that others made
 	rule("to_host", "meta l4proto tcp counter reject with tcp reset")
 	rule("to_host", "counter reject")
 	line("add chain inet %s %s", Table, neededPrefix+own)

@@ -18,10 +18,13 @@ import (
 func TestRules(t *testing.T) {
 	text := Rules(farm.UIDs{First: 64055, Last: 64055},
 		[]netip.Addr{netip.MustParseAddr("127.0.0.53"), netip.MustParseAddr("fe80::1%eth0")},
-		[]netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:3128")})
+		Reach{Allow: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:3128")},
+			Closed: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}})
 	for _, want := range []string{"users_64055_64055 oif \"lo\" meta skuid 64055 goto",
 		"ip daddr 127.0.0.53 meta l4proto { tcp, udp } th dport 53 accept", "ip6 daddr fe80::1 meta",
-		"ip daddr 192.0.2.1 meta l4proto { tcp, udp } th dport 3128 accept"} {
+		"to_host ip daddr 192.0.2.1 meta l4proto { tcp, udp } th dport 3128 accept",
+		"to_site ip daddr 192.0.2.1 meta l4proto { tcp, udp } th dport 3128 accept",
+		"to_site ip daddr 198.51.100.0/24 counter reject", "to_site ip6 daddr fe80::/10 counter reject"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in:\n%s", want, text)
 		}
@@ -60,15 +63,27 @@ func TestFence(t *testing.T) {
 			t.Fatalf("%v: %v: %s", args, err, out)
 		}
 	}
-	server := inside("/usr/bin/python3", "-c", servers)
-	server.Stderr = os.Stderr
-	ready, err := server.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
+	// Another machine of the site, on a closed network and on one that is not.
+	site := name + "-site"
+	run(t, "ip", "netns", "add", site)
+	t.Cleanup(func() { run(t, "ip", "netns", "del", site) })
+	run(t, "ip", "-n", name, "link", "add", "v0", "type", "veth", "peer", "name", "v1", "netns", site)
+	for card, of := range map[string]struct{ netns, last string }{"v0": {name, "1"}, "v1": {site, "2"}} {
+		run(t, "ip", "-n", of.netns, "address", "add", "198.51.100."+of.last+"/24", "dev", card)
+		run(t, "ip", "-n", of.netns, "address", "add", "203.0.113."+of.last+"/24", "dev", card)
+		run(t, "ip", "-n", of.netns, "link", "set", card, "up")
 	}
-	start(t, server)
-	if _, err := ready.Read(make([]byte, 16)); err != nil {
-		t.Fatal(err)
+	for _, server := range []*exec.Cmd{inside("/usr/bin/python3", "-c", servers),
+		exec.CommandContext(t.Context(), "ip", "netns", "exec", site, "/usr/bin/python3", "-c", servers)} {
+		server.Stderr = os.Stderr
+		ready, err := server.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		start(t, server)
+		if _, err := ready.Read(make([]byte, 16)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	qemu := inside("setpriv", "--reuid", fmt.Sprint(stranger), "--regid", fmt.Sprint(stranger), "--clear-groups",
 		"sleep", "600")
@@ -88,14 +103,12 @@ func TestFence(t *testing.T) {
 	if !reaches(stranger, "tcp", "127.0.0.1", 8001) || !reaches(stranger, "udp", "192.0.2.1", 8002) {
 		t.Fatal("the servers do not answer before there are rules")
 	}
-	if err := Fence(t.Context(), qemu.Process.Pid, farm.UIDs{},
-		[]netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:8003")}); err != nil {
-		t.Fatal(err)
-	}
-	// as every ten seconds
-	if err := Fence(t.Context(), qemu.Process.Pid, farm.UIDs{},
-		[]netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:8003")}); err != nil {
-		t.Fatal(err)
+	reach := Reach{Closed: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")},
+		Allow: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:8003"), netip.MustParseAddrPort("198.51.100.2:8003")}}
+	for range 2 { // as every ten seconds
+		if err := Fence(t.Context(), qemu.Process.Pid, farm.UIDs{}, reach); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, c := range []struct {
 		uid     int
@@ -109,6 +122,9 @@ func TestFence(t *testing.T) {
 		{stranger, "udp", "127.0.0.1", 8002, false}, {stranger, "udp", "192.0.2.1", 8002, false},
 		{stranger, "tcp", "192.0.2.1", 8003, true}, {stranger, "tcp", "127.0.0.1", 8003, false},
 		{stranger + 1, "tcp", "127.0.0.1", 8001, true}, {0, "udp", "192.0.2.1", 8002, true},
+		{stranger, "tcp", "198.51.100.2", 8001, false}, {stranger, "udp", "198.51.100.2", 8002, false},
+		{stranger, "tcp", "198.51.100.2", 8003, true}, {stranger, "tcp", "203.0.113.2", 8001, true},
+		{stranger + 1, "tcp", "198.51.100.2", 8001, true},
 		{0, "tcp", "127.0.0.1", 8004, true}, // a server that runs as the fenced user
 	} {
 		if got := reaches(c.uid, c.kind, c.address, c.port); got != c.want {
@@ -117,7 +133,7 @@ func TestFence(t *testing.T) {
 	}
 	// Where QEMU runs as one of the users of VMs, all of them are fenced before their first VM is.
 	if err := Fence(t.Context(), qemu.Process.Pid, farm.UIDs{First: stranger - 1, Last: stranger + 1},
-		nil); err != nil {
+		Reach{}); err != nil {
 		t.Fatal(err)
 	}
 	for uid, want := range map[int]bool{stranger - 1: false, stranger: false, stranger + 1: false, stranger + 2: true} {
@@ -132,11 +148,12 @@ func TestNoFence(t *testing.T) {
 	root := exec.Command("sleep", "60")
 	start(t, root)
 	if os.Getuid() == 0 {
-		if err := Fence(t.Context(), root.Process.Pid, farm.UIDs{}, nil); !farm.IsCode(err, farm.CodeNoUserNetwork) {
+		err := Fence(t.Context(), root.Process.Pid, farm.UIDs{}, Reach{})
+		if !farm.IsCode(err, farm.CodeNoUserNetwork) {
 			t.Errorf("a QEMU of root: %v", err)
 		}
 	}
-	if err := Fence(t.Context(), 1<<30, farm.UIDs{}, nil); !farm.IsCode(err, farm.CodeNoUserNetwork) {
+	if err := Fence(t.Context(), 1<<30, farm.UIDs{}, Reach{}); !farm.IsCode(err, farm.CodeNoUserNetwork) {
 		t.Errorf("a QEMU that has ended: %v", err)
 	}
 }
