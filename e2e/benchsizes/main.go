@@ -21,7 +21,7 @@ import (
 type figures struct {
 	Sizes  []line   `json:"sizes"`
 	NPTOff interval `json:"npt_off"` // the workload pages without nested page tables, as a part of that with them
-	// measurements that were begun anew, for a VM was cut by the emulation of its processor's virtualization
+	// measurements that were begun anew, for a VM or host was cut by the emulation of its processor's virtualization
 	Repeated int `json:"repeated"`
 	Seconds  int `json:"seconds"`
 }
@@ -89,18 +89,29 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-// on does something on a host of an emulator.
+// most is how often something is tried: a fault of the emulator ends a VM, or a host, now and then; a fault of grange
+// comes again and again.
+const most = 3
+
+// on does something on a host of an emulator; on another one where that was cut by the emulator.
 func (f *figures) on(ctx context.Context, emulator string, do func(h *metallab.Host) error) error {
-	h, err := metallab.StartInstalled(ctx, metallab.Options{Emulator: emulator})
-	if err != nil {
-		return err
-	}
-	_, err = h.Run(ctx, `sed -i '1i accelerator = "kvm"' /etc/grange/agent.toml
+	for try := 1; ; try++ {
+		h, err := metallab.StartInstalled(ctx, metallab.Options{Emulator: emulator})
+		if err != nil {
+			return err
+		}
+		_, err = h.Run(ctx, `sed -i '1i accelerator = "kvm"' /etc/grange/agent.toml
 systemctl restart grange-agent`)
-	if err == nil {
-		err = do(h)
+		if err == nil {
+			err = do(h)
+		}
+		cut := err != nil && h.Cut()
+		if err = errors.Join(err, h.Close()); !cut || try == most {
+			return err
+		}
+		fmt.Println(err)
+		f.Repeated++
 	}
-	return errors.Join(err, h.Close())
 }
 
 // sizes are VMs of three sizes.
@@ -154,10 +165,8 @@ done
 modprobe kvm_amd npt=%d
 udevadm settle`
 
-// bench is one `grange bench run` there. A VM that ends, or stands still, is the emulator's fault now and then; it is
-// one of grange's when it comes again and again.
+// bench is one `grange bench run` there. A VM may end, or stand still, by the emulator's fault.
 func (f *figures) bench(ctx context.Context, h *metallab.Host, words string) (m measurement, err error) {
-	const most = 3
 	out := ""
 	for try := 1; ; try++ {
 		if out, err = h.Run(ctx, "grange bench run --json "+words); err == nil {
