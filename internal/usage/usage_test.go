@@ -130,6 +130,30 @@ func TestCloudMessage(t *testing.T) {
 	}
 }
 
+// TestAuditor: a record as AUDITOR's own library prints it, and names that it refuses.
+func TestAuditor(t *testing.T) {
+	u := record()
+	u.Account, u.Score, u.ScoreUnit, u.Ended = "phys <a>", 12.5, "HEPscore23", ""
+	var out bytes.Buffer
+	if err := NewAuditor(&out, "EXAMPLE").Write(u); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"record_id":"0f0e0d0c-0000-4000-8000-000000000001","meta":{"batch":["slurm%2F17"],` +
+		`"fqan":["%2Fatlas%2FRole=production"],"group_id":["phys %3Ca%3E"],"host":["node-1"],"kind":["job"],` +
+		`"site_id":["EXAMPLE"],"user_id":["ann"]},"components":[{"name":"Cores","amount":2,"scores":[{"name":"HEPscore23",` +
+		`"value":12.5}]},{"name":"CPUSeconds","amount":4,"scores":[]},{"name":"WallSeconds","amount":10,"scores":[]},` +
+		`{"name":"MemoryMiB","amount":4096,"scores":[]},{"name":"MemoryPeakMiB","amount":0,"scores":[]},` +
+		`{"name":"ScratchMiB","amount":0,"scores":[]}],"start_time":"1970-01-01T00:16:40Z",` +
+		`"stop_time":"1970-01-01T00:16:50Z"}` + "\n"
+	if out.String() != want {
+		t.Errorf("%s, not\n%s", out.String(), want)
+	}
+	if got := auditorName(" " + strings.Repeat("é/", 100)); len(got) > 256 || strings.Contains(got, "/") ||
+		!strings.HasPrefix(got, "é%2Fé") {
+		t.Error(got)
+	}
+}
+
 func TestMasked(t *testing.T) {
 	u := Masked(record())
 	if u.User != Withheld || u.UID != 0 || u.Batch != "" || u.CPU != 4.4 {

@@ -19,7 +19,7 @@ import (
 )
 
 // formats are those of an export.
-var formats = []string{"apel-grid", "apel-cloud", "csv", "json"}
+var formats = []string{"apel-grid", "apel-cloud", "auditor", "csv", "json"}
 
 // order is an export.
 type order struct {
@@ -32,8 +32,8 @@ type order struct {
 func (c commands) export() *cobra.Command {
 	var o order
 	cmd := &cobra.Command{Use: "export", Short: "Export records of what VMs have used", Args: cobra.NoArgs,
-		Long: `Export the records of a month. csv and json (one record a line) go to standard output, or to the
-file given with -o. apel-grid (jobs and workers) and apel-cloud (intervals of cloud VMs) are
+		Long: `Export the records of a month. csv, json (one record a line) and auditor (one a line, as the
+body of a POST to AUDITOR's /record) go to standard output, or to the file given with -o. apel-grid (jobs and workers) and apel-cloud (intervals of cloud VMs) are
 messages to APEL, for which -o names a directory that ssmsend takes them from: the
 path of messages in its configuration, of type dirq. A month that is not closed may still change.`,
 		Example: "  grange usage export --format csv --month 2026-10 -o october.csv\n" +
@@ -41,10 +41,10 @@ path of messages in its configuration, of type dirq. A month that is not closed 
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), o) }}
 	o.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.format, "format", "csv", "`FORMAT`: apel-grid, apel-cloud, csv or json")
+	f.StringVar(&o.format, "format", "csv", "`FORMAT`: apel-grid, apel-cloud, auditor, csv or json")
 	f.StringVar(&o.month, "month", "", "`MONTH` of the records, as 2026-10 (default: the month before this one)")
 	f.StringVarP(&o.to, "output", "o", "", "`FILE`, or of APEL the directory, to write to")
-	f.StringVar(&o.site.Name, "site", "", "of APEL: `NAME` of the site, as it is registered")
+	f.StringVar(&o.site.Name, "site", "", "of APEL and AUDITOR: `NAME` of the site, as it is registered")
 	f.StringVar(&o.site.Submit, "submit-host", "", "of apel-grid: `NAME` of the CE")
 	f.StringVar(&o.site.Service, "service", "", "of apel-cloud: `NAME` of the cloud service")
 	f.BoolVar(&o.mask, "mask", false, "name no person")
@@ -78,6 +78,8 @@ func (c commands) run(ctx context.Context, o order) error {
 			}
 			return table.Flush()
 		})
+	case "auditor":
+		return c.exportTo(o.to, func(w io.Writer) error { return each(usage.NewAuditor(w, o.site.Name).Write) })
 	case "json":
 		return c.exportTo(o.to, func(w io.Writer) error {
 			lines := json.NewEncoder(w)
