@@ -149,6 +149,9 @@ func (m *Meter) Watch() (end func() float64) {
 	if m == nil {
 		return func() float64 { return 0 }
 	}
+	if len(m.watts) > 0 {
+		return m.sample()
+	}
 	from, err := m.Read(time.Now())
 	return func() float64 {
 		to, after := m.Read(time.Now())
@@ -156,5 +159,41 @@ func (m *Meter) Watch() (end func() float64) {
 			return 0
 		}
 		return m.Watts(from, to)
+	}
+}
+
+// often is how often a meter that shows power, and counts no energy, is looked at: BMCs renew theirs about once a
+// second.
+const often = 200 * time.Millisecond
+
+// sample is Watch of such a meter: the mean of what it showed, at the beginning and the end, too.
+func (m *Meter) sample() (end func() float64) {
+	sum, n, known := 0.0, 0, true
+	look := func() {
+		r, err := m.Read(time.Now())
+		sum, n, known = sum+r.watts, n+1, known && err == nil
+	}
+	look()
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		ticks := time.NewTicker(often)
+		defer ticks.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-ticks.C:
+				look()
+			}
+		}
+	}()
+	return func() float64 {
+		close(stop)
+		<-stopped
+		if look(); !known {
+			return 0
+		}
+		return sum / float64(n)
 	}
 }
