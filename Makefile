@@ -91,7 +91,7 @@ chaos-batch: ## kill agent, slurmd and slurmctld under VM jobs; ARGS="-jobs 100"
 	@scripts/install-packages test
 	$(ROOT) $(GO) run ./e2e/batch/chaosbatch $(ARGS)
 
-test-net: ## real frames between guests in network namespaces: all that may be forged, isolated and closed networks, many guests; ARGS="-cycles 500 -only forged"; JSON on the last line
+test-net: ## real frames between guests in network namespaces: all that may be forged, isolated and closed networks, 500 guests one after the other; ARGS="-cycles 50 -only forged"; JSON on the last line
 	@scripts/install-packages test
 	$(ROOT) $(GO) run ./e2e/net $(ARGS)
 

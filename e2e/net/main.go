@@ -70,7 +70,7 @@ func main() {
 		fatal(again())
 	}
 	f := figures{}
-	flag.IntVar(&f.Cycles, "cycles", 50, "guests to make, filter and end, one after the other")
+	flag.IntVar(&f.Cycles, "cycles", 500, "guests to make, filter and end, one after the other")
 	only := flag.String("only", "", "cases whose names begin so, separated by commas; none: all")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
