@@ -64,6 +64,7 @@ type Pledge struct {
 	Project   string    `json:"project"`
 	CPUs      int       `json:"pledged_cpus"`
 	Pledged   float64   `json:"pledged"` // hours of a CPU
+	Seen      float64   `json:"seen"`    // of them, those of the time in which any cell was seen
 	Delivered Delivered `json:"delivered"`
 }
 
@@ -94,8 +95,13 @@ func NewPresent(from, to time.Time, seen []Seen, pledges map[string]int) *Presen
 			c.Unused += hours * s.at(s.Free, i)
 		}
 	}
+	longest := 0.0
+	for _, c := range p.cells {
+		longest = max(longest, c.Hours)
+	}
 	for project, cpus := range pledges {
-		p.projects[project] = &Pledge{Project: project, CPUs: cpus, Pledged: float64(cpus) * to.Sub(from).Hours()}
+		p.projects[project] = &Pledge{Project: project, CPUs: cpus, Pledged: float64(cpus) * to.Sub(from).Hours(),
+			Seen: float64(cpus) * longest}
 	}
 	return p
 }

@@ -43,8 +43,8 @@ func TestPresent(t *testing.T) {
 	if sum := got.Reserved + got.Refused + got.Delivered.Sum() + got.Held + got.Unused; sum != got.Installed {
 		t.Errorf("the parts are %g, and installed is %g", sum, got.Installed)
 	}
-	if len(pledges) != 2 || pledges[0] != (Pledge{"atlas", 40, 100, Delivered{16, 0, 1}}) ||
-		pledges[1] != (Pledge{"cms", 5, 12.5, Delivered{}}) {
+	if len(pledges) != 2 || pledges[0] != (Pledge{"atlas", 40, 100, 60, Delivered{16, 0, 1}}) ||
+		pledges[1] != (Pledge{"cms", 5, 12.5, 7.5, Delivered{}}) {
 		t.Errorf("%+v", pledges)
 	}
 }

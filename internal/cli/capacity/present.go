@@ -171,7 +171,7 @@ func (p present) print(a *app.App) error {
 	w = output.NewColumns(a.Out)
 	fmt.Fprintln(w, "PROJECT\tPLEDGED CPUS\tPLEDGED\tDELIVERED\tOF THE PLEDGE")
 	for _, l := range p.Pledges {
-		w.Row(l.Project, l.CPUs, hours(l.Pledged), hours(l.Delivered.Sum()), percent(l.Delivered.Sum(), l.Pledged))
+		w.Row(l.Project, l.CPUs, hours(l.Pledged), hours(l.Delivered.Sum()), percent(l.Delivered.Sum(), l.Seen))
 	}
 	return w.Flush()
 }

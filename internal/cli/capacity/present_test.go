@@ -53,7 +53,7 @@ east  0.5 %  256        16        0       16    0    0      24    200
 east: 160 HS23 hours in 100.0 % of what was delivered
 
 PROJECT  PLEDGED CPUS  PLEDGED  DELIVERED  OF THE PLEDGE
-atlas    100           74400    16         0.0 %
+atlas    100           74400    16         4.0 %
 `
 
 // TestPresent: the time of the month alone counts, and a cell without hosts is left out.
