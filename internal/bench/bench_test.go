@@ -85,8 +85,9 @@ func TestLimits(t *testing.T) {
 	}{
 		"quiet":     {0, func(*Options) {}, "narrow enough", 6, "no difference shown"},
 		"no rounds": {0.2, func(o *Options) { o.Limits.Rounds = 9 }, "no more rounds", 9, ""},
-		"no time": {0.2, func(o *Options) { o.Limits.Budget = 3 * time.Second }, "the time was over", 3,
+		"no time": {0.2, func(o *Options) { o.Limits.Budget = 2 * time.Second }, "the time was over", 4,
 			"too few rounds"},
+		"little time": {0.2, func(o *Options) { o.Limits.Budget = 4 * time.Second }, "the time was over", 6, ""},
 		"much of all": {0.2, func(*Options) {}, "no more rounds", 60, ""},
 	} {
 		one := &team{dice: rand.New(rand.NewPCG(1, 1)), noise: c.noise}

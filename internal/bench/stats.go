@@ -141,7 +141,7 @@ func (r Result) Shown() string {
 
 // Limits are when a workload has been measured enough.
 type Limits struct {
-	Budget time.Duration // of one workload at one size
+	Budget time.Duration // of one workload at one size; twice that where there is no interval yet
 	Narrow float64       // half of the interval, as a part of the median
 	Rounds int           // at most
 }
@@ -157,7 +157,7 @@ func (l Limits) enough(rounds []Round, took time.Duration) string {
 		return "narrow enough"
 	case n >= l.Rounds:
 		return "no more rounds"
-	case took >= l.Budget:
+	case took >= 2*l.Budget, took >= l.Budget && n >= Fewest(confidence):
 		return "the time was over"
 	}
 	return ""

@@ -73,7 +73,7 @@ func (a benchCommands) runCommand() *cobra.Command {
 		}}
 	f.members(a, cmd)
 	flags := cmd.Flags()
-	flags.DurationVar(&f.budget, "budget", usualBudget, "time for each workload at each size, at most")
+	flags.DurationVar(&f.budget, "budget", usualBudget, "time for each workload at each size; twice that where it shows nothing yet")
 	flags.Float64Var(&f.narrow, "narrow", usualNarrow, "half of the interval of the ratio that is narrow enough")
 	flags.IntVar(&f.rounds, "rounds", usualRounds, "rounds of each workload at each size, at most")
 	flags.StringVarP(&f.csv, "output", "o", "", "write the results to `FILE` as CSV, too")
