@@ -56,8 +56,9 @@ RESUME=none
 END
 printf '%s\n' virtio_pci virtio_blk virtio_scsi sd_mod ata_piix ahci ext4 >modules
 packages="initramfs-tools,lz4,systemd-sysv,dbus,udev,iproute2,ca-certificates,kmod,bash,procps,util-linux"
-case $ARCHITECTURE in
-i386) packages=$packages,linux-image-686 ;;
+case "$ARCHITECTURE $PACKAGES" in
+*' linux-image-'*) ;; # one kernel: an image has no choice at its boot
+i386*) packages=$packages,linux-image-686 ;;
 *) packages=$packages,linux-image-cloud-amd64 ;;
 esac
 [ "$FIRMWARE" != efi ] || packages=$packages,systemd-boot-efi
