@@ -11,6 +11,7 @@ import (
 type networkFile struct {
 	Trunks  map[string]string `toml:"trunks"`
 	Macvtap []string          `toml:"macvtap"`
+	SRIOV   []string          `toml:"sriov"`
 	Overlay overlayFile       `toml:"overlay"`
 	// Bandwidth is in bits a second, "10G".
 	Bandwidth string              `toml:"bandwidth"`
@@ -30,7 +31,7 @@ type overlayFile struct {
 }
 
 func (f networkFile) networks() (n farm.HostNetworks, err error) {
-	n.Macvtap = f.Macvtap
+	n.Macvtap, n.SRIOV = f.Macvtap, f.SRIOV
 	if f.Bandwidth != "" {
 		if n.Bandwidth, err = farm.ParseRate(f.Bandwidth); err != nil {
 			return n, fmt.Errorf("network.bandwidth: %w", err)

@@ -76,11 +76,11 @@ func (f siteNetworkFile) network(name string) (n SiteNetwork, err error) {
 	case n.Domain != "" && !farm.IsHostname(n.Domain):
 		return n, fmt.Errorf("domain: %q", n.Domain)
 	}
-	// Nothing filters what a VM sends by macvtap: whoever lets jobs have that has to say so.
-	if unfiltered := kind.Name == "macvtap"; unfiltered != f.Unfiltered {
-		return n, fmt.Errorf("unfiltered: macvtap, which nothing filters, needs it; other networks are filtered")
-	} else if unfiltered && (f.Isolate || f.Closed) {
-		return n, fmt.Errorf("isolate, closed: not with macvtap, which nothing filters")
+	// Whoever lets jobs have a network where nothing filters what they send has to say so.
+	if kind.Raw != f.Unfiltered {
+		return n, fmt.Errorf("unfiltered: macvtap and sriov, which nothing filters, need it; other networks are filtered")
+	} else if kind.Raw && (f.Isolate || f.Closed) {
+		return n, fmt.Errorf("isolate, closed: not with %s, which nothing filters", kind.Name)
 	}
 	if err := n.pools(f.Addresses); err != nil {
 		return n, err

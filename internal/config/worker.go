@@ -71,8 +71,9 @@ func (f workerFile) worker(shapes map[string]farm.Shape, networks map[string]Sit
 		return w, fmt.Errorf("worker.network: %q is not one network on which workers have addresses, as bridge:NAME",
 			w.Network)
 	}
-	if kind, _ := w.Network.Kind(); w.Isolate && kind.Name == "macvtap" {
-		return w, fmt.Errorf("worker.isolate: workers with macvtap reach each other: use a bridge, a VLAN or VXLAN")
+	if kind, _ := w.Network.Kind(); w.Isolate && kind.Raw {
+		return w, fmt.Errorf("worker.isolate: workers with %s reach each other: use a bridge, a VLAN or VXLAN",
+			kind.Name)
 	}
 	var err error
 	if w.Addresses, err = farm.ParseAddressPool(f.Addresses); err != nil {

@@ -13,6 +13,7 @@ type HostNetworks struct {
 	// VLANs by the card that has them, or by the bridge of Open vSwitch, with OpenVSwitch before its name
 	Trunks  map[string]IDs
 	Macvtap []string // cards that VMs may share with the host
+	SRIOV   []string // cards of which VMs may have virtual functions
 	Overlay Overlay
 	// that VMs may book each way, all together; 0: the speed of the uplink's card
 	Bandwidth Rate
@@ -53,9 +54,11 @@ func (h HostNetworks) Validate() error {
 			}
 		}
 	}
-	for _, card := range h.Macvtap {
-		if !validInterface(card) {
-			return fmt.Errorf("macvtap: no card is called %q", card)
+	for key, cards := range map[string][]string{"macvtap": h.Macvtap, "sriov": h.SRIOV} {
+		for _, card := range cards {
+			if !validInterface(card) {
+				return fmt.Errorf("%s: no card is called %q", key, card)
+			}
 		}
 	}
 	for _, n := range slices.Sorted(maps.Keys(h.DHCP)) {

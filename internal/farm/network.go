@@ -33,6 +33,7 @@ type NetworkKind struct {
 	Jobs     bool              // jobs may ask for it; others are for VMs that somebody gives an address
 	UserMode bool              // a guest on it has the addresses of QEMU's user-mode network
 	Limited  bool              // the host holds VMs on it to their bandwidth
+	Raw      bool              // the host sees no frame of VMs on it, and filters none
 }
 
 // NetworkKinds are all kinds of networks.
@@ -42,7 +43,8 @@ var NetworkKinds = []NetworkKind{
 	{Name: bridgeKind, Of: "NAME", valid: validInterface, Limited: true},
 	{Name: vlanKind, Of: "ID", most: MaxVLAN, Limited: true},
 	{Name: vxlanKind, Of: "VNI", most: MaxVNI, Limited: true},
-	{Name: "macvtap", Of: "CARD", valid: validInterface, Local: true},
+	{Name: "macvtap", Of: "CARD", valid: validInterface, Local: true, Raw: true},
+	{Name: "sriov", Of: "CARD", valid: validInterface, Local: true, Raw: true},
 }
 
 // Kind returns the kind of a network; false: there is no such network.

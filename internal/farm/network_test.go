@@ -47,7 +47,7 @@ func TestNetworkKinds(t *testing.T) {
 		t.Errorf("jobs have %v, want %v", JobNetworks(), want)
 	}
 	const want = `no VM can have network "lan"; there are none, user, ` +
-		`and for workers bridge:NAME, vlan:ID, vxlan:VNI, macvtap:CARD`
+		`and for workers bridge:NAME, vlan:ID, vxlan:VNI, macvtap:CARD, sriov:CARD`
 	err := Shape{CPUs: 1, Memory: GiB, Network: "lan"}.Validate()
 	if err == nil || err.(*Error).Message != want {
 		t.Errorf("%v, want %s", err, want)

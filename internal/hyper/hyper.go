@@ -72,7 +72,7 @@ type Disk struct {
 type Card struct {
 	Type   CardType
 	Bridge string // of BridgeCard: its name on the host
-	Source string // of MacvtapCard: the host's card
+	Source string // of MacvtapCard: the host's card; of FunctionCard: its address on the PCI bus, as 0000:01:10.0
 	MAC    string // as "52:54:0a:66:00:14"; "": the hypervisor chooses
 	MTU    int    // of BridgeCard, where the guest has to know of an unusual one; 0: as the bridge has it
 }
@@ -87,6 +87,8 @@ const (
 	BridgeCard CardType = "bridge" // a bridge of the host, by a tap device that goes with the machine
 	// a card of the host, by a macvtap device that goes with the machine
 	MacvtapCard CardType = "macvtap"
+	// a virtual function of a card of the host, which vfio-pci has
+	FunctionCard CardType = "function"
 )
 
 // Port is a virtio-serial port: the guest sees Name under /dev/virtio-ports, the host has the unix socket Path.

@@ -64,6 +64,7 @@ type link struct {
 	Master  string   `json:"master"`
 	Group   string   `json:"group"`
 	Flags   []string `json:"flags"`
+	Others  []string `json:"altnames"`
 }
 
 // linksOf returns the links that `ip link show` has for these words.

@@ -279,9 +279,9 @@ func (h *Host) PowerLoss() {
 	}
 }
 
-// Boot starts a host that PowerLoss ended, from its disks and its boot loader.
-func (h *Host) Boot(ctx context.Context) error {
-	if err := h.qemu(ctx, memory{}, false); err != nil {
+// Boot starts a host that PowerLoss ended, from its disks and its boot loader; with more devices, as QEMU's arguments.
+func (h *Host) Boot(ctx context.Context, devices ...string) error {
+	if err := h.qemu(ctx, memory{}, false, devices...); err != nil {
 		return err
 	}
 	Reboots.Add(1)

@@ -1,6 +1,10 @@
 package libvirt
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
+
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/grange-project/grange/internal/hyper"
@@ -17,7 +21,8 @@ var cards = map[hyper.CardType]card{
 	hyper.UserCard:   {userXML, userRules},
 	hyper.BridgeCard: {bridgeXML, "  /dev/net/tun rw,\n  /dev/vhost-net rw,\n"},
 	// libvirt opens the device, and AppArmor looks at what QEMU gets
-	hyper.MacvtapCard: {macvtapXML, "  /dev/tap[0-9]* rw,\n  /dev/vhost-net rw,\n"},
+	hyper.MacvtapCard:  {macvtapXML, "  /dev/tap[0-9]* rw,\n  /dev/vhost-net rw,\n"},
+	hyper.FunctionCard: {functionXML, functionRules},
 }
 
 // userXML is a card with one queue: QEMU's user-mode network has no more.
@@ -54,6 +59,47 @@ func bridgeXML(m hyper.Machine) libvirtxml.DomainInterface {
 func macvtapXML(m hyper.Machine) libvirtxml.DomainInterface {
 	return tapXML(m, libvirtxml.DomainInterfaceSource{
 		Direct: &libvirtxml.DomainInterfaceSourceDirect{Dev: m.Card.Source, Mode: "bridge"}})
+}
+
+// functionXML is a virtual function of one of the host's cards. libvirt has the card give it its MAC, and send nothing
+// from another one; that nobody but QEMU uses it is our caller's part.
+func functionXML(m hyper.Machine) libvirtxml.DomainInterface {
+	x := libvirtxml.DomainInterface{Managed: "no", Source: &libvirtxml.DomainInterfaceSource{
+		Hostdev: &libvirtxml.DomainInterfaceSourceHostdev{PCI: &libvirtxml.DomainHostdevSubsysPCISource{
+			Address: pciAddress(m.Card.Source)}}}, ROM: &libvirtxml.DomainROM{Enabled: "no"}}
+	if m.Card.MAC != "" {
+		x.MAC = &libvirtxml.DomainInterfaceMAC{Address: m.Card.MAC}
+	}
+	return x
+}
+
+// functionRules let QEMU map the function, and read what the kernel says of its bus.
+const functionRules = `  /dev/vfio/vfio rw,
+  /dev/vfio/[0-9]* rw,
+  /sys/bus/pci/devices/ r,
+  /sys/devices/pci[0-9]*/** r,
+`
+
+// pciAddress reads an address as 0000:01:10.0; nil: it is none.
+func pciAddress(text string) *libvirtxml.DomainAddressPCI {
+	var domain, bus, slot, function uint
+	if n, err := fmt.Sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function); n != 4 || err != nil {
+		return nil
+	}
+	return &libvirtxml.DomainAddressPCI{Domain: &domain, Bus: &bus, Slot: &slot, Function: &function}
+}
+
+// giveFunction lets the user of a machine's QEMU open the IOMMU group of its function: libvirt changes no owners for
+// us. The kernel makes the file anew, root's, for the next one.
+func giveFunction(m hyper.Machine) error {
+	if m.Card.Type != hyper.FunctionCard || m.UID == 0 {
+		return nil
+	}
+	group, err := os.Readlink(filepath.Join("/sys/bus/pci/devices", m.Card.Source, "iommu_group"))
+	if err != nil {
+		return err
+	}
+	return os.Chown(filepath.Join("/dev/vfio", filepath.Base(group)), int(m.UID), -1)
 }
 
 // tapXML is a card behind a tap device. A queue for each vCPU lets all of them send and receive at once; QEMU wants no

@@ -16,7 +16,7 @@ func TestUnknownCard(t *testing.T) {
 	m.Plan = farm.Plan{VCPUs: []farm.CPUSet{{}}, Guest: farm.GuestTopology{Sockets: 1, Cores: 1, Threads: 1},
 		Cells: []farm.GuestCell{{VCPUs: farm.NewCPUSet(0), Memory: farm.GiB}}, Floating: farm.NewCPUSet(0)}
 	for _, known := range []hyper.CardType{hyper.NoCard, hyper.UserCard, hyper.BridgeCard,
-		hyper.MacvtapCard} {
+		hyper.MacvtapCard, hyper.FunctionCard} {
 		m.Card.Type = known
 		if _, _, err := (host{accel: TCG}).domain(m); err != nil {
 			t.Errorf("card %q: %v", known, err)
@@ -44,6 +44,8 @@ func TestTapXML(t *testing.T) {
 		`<mtu size="1450"></mtu>`: bridge,
 		`<interface type="direct"><mac address="52:54:0a:66:00:14"></mac><source dev="eno2" mode="bridge"></source><model type="virtio"></model><rom enabled="no"></rom></interface>`: {
 			Type: hyper.MacvtapCard, Source: "eno2", MAC: "52:54:0a:66:00:14"},
+		`<interface type="hostdev" managed="no"><mac address="52:54:0a:66:00:14"></mac><source><address type="pci" domain="0x0000" bus="0x01" slot="0x10" function="0x2"></address></source><rom enabled="no"></rom></interface>`: {
+			Type: hyper.FunctionCard, Source: "0000:01:10.2", MAC: "52:54:0a:66:00:14"},
 	} {
 		if got := interfaceXML(t, c, 1); !strings.Contains(got, want) {
 			t.Errorf("%+v: no %s in\n%s", c, want, got)

@@ -117,6 +117,9 @@ func (l *Libvirt) Start(ctx context.Context, m hyper.Machine) (hyper.Applied, er
 	defer l.machines.release(m.ID)
 	l.confine(ctx, &h, m)
 	text, applied, err := h.domain(m)
+	if err == nil {
+		err = giveFunction(m)
+	}
 	if err != nil {
 		l.machines.forget(m.ID)
 		return hyper.Applied{}, err

@@ -336,12 +336,16 @@ func (s *suite) host() []string {
 			if argv[0] == "bridge" {
 				_, line, _ = strings.Cut(line, " ") // what stands for a machine there has not its name
 			}
-			all = append(all, s.anyTap(strings.TrimSpace(settling.ReplaceAllString(line, ""))))
+			line = anyFunction.ReplaceAllString(settling.ReplaceAllString(line, ""), "altname vf-")
+			all = append(all, s.anyTap(strings.TrimSpace(line)))
 		}
 	}
 	slices.Sort(all)
 	return all
 }
+
+// anyFunction has a VM have any of the functions of a card.
+var anyFunction = lazyregexp.New(`altname vf[0-9]+-`)
 
 // ofTap reports whether a line is about a tap.
 func (s *suite) ofTap(line string) bool {
