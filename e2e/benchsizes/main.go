@@ -157,13 +157,19 @@ func (f *figures) npt(ctx context.Context, h *metallab.Host, budget time.Duratio
 // virtualization is emulated.
 const workloads = "integer float memory chase pages"
 
-// reload loads KVM with nested page tables on or off. libvirt and the agent have it open for moments, for their probes.
+// reload loads KVM with nested page tables on or off. libvirt and the agent have it open for moments, for their probes,
+// and an agent that asked libvirt while the module was out believes that there is no KVM.
 const reload = `for i in $(seq 60); do
 	modprobe -r kvm_amd && break
 	sleep 1
 done
 modprobe kvm_amd npt=%d
-udevadm settle`
+udevadm settle
+systemctl restart grange-agent
+for i in $(seq 60); do
+	grange host show --json | grep -q '"accelerator": "kvm"' && break
+	sleep 1
+done`
 
 // bench is one `grange bench run` there. A VM may end, or stand still, by the emulator's fault.
 func (f *figures) bench(ctx context.Context, h *metallab.Host, words string) (m measurement, err error) {
