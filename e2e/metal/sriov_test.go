@@ -8,8 +8,8 @@ import (
 )
 
 // cardOfFunctions is an Intel card with SR-IOV, and an IOMMU.
-var cardOfFunctions = []string{"-device", "amd-iommu", "-device", "pcie-root-port,id=port,slot=1", "-netdev",
-	"user,id=functions", "-device", "igb,bus=port,netdev=functions,romfile="}
+var cardOfFunctions = []string{"-device", "amd-iommu", "-device", "pcie-root-port,id=root1,slot=1", "-netdev",
+	"user,id=functions", "-device", "igb,bus=root1,netdev=functions,romfile="}
 
 // TestSRIOV gives a job's VM a function of a card, in which the guest's own driver finds the address of its lease.
 func TestSRIOV(t *testing.T) {
