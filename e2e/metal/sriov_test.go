@@ -20,8 +20,14 @@ func TestSRIOV(t *testing.T) {
 		t.Fatal(err)
 	}
 	card := run(t, h, `card=$(basename $(dirname $(dirname $(ls /sys/class/net/*/device/sriov_numvfs))))
+modprobe vfio-pci
 echo 2 >/sys/class/net/$card/device/sriov_numvfs
 udevadm settle
+for vf in /sys/class/net/$card/device/virtfn*; do
+	echo vfio-pci >$vf/driver_override
+	[ ! -e $vf/driver ] || basename $(readlink $vf) >$vf/driver/unbind
+	basename $(readlink $vf) >/sys/bus/pci/drivers_probe
+done
 ip link set $card up
 cat >>/etc/grange/agent.toml <<END
 [network]
@@ -30,12 +36,16 @@ sriov = ["$card"]
 network = "sriov:$card"
 addresses = ["10.0.2.100-10.0.2.101/24"]
 gateways = ["10.0.2.2"]
+host_names = "fast-*"
 unfiltered = true
+[[policy]]
+name = "fast"
+networks = ["fast"]
 END
 sed -i '1i boot_timeout = "15m"' /etc/grange/agent.toml
 systemctl restart grange-agent
 echo $card`)
-	before := run(t, h, "ip link show dev "+card+"; ls -l /sys/class/net/"+card+"/device/virtfn*/driver")
+	before := run(t, h, "ip link show dev "+card+"; ls -ln /dev/vfio")
 	got := run(t, h, `grange exec --image debian --memory 1G --network fast -- sh -c '
 card=$(basename $(ls -d /sys/class/net/*/device | cut -d/ -f5))
 basename $(readlink /sys/class/net/$card/device/driver)
@@ -46,7 +56,7 @@ echo' 2>/root/progress || cat /root/progress`)
 	}
 	run(t, h, "grange image remove debian")
 	nothingLeft(t, h)
-	after := run(t, h, "ip link show dev "+card+"; ls -l /sys/class/net/"+card+"/device/virtfn*/driver")
+	after := run(t, h, "ip link show dev "+card+"; ls -ln /dev/vfio")
 	if t.Log(got); before != after {
 		t.Errorf("the card before:\n%s\nand after:\n%s", before, after)
 	}

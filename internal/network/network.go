@@ -20,7 +20,7 @@ var Kinds = map[string]Kind{
 	"vlan":    &made{name: "vlan", port: vlanPort},
 	"vxlan":   &made{name: "vxlan", port: vxlanPort},
 	"macvtap": macvtap{},
-	"sriov":   sriov{bind: bindPCI},
+	"sriov":   sriov{},
 }
 
 // Kind is all that a host does for VMs on one kind of network; networktest has the contract. Nothing is kept in memory:

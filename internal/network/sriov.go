@@ -15,16 +15,13 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
-	"github.com/grange-project/grange/internal/program"
 )
 
 // sriov is a card of the host that gives each of its VMs a function of its own (SR-IOV): frames pass the host by, and
-// its filters. The card keeps a VM to its MAC. Whose a function is, is an alternative name of the card: the kernel has
-// it for as long as it has the card, and people see it by `ip link show`.
-type sriov struct {
-	plain
-	bind func(ctx context.Context, address, driver string) error
-}
+// its filters. The card keeps a VM to its MAC. Functions for VMs are those that the host has given to vfio-pci. Whose
+// one is, is an alternative name of the card: the kernel has it for as long as it has the card, and people see it by
+// `ip link show`.
+type sriov struct{ plain }
 
 // functionFile begins the names of the files of a card's functions, below its device.
 const functionFile = "virtfn"
@@ -35,15 +32,16 @@ var functions sync.Mutex
 func (sriov) Check(n farm.Network, s Settings) error {
 	card := n.Of()
 	if !slices.Contains(s.Host.SRIOV, card) {
-		return notCarried(n, fmt.Sprintf("[network] sriov of its agent.toml does not name %s", card), "name the card there")
+		return notCarried(n, fmt.Sprintf("[network] sriov of its agent.toml does not name %s", card),
+			"name the card there")
 	}
 	if _, err := os.Stat(cardPath(card)); err != nil {
 		return notCarried(n, "it has no card "+card, "correct [network] sriov of its agent.toml")
 	}
 	all, err := functionsOf(card)
-	if err != nil || len(all) == 0 {
-		return notCarried(n, fmt.Sprintf("card %s has no virtual functions", card),
-			fmt.Sprintf("make some at boot: write their number to %s", filepath.Join(cardPath(card), "device/sriov_numvfs")))
+	if err != nil || !slices.ContainsFunc(all, function.forVMs) {
+		return notCarried(n, fmt.Sprintf("of %s of card %s, vfio-pci has none",
+			farm.Count(len(all), "virtual function"), card), "give it some at boot: docs/guide/agent.md, SR-IOV")
 	}
 	return nil
 }
@@ -80,10 +78,6 @@ func (k sriov) Prepare(ctx context.Context, vm VM, s Settings) (hyper.Card, erro
 			return hyper.Card{}, err
 		}
 	}
-	if err := k.bind(ctx, f.address, vfio); err != nil {
-		return hyper.Card{}, notMade(err, "function "+f.address+" of card "+card+" is not taken from the host",
-			"see `dmesg`, and whether a program of the host uses it", "install kmod on the host")
-	}
 	return hyper.Card{Type: hyper.FunctionCard, Source: f.address, MAC: vm.MAC}, nil
 }
 
@@ -92,10 +86,12 @@ func choose(all []function, owners map[int]string, machine string) int {
 	if i := slices.IndexFunc(all, func(f function) bool { return owners[f.number] == machine }); i >= 0 {
 		return i
 	}
-	return slices.IndexFunc(all, func(f function) bool { return owners[f.number] == "" && !f.used() })
+	return slices.IndexFunc(all, func(f function) bool {
+		return owners[f.number] == "" && f.forVMs() && !f.busy()
+	})
 }
 
-// Release gives the function of a machine back to the host.
+// Release takes the function of a machine back.
 func (k sriov) Release(ctx context.Context, name string) error {
 	functions.Lock()
 	defer functions.Unlock()
@@ -117,8 +113,8 @@ func (k sriov) giveBack(ctx context.Context, card, machine string) error {
 		if owners[f.number] != machine {
 			continue
 		}
-		if failed := k.bind(ctx, f.address, ""); failed != nil {
-			err = errors.Join(err, failed) // it stays the machine's: nobody gets one that is in an unknown state
+		if failed := f.reclaim(); failed != nil {
+			err = errors.Join(err, failed) // it stays the machine's: nobody gets one that somebody else may open
 			continue
 		}
 		_, failed := ip(ctx, "link", "property", "del", "dev", card, "altname", ownerName(f.number, machine))
@@ -160,7 +156,7 @@ type function struct {
 
 const (
 	cardDir = "/sys/class/net"
-	pciDir  = "/sys/bus/pci"
+	pciDir  = "/sys/bus/pci/devices"
 	vfio    = "vfio-pci"
 )
 
@@ -180,21 +176,36 @@ func functionsOf(card string) (all []function, err error) {
 	return all, err
 }
 
-func (f function) path(name string) string { return filepath.Join(pciDir, "devices", f.address, name) }
+func (f function) path(name string) string { return filepath.Join(pciDir, f.address, name) }
 
-// used reports whether the host, or somebody else's VM, has the function.
-func (f function) used() bool {
-	if driver, _ := os.Readlink(f.path("driver")); filepath.Base(driver) == vfio {
-		return true
+// forVMs reports whether the host has given the function to VMs.
+func (f function) forVMs() bool {
+	driver, _ := os.Readlink(f.path("driver"))
+	return filepath.Base(driver) == vfio
+}
+
+// group is the file of the function's IOMMU group, which QEMU opens.
+func (f function) group() string {
+	group, _ := os.Readlink(f.path("iommu_group"))
+	return filepath.Join("/dev/vfio", filepath.Base(group))
+}
+
+// busy reports whether somebody has the function open: a VM that is not ours.
+func (f function) busy() bool {
+	file, err := os.OpenFile(f.group(), os.O_RDWR, 0)
+	if err == nil {
+		file.Close()
 	}
-	flags, _ := filepath.Glob(f.path("net/*/flags"))
-	for _, path := range flags {
-		text, _ := os.ReadFile(path)
-		if n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 0, 32); err == nil && n&unix.IFF_UP != 0 {
-			return true
-		}
+	return errors.Is(err, unix.EBUSY)
+}
+
+// reclaim has the function be root's, as before a VM had it.
+func (f function) reclaim() error {
+	err := os.Chown(f.group(), 0, 0)
+	if errors.Is(err, os.ErrNotExist) { // vfio-pci has it no more
+		return nil
 	}
-	return false
+	return err
 }
 
 // isolated refuses a function that the IOMMU does not keep to the memory of its VM, alone.
@@ -209,42 +220,3 @@ func (f function) isolated() error {
 	}
 	return nil
 }
-
-// bindPCI gives a device to a driver; "": to the one that the kernel finds for it.
-func bindPCI(ctx context.Context, address, driver string) error {
-	if _, err := os.Stat(filepath.Join(pciDir, "drivers", driver)); driver != "" && err != nil {
-		load := program.Call{Path: "modprobe", Args: []string{driver}, Limit: toolLimit}
-		if _, err := program.Start(ctx, load); err != nil {
-			return err
-		}
-	}
-	device := filepath.Join(pciDir, "devices", address)
-	bound := func() string {
-		to, err := os.Readlink(filepath.Join(device, "driver"))
-		if err != nil {
-			return ""
-		}
-		return filepath.Base(to)
-	}
-	if is := bound(); is == driver && is != "" || driver == "" && is != vfio {
-		return nil
-	}
-	if err := write(filepath.Join(device, "driver_override"), driver+"\n"); err != nil {
-		return err
-	}
-	if bound() != "" {
-		if err := write(filepath.Join(device, "driver/unbind"), address); err != nil {
-			return err
-		}
-	}
-	if err := write(filepath.Join(pciDir, "drivers_probe"), address); err != nil {
-		return err
-	}
-	if is := bound(); driver != "" && is != driver {
-		return fmt.Errorf("%s has driver %q, and not %s", address, is, driver)
-	}
-	return nil
-}
-
-// write writes to a file of the kernel's.
-func write(path, text string) error { return os.WriteFile(path, []byte(text), 0) }

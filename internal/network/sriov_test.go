@@ -1,7 +1,6 @@
 package network_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,7 +19,6 @@ import (
 
 // TestSRIOV is on a card whose functions are in a /sys that the test has written. TestSRIOV of e2e/metal has a card.
 func TestSRIOV(t *testing.T) {
-	network.BindBy(bind)
 	networktest.Run(t, networktest.Lab{Network: "sriov:eno2", Setup: card, Begin: functions,
 		Invalid:  []farm.Network{"sriov", "sriov:a/b", "sriov:0123456789abcdef"},
 		Absent:   []farm.Network{"sriov:lo", "sriov:eno9", "sriov:eno3"},
@@ -28,19 +26,7 @@ func TestSRIOV(t *testing.T) {
 		Card:     hyper.Card{Type: hyper.FunctionCard, Source: "0000:01:10.1", MAC: networktest.MAC}})
 }
 
-// bind does what the kernel does.
-func bind(_ context.Context, address, driver string) error {
-	if driver == "" {
-		driver = "igbvf"
-	}
-	link := filepath.Join("/sys/bus/pci/devices", address, "driver")
-	if err := os.Remove(link); err != nil {
-		return err
-	}
-	return os.Symlink("/sys/bus/pci/drivers/"+driver, link)
-}
-
-// functions gives the card eno2 five of them, the first of which the host uses; eno3 has none.
+// functions gives the card eno2 five of them, the first of which the host keeps for itself; eno3 has none.
 func functions(t *testing.T) {
 	must := func(err error) {
 		t.Helper()
@@ -55,14 +41,15 @@ func functions(t *testing.T) {
 	for n := range 5 {
 		address := fmt.Sprintf("0000:01:10.%d", n)
 		device := filepath.Join("/sys/bus/pci/devices", address)
-		must(os.MkdirAll(filepath.Join(device, "iommu_group/devices", address), 0o755))
-		must(os.Symlink("/sys/bus/pci/drivers/igbvf", filepath.Join(device, "driver")))
-		must(os.MkdirAll(filepath.Join(device, "net/eth0"), 0o755))
-		flags := "0x1002"
+		group := fmt.Sprint("/sys/kernel/iommu_groups/", 90000+n)
+		must(os.MkdirAll(device, 0o755))
+		must(os.MkdirAll(filepath.Join(group, "devices", address), 0o755))
+		must(os.Symlink(group, filepath.Join(device, "iommu_group")))
+		driver := "vfio-pci"
 		if n == 0 {
-			flags = "0x1003"
+			driver = "igbvf"
 		}
-		must(os.WriteFile(filepath.Join(device, "net/eth0/flags"), []byte(flags+"\n"), 0o644))
+		must(os.Symlink("/sys/bus/pci/drivers/"+driver, filepath.Join(device, "driver")))
 		must(os.Symlink(device, fmt.Sprintf("/sys/class/net/eno2/device/virtfn%d", n)))
 	}
 }
@@ -82,7 +69,6 @@ func TestSRIOVTaken(t *testing.T) {
 			t.Fatalf("%s: %v: %s", line, err, out)
 		}
 	}
-	network.BindBy(bind)
 	functions(t)
 	k, s := network.Kinds["sriov"], network.Settings{Host: farm.HostNetworks{SRIOV: []string{"eno2"}}}
 	prepare := func(name string) error {
@@ -100,7 +86,7 @@ func TestSRIOVTaken(t *testing.T) {
 	if err := k.Release(t.Context(), "b"); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.RemoveAll("/sys/bus/pci/devices/0000:01:10.2/iommu_group"); err != nil {
+	if err := os.Remove("/sys/bus/pci/devices/0000:01:10.2/iommu_group"); err != nil {
 		t.Fatal(err)
 	}
 	if err := prepare("e"); !farm.IsCode(err, farm.CodeNotCarried) {

@@ -90,7 +90,7 @@ func pciAddress(text string) *libvirtxml.DomainAddressPCI {
 }
 
 // giveFunction lets the user of a machine's QEMU open the IOMMU group of its function: libvirt changes no owners for
-// us. The kernel makes the file anew, root's, for the next one.
+// us. Our caller takes it back.
 func giveFunction(m hyper.Machine) error {
 	if m.Card.Type != hyper.FunctionCard || m.UID == 0 {
 		return nil
