@@ -33,9 +33,10 @@ func (c commands) export() *cobra.Command {
 	var o order
 	cmd := &cobra.Command{Use: "export", Short: "Export records of what VMs have used", Args: cobra.NoArgs,
 		Long: `Export the records of a month. csv, json (one record a line) and auditor (one a line, as the
-body of a POST to AUDITOR's /record) go to standard output, or to the file given with -o. apel-grid (jobs and workers) and apel-cloud (intervals of cloud VMs) are
-messages to APEL, for which -o names a directory that ssmsend takes them from: the
-path of messages in its configuration, of type dirq. A month that is not closed may still change.`,
+body of a POST to AUDITOR's /record) go to standard output, or to the file given with -o.
+apel-grid (jobs and workers) and apel-cloud (intervals of cloud VMs) are messages to APEL, for
+which -o names a directory that ssmsend takes them from: the path of messages in its
+configuration, of type dirq. A month that is not closed may still change.`,
 		Example: "  grange usage export --format csv --month 2026-10 -o october.csv\n" +
 			"  grange usage export --format apel-grid --month 2026-10 --site EXAMPLE-T2 -o /var/spool/apel/outgoing",
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), o) }}
