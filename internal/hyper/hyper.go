@@ -4,6 +4,8 @@ package hyper
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/numa"
@@ -75,6 +77,12 @@ type Card struct {
 	Source string // of MacvtapCard: the host's card; of FunctionCard: its address on the PCI bus, as 0000:01:10.0
 	MAC    string // as "52:54:0a:66:00:14"; "": the hypervisor chooses
 	MTU    int    // of BridgeCard, where the guest has to know of an unusual one; 0: as the bridge has it
+}
+
+// Group is the file of the IOMMU group of a FunctionCard, which QEMU opens.
+func (c Card) Group() (string, error) {
+	group, err := os.Readlink(filepath.Join("/sys/bus/pci/devices", c.Source, "iommu_group"))
+	return filepath.Join("/dev/vfio", filepath.Base(group)), err
 }
 
 // CardType is what a card is plugged into.

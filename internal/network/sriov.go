@@ -186,8 +186,8 @@ func (f function) forVMs() bool {
 
 // group is the file of the function's IOMMU group, which QEMU opens.
 func (f function) group() string {
-	group, _ := os.Readlink(f.path("iommu_group"))
-	return filepath.Join("/dev/vfio", filepath.Base(group))
+	group, _ := hyper.Card{Source: f.address}.Group() // Prepare refuses one that has none
+	return group
 }
 
 // busy reports whether somebody has the function open: a VM that is not ours.

@@ -3,7 +3,6 @@ package libvirt
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"libvirt.org/go/libvirtxml"
 
@@ -95,11 +94,11 @@ func giveFunction(m hyper.Machine) error {
 	if m.Card.Type != hyper.FunctionCard || m.UID == 0 {
 		return nil
 	}
-	group, err := os.Readlink(filepath.Join("/sys/bus/pci/devices", m.Card.Source, "iommu_group"))
+	group, err := m.Card.Group()
 	if err != nil {
 		return err
 	}
-	return os.Chown(filepath.Join("/dev/vfio", filepath.Base(group)), int(m.UID), -1)
+	return os.Chown(group, int(m.UID), -1)
 }
 
 // tapXML is a card behind a tap device. A queue for each vCPU lets all of them send and receive at once; QEMU wants no
