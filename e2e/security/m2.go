@@ -11,17 +11,19 @@ import (
 	"strings"
 )
 
-// outside is a network with another host: a namespace, a pair of interfaces, and a server that answers there.
+// outside is another host of the attacked one's site, in a namespace behind a pair of interfaces, with a server that
+// answers at its address there, and at one that the host is on no network of.
 const (
 	outsideName = "gs-outside"
 	outsideHost = "198.18.77.1" // the attacked host's own address in it
 	outsidePeer = "198.18.77.2"
+	outsideFar  = "198.18.79.1"
 	outsidePort = "8077"
 	outsideWord = "beyond-the-host"
 )
 
-// reachableHost: a guest with the network user does not reach what listens on its host, on the loopback and on another
-// address, and reaches another host.
+// reachableHost: a guest with the network user reaches neither what listens on its host, on the loopback and on another
+// address, nor a neighbour of its host, and reaches what is further away.
 func reachableHost(ctx context.Context, s *site) error {
 	l, err := s.lab(ctx)
 	if err != nil {
@@ -51,7 +53,7 @@ func reachableHost(ctx context.Context, s *site) error {
 	script := ""
 	for _, at := range []string{
 		fmt.Sprintf("10.0.2.2 %d", ports[0]), fmt.Sprintf("10.0.2.2 %d", ports[1]),
-		fmt.Sprintf("%s %d", outsideHost, ports[1]), outsidePeer + " " + outsidePort,
+		fmt.Sprintf("%s %d", outsideHost, ports[1]), outsidePeer + " " + outsidePort, outsideFar + " " + outsidePort,
 	} {
 		script += fmt.Sprintf("echo %s; printf 'GET / HTTP/1.0\\r\\n\\r\\n' | busybox nc -w 5 %s\n", at, at)
 	}
@@ -61,8 +63,10 @@ func reachableHost(ctx context.Context, s *site) error {
 		return breach("the guest reads what its host serves:\n%s", text)
 	case err != nil:
 		return fmt.Errorf("%w: %s", err, text)
-	case !strings.Contains(text, outsideWord):
-		return fmt.Errorf("the guest does not reach another host:\n%s", text)
+	case strings.Contains(text, outsideWord+" "+outsidePeer):
+		return breach("the guest reads what a neighbour of its host serves:\n%s", text)
+	case !strings.Contains(text, outsideWord+" "+outsideFar):
+		return fmt.Errorf("the guest does not reach a host further away:\n%s", text)
 	}
 	return nil
 }
@@ -85,6 +89,9 @@ func (s *site) outside(ctx context.Context) (down func(), err error) {
 		"ip link set gs-host up",
 		"ip -n " + outsideName + " addr add " + outsidePeer + "/30 dev gs-peer",
 		"ip -n " + outsideName + " link set gs-peer up",
+		"ip -n " + outsideName + " addr add " + outsideFar + "/32 dev lo",
+		"ip -n " + outsideName + " link set lo up",
+		"ip route add " + outsideFar + "/32 via " + outsidePeer,
 	} {
 		if err := run(ctx, words); err != nil {
 			remove()
@@ -92,7 +99,7 @@ func (s *site) outside(ctx context.Context) (down func(), err error) {
 		}
 	}
 	server := exec.Command("ip", "netns", "exec", outsideName, s.path("self"), actFlag, "serve",
-		outsidePeer+":"+outsidePort, outsideWord)
+		":"+outsidePort, outsideWord)
 	server.Stderr = os.Stderr
 	if err := server.Start(); err != nil {
 		remove()
@@ -101,11 +108,13 @@ func (s *site) outside(ctx context.Context) (down func(), err error) {
 	return func() { server.Process.Kill(); server.Wait(); remove() }, nil
 }
 
-// serve answers HTTP at an address with a word.
+// serve answers HTTP at an address with a word, and with its own address that was asked.
 func serve(args []string) error {
 	if len(args) != 2 {
 		return errors.New("serve ADDRESS WORD")
 	}
-	return http.ListenAndServe(args[0],
-		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, args[1]) }))
+	return http.ListenAndServe(args[0], http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+		fmt.Fprintln(w, args[1], asked.IP)
+	}))
 }
