@@ -72,7 +72,7 @@ func run(ctx context.Context) error {
 	flag.Parse()
 	began := time.Now()
 	f := &figures{}
-	err := f.on(ctx, metallab.QEMU11, func(h *metallab.Host) error { return f.sizes(ctx, h, *budget, *output) })
+	err := f.on(ctx, metallab.QEMU7, func(h *metallab.Host) error { return f.sizes(ctx, h, *budget, *output) })
 	if err == nil {
 		err = f.on(ctx, metallab.QEMU7, func(h *metallab.Host) error { return f.npt(ctx, h, *budget) })
 	}

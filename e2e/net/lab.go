@@ -83,15 +83,23 @@ func (l *lab) station() station {
 
 // raw is a guest whose frames are written and read by us.
 func (l *lab) raw() (*guest, error) {
-	return l.guest(func(tap *os.File, _ station) *exec.Cmd {
-		cmd := exec.Command("sleep", "3600")
-		cmd.ExtraFiles = []*os.File{tap}
-		return cmd
-	}, true)
+	return l.guest(asleep, true)
+}
+
+// asleep is a process that holds a tap, and no more.
+func asleep(tap *os.File, _ station) *exec.Cmd {
+	cmd := exec.Command("sleep", "3600")
+	cmd.ExtraFiles = []*os.File{tap}
+	return cmd
 }
 
 // guest makes one, with a process that begin has made.
 func (l *lab) guest(begin func(*os.File, station) *exec.Cmd, raw bool) (*guest, error) {
+	return l.guestOn(farm.NetworkBridge(bridge), begin, raw)
+}
+
+// guestOn makes one on the bridge of a network, which is there.
+func (l *lab) guestOn(n farm.Network, begin func(*os.File, station) *exec.Cmd, raw bool) (*guest, error) {
 	s := l.station()
 	// The name of one that has ended comes again, as with libvirt.
 	name := "vnet0"
@@ -101,7 +109,7 @@ func (l *lab) guest(begin func(*os.File, station) *exec.Cmd, raw bool) (*guest, 
 		}
 		name = fmt.Sprint("vnet", n)
 	}
-	tap, err := networktest.MakeTap(name, bridge, s.mac)
+	tap, err := networktest.MakeTap(name, n.Bridge(), s.mac)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +128,7 @@ func (l *lab) guest(begin func(*os.File, station) *exec.Cmd, raw bool) (*guest, 
 			err = unix.SetNonblock(g.fd, true)
 		}
 	}
-	g.vm = network.VM{Name: fmt.Sprintf("grange-%08d", l.made), Network: farm.NetworkBridge(bridge),
+	g.vm = network.VM{Name: fmt.Sprintf("grange-%08d", l.made), Network: n,
 		MAC: s.mac.String(), PID: g.cmd.Process.Pid, Gateways: []netip.Addr{gateway},
 		Addresses: []netip.Prefix{netip.PrefixFrom(s.ip4, 16), netip.PrefixFrom(s.ip6, 64)}}
 	return g, err

@@ -121,8 +121,8 @@ type test struct {
 // tests are all topics. Each is a file; a line more is a topic more.
 func tests() []test {
 	var all []test
-	for _, topic := range [][]test{forgedTests(), honestTests(), apartTests(), stackTests(), bandwidthTests(),
-		dhcpTests(), groupsTests(), cycleTests()} {
+	for _, topic := range [][]test{forgedTests(), honestTests(), apartTests(), madeTests(), stackTests(),
+		bandwidthTests(), dhcpTests(), groupsTests(), cycleTests()} {
 		all = append(all, topic...)
 	}
 	return all

@@ -22,7 +22,8 @@ var attacks = []attack{
 	{"M1", "libvirtd does not come up where it would run QEMU as root", rootQEMU},
 	{"M1", "who breaks out of a VM has nothing of another one: no disk, socket, monitor or memory, and nothing of " +
 		"root's", brokenOut},
-	{"M2", "a guest with the network user reaches neither its host nor neighbours, and hosts further away", reachableHost},
+	{"M2", "a guest with the network user reaches hosts further away, and neither its own nor its neighbours",
+		reachableHost},
 	{"M3", "a guest that says without end that it has come up gets its job a few times", chattyGuest},
 	{"M4", "connections that show nobody make room, and a host goes on beside them", idleCrowd},
 	{"M4", "of a header without a caller little is read", longHeader},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/network/nwfilter"
 )
 
 // bridge is a bridge that the host's administrator has made: VMs are plugged into it, and filtered there.
@@ -54,13 +55,13 @@ func toldMTU(mtu int) int {
 // Bridges are the names of the Linux bridges in this process's network, in order, but not of those that grange makes.
 // /sys would tell those of the network that it was mounted in.
 func Bridges() ([]string, error) {
-	return bridges(func(group uint32, _ string) bool { return group != ourGroup })
+	return bridges(func(group uint32, _ string) bool { return group != nwfilter.Group })
 }
 
 // ours are the bridges that were made for networks of a kind.
 func ours(kind string) ([]string, error) {
 	return bridges(func(group uint32, name string) bool {
-		return group == ourGroup && strings.HasPrefix(name, "g"+kind)
+		return group == nwfilter.Group && strings.HasPrefix(name, "g"+kind)
 	})
 }
 

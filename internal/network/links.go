@@ -14,14 +14,11 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/network/nwfilter"
 	"github.com/grange-project/grange/internal/program"
 )
 
-// ourGroup is the group of links (ip-link(8)) that ours are in from the moment that they are there: no crash leaves one
-// that is not known as ours, and `ip link show group 1735552615` lists all of them. It is "grng" in ASCII.
-const ourGroup = 0x67726e67
-
-var groupText = strconv.Itoa(ourGroup)
+var groupText = strconv.Itoa(nwfilter.Group)
 
 const toolLimit = 10 * time.Second
 
@@ -129,14 +126,20 @@ func marks(bridge link, entries []forward) []string {
 	return slices.Compact(found)
 }
 
-// noHostAddress keeps the host from having an address of its own in a network of VMs: from its link-local one they
-// would reach its services, and a router in the network would become the host's.
-func noHostAddress(name string) error {
-	err := os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", name, "disable_ipv6"), []byte("1"), 0)
-	if err == nil || errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6
-		return nil
+// noHost keeps the host out of a network of VMs: it has no link-local address there, by which they would reach its
+// services and a router in the network would become the host's, and answers nobody's ARP for addresses that it has
+// elsewhere, which a VM may have here.
+func noHost(name string) error {
+	for _, setting := range []struct{ path, value string }{
+		{filepath.Join("ipv6/conf", name, "disable_ipv6"), "1"}, // there is none where the kernel has no IPv6
+		{filepath.Join("ipv4/conf", name, "arp_ignore"), "1"},
+	} {
+		err := os.WriteFile(filepath.Join("/proc/sys/net", setting.path), []byte(setting.value), 0)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return &farm.Error{Kind: farm.Internal, Code: CodeNotMade,
+				Message: "the host would be reached in a network of VMs: " + err.Error(),
+				Hint:    "run the agent by its unit, which may write there", Err: err}
+		}
 	}
-	return &farm.Error{Kind: farm.Internal, Code: CodeNotMade,
-		Message: "the host would have an IPv6 address in a network of VMs: " + err.Error(),
-		Hint:    "run the agent by its unit, which may write /proc/sys/net/ipv6/conf", Err: err}
+	return nil
 }

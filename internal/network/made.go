@@ -150,7 +150,7 @@ func ensure(ctx context.Context, name string, add ...string) error {
 			return err
 		}
 	}
-	return noHostAddress(name)
+	return noHost(name)
 }
 
 // forward has a VXLAN device send to these hosts, and to no others, what is for all and what is for nobody known.

@@ -36,7 +36,7 @@ func switchPort(n farm.Network, bridge string) (port, error) {
 // plug plugs the far end of a network's cable in.
 func (a access) plug(ctx context.Context, n farm.Network, mtu int) error {
 	far, tag := farName(n.Bridge()), "tag="+strconv.Itoa(a.tag)
-	if err := noHostAddress(far); err != nil {
+	if err := noHost(far); err != nil {
 		return err
 	}
 	if err := set(ctx, mtu, far, "up"); err != nil {

@@ -80,18 +80,32 @@ func chainName(kind string, index int, machine string) string {
 	return fmt.Sprintf("%s_%d_%s", kind, index, machine)
 }
 
+// Group is that of links (ip-link(8)) which the agent has made, from the moment that they are there: no crash leaves
+// one that is not known as ours, and `ip link show group 1735552615` lists all of them. It is "grng" in ASCII.
+const Group = 0x67726e67
+
 // pastBridge keeps out what a guest would have its host take without a bridge in between: frames to the addresses that
 // bridges keep for themselves, 01:80:c2:00:00:00 to 0f. The kernel gives such a frame to the host as the tap's own, and
 // no rule of the family bridge sees some of them. Nothing else comes to the host from a tap that is on a bridge.
-const pastBridge = `add table inet grange_taps
+//
+// On bridges that the agent has made the host has the metadata address, and what its administrator gave it there: the
+// kernel would take what is sent there to any of the host's addresses, and route it.
+var pastBridge = `add table inet grange_taps
 add set inet grange_taps taps { type iface_index; }
 add chain inet grange_taps prerouting { type filter hook prerouting priority -300; policy accept; }
 flush chain inet grange_taps prerouting
 add rule inet grange_taps prerouting iif @taps drop
-`
+` + fmt.Sprintf(`add chain inet grange_taps input { type filter hook input priority -300; policy accept; }
+flush chain inet grange_taps input
+add rule inet grange_taps input iifgroup %[1]d ip daddr != %[2]v fib daddr . iif type != local drop
+add rule inet grange_taps input iifgroup %[1]d meta nfproto ipv6 drop
+add chain inet grange_taps forward { type filter hook forward priority -300; policy accept; }
+flush chain inet grange_taps forward
+add rule inet grange_taps forward iifgroup %[1]d oifgroup != %[1]d drop
+`, Group, metadata)
 
 // shared are what all VMs have in common. Loading it again changes nothing.
-const shared = pastBridge + `add table bridge grange
+var shared = pastBridge + `add table bridge grange
 add counter bridge grange tagged
 add counter bridge grange ethertype
 add counter bridge grange spoofed_mac
