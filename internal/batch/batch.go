@@ -55,6 +55,13 @@ type Witness interface {
 	Fate(ctx context.Context, reservation, job string) (Ended, error)
 }
 
+// Commenter is a System whose accounts show, beside each job, what an administrator says of it.
+type Commenter interface {
+	// Comment says that, in the place of what was said before; also of a job that has ended. NotFound when the accounts
+	// have no such job.
+	Comment(ctx context.Context, job, text string) error
+}
+
 // Resumer is a System that remembers jobs for years, and can be read from a time on.
 type Resumer interface {
 	// Behind is the cursor behind all jobs that ended before a time.
@@ -126,7 +133,10 @@ const (
 
 // Ended is one run of a job that is over. A job that was put back into the queue has several, with different starts.
 type Ended struct {
-	Job         string
+	Job string
+	// Run names a run of the job where the system may change, after the end, what it has said of one: its start, too.
+	// "": it does not, and the start tells runs apart.
+	Run         string
 	Name        string
 	User        string
 	Account     string

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -174,5 +175,54 @@ func TestMetalOfAClosedMonth(t *testing.T) {
 	l.takes(of, 0, 1, vm)
 	if got := l.records(); len(got) != 1 || got[job].Kind != "metal" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// changed is a batch system that tells of one run.
+type changed struct {
+	batch.System
+	run batch.Ended
+}
+
+func (c *changed) Ended(context.Context, batch.Cursor, int) ([]batch.Ended, batch.Cursor, error) {
+	return []batch.Ended{c.run}, "", nil
+}
+
+// TestMetalChanged: what a batch system says of a run later counts in the place of what it said before, as slurmdbd
+// does behind a crash of slurmctld; in a month that is closed it stays. A run that was put back is another one.
+func TestMetalChanged(t *testing.T) {
+	l := newMetalLab(t)
+	began := l.clock().UTC()
+	says := &changed{l.slurm, batch.Ended{Job: "7", Run: "first", User: "eva", Hosts: []string{"n1"}, CPUs: 2,
+		Queue: "main", Started: began, Finished: began.Add(time.Minute), Outcome: batch.OutcomeDone}}
+	read := func() {
+		t.Helper()
+		if err := l.Usage.ReadEnded(t.Context(), l.lease, farm.Cell{Name: "farm"}, says,
+			map[string]string{"n1": "n1.example.org"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read()
+	says.run.Started, says.run.Finished = began.Add(time.Hour), began.Add(2*time.Hour)
+	says.run.Outcome = batch.OutcomeNode
+	read()
+	read()
+	if got := l.records()["slurm/7"]; got.Wall != 3600 || got.Ended != string(batch.OutcomeNode) {
+		t.Errorf("%+v", got)
+	}
+	l.pass(40 * 24 * time.Hour)
+	if _, err := l.Usage.CloseMonth(t.Context(), site, began.Format("2006-01")); err != nil {
+		t.Fatal(err)
+	}
+	says.run.Finished = began.Add(3 * time.Hour)
+	read()
+	if got := l.records()["slurm/7"]; got.Wall != 3600 {
+		t.Errorf("a closed month changed: %+v", got)
+	}
+	says.run.Run = "second"
+	read()
+	page, err := l.Usage.Records(t.Context(), site, fleet.UsageQuery{From: "2000-01"}, "", 10)
+	if err != nil || len(page.Items) != 2 {
+		t.Errorf("%+v, %v", page.Items, err)
 	}
 }

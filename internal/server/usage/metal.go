@@ -1,11 +1,13 @@
 package usage
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/grange-project/grange/api"
@@ -89,7 +91,7 @@ func (s *Usage) takeEnded(c *action.Call, cell farm.Cell, system farm.BatchSyste
 				"reason", why)
 			continue
 		}
-		if err := putMetal(c.Tx, u); err != nil {
+		if err := putMetal(c.Tx, u, b.closed); err != nil {
 			return err
 		}
 	}
@@ -118,11 +120,12 @@ func ranOn(j batch.Ended, hosts map[string]string) (host string, ok bool) {
 	return host, true
 }
 
-// metalOf is the record of a job that ran without a VM. Its ID is made of what the job is, so that a batch system which
-// tells of it again does not count it again.
+// metalOf is the record of a job that ran without a VM. Its ID is made of which run of which job it is, so that a batch
+// system which tells of it again does not count it again.
 func metalOf(cell string, system farm.BatchSystem, j batch.Ended) api.Usage {
 	key := farm.Allotment{System: system, Job: j.Job}.Key()
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%d", cell, key, j.Started.Unix()))
+	run := cmp.Or(j.Run, strconv.FormatInt(j.Started.Unix(), 10))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", cell, key, run))
 	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80 // of RFC 9562: version 8, a hash of its maker's own
 	id := fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 	wall := max(j.Finished.Sub(j.Started), 0)
@@ -138,13 +141,19 @@ func metalOf(cell string, system farm.BatchSystem, j batch.Ended) api.Usage {
 		MemoryPeak: uint64(j.MaxRSS), Ended: how}
 }
 
-// putMetal writes the record of a job, unless a host has brought that of its VM.
-func putMetal(t *store.Tx, u api.Usage) error {
+// putMetal writes the record of a job, unless a host has brought that of its VM, and in the place of what the batch
+// system said of it before; in a month that is closed that stays.
+func putMetal(t *store.Tx, u api.Usage, closed string) error {
 	had, err := t.UsageOfBatch(u.Cell, u.Batch)
 	if err != nil || slices.ContainsFunc(had, func(r store.UsageRow) bool {
 		return r.Kind != api.UsageMetal && oneRun(r, u)
 	}) {
 		return err
+	}
+	if i := slices.IndexFunc(had, func(r store.UsageRow) bool { return r.ID == u.ID }); i >= 0 && had[i].Month > closed {
+		if err := t.DeleteUsage(u.ID); err != nil {
+			return err
+		}
 	}
 	_, err = put(t, u)
 	return err
