@@ -41,6 +41,7 @@ type Options struct {
 	Version     string
 	Gate        Gate             // of this host in its batch system; nil: there is none
 	Lookup      lookup.Ask       // what batch systems know of their jobs; nil: there is nobody to ask
+	Comments    *usage.Comments  // where the host's batch system shows what jobs have used; nil: it does not
 	Names       *names.Service   // of users and groups; nil: the host's
 	Peers       cloud.Peers      // the fleet's other hosts; nil: there are none
 	Server      transfers.Server // of the fleet, for images; nil: there is none
@@ -86,7 +87,7 @@ func New(o Options) (*Agent, error) {
 	a.machines = machine.NewHost(machine.Options{Hyper: a.hyper, Images: images, Ledger: a.ledger, Names: a.names,
 		Log: a.log, Config: a.config, Topology: a.topology, Areas: areas})
 	a.Usage, err = usage.Open(usage.Options{Dir: filepath.Join(o.Config.StateDir, "usage"), Log: a.log,
-		Traffic: network.Traffic, Hardware: func() string { return topology.Kind(a.topology()) },
+		Traffic: network.Traffic, Hardware: func() string { return topology.Kind(a.topology()) }, Comments: o.Comments,
 		Boot: machine.BootID, Tuning: usage.Audit, Keep: func() time.Duration { return a.config().UsageKeep }})
 	if err != nil {
 		return nil, err

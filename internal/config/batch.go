@@ -21,6 +21,7 @@ type Batch struct {
 	System      string        // the batch system that this host belongs to, told when the host is sick; "": none
 	Node        string        // what it calls this host; "": the short host name
 	Program     string        // the site's own program, for the system "exec"
+	Comments    bool          // the system is told what jobs have used in their VMs
 }
 
 // DefaultRequeues bounds how often a job whose VM does not start goes around, where nobody said otherwise.
@@ -37,6 +38,7 @@ type batchFile struct {
 	System      string   `toml:"system"`
 	Node        string   `toml:"node"`
 	Program     string   `toml:"program"`
+	Comments    bool     `toml:"comments"`
 	Patience    string   `toml:"patience"` // what wait_timeout was called
 }
 
@@ -68,7 +70,7 @@ func (f batchFile) batch() (Batch, error) {
 		return Batch{}, fmt.Errorf("batch.program: %q is not an absolute path", f.Program)
 	}
 	return Batch{Binds: append([]string(nil), f.Binds...), Requeues: f.Requeues, WaitTimeout: timeout, System: f.System,
-		Node: f.Node, Program: f.Program}, nil
+		Node: f.Node, Program: f.Program, Comments: f.Comments}, nil
 }
 
 func checkBind(text string) error {

@@ -25,7 +25,8 @@ type Options struct {
 	// Tuning is what the tuning audit says of this host; nil: nobody asks it.
 	Tuning func(ctx context.Context) (tuning.HostState, error)
 	// Keep is how long records that have ended are kept; those that a server is to have, until it has them.
-	Keep func() time.Duration
+	Keep     func() time.Duration
+	Comments *Comments // nil: no batch system takes any
 }
 
 // Desk keeps the records of all VMs of a host. VMs are named by keys: of a job's VM the ID of the job that it was made
@@ -43,7 +44,7 @@ type Desk struct {
 	tuning  tuning.HostState
 	audited bool
 
-	troubles journal.Repeated
+	troubles, comments journal.Repeated
 }
 
 // entry is a record on the disk, with what the next agent must know to go on measuring.

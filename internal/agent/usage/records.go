@@ -271,18 +271,26 @@ func (j *records) each(from mark, number int, do func(u api.Usage, behind mark) 
 // pending are records that the server does not have, the oldest first, and the place behind them.
 func (j *records) pending(limit int) (out []api.Usage, behind mark, err error) {
 	j.mu.Lock()
-	sent, end := j.sent.mark, mark{j.last, j.size} // what is behind the end may be taken back: the disk failed
+	sent := j.sent.mark
 	j.mu.Unlock()
-	behind = sent
+	return j.since(sent, limit)
+}
+
+// since are records that ended behind a place, the oldest first, and the place behind them.
+func (j *records) since(from mark, limit int) (out []api.Usage, behind mark, err error) {
+	j.mu.Lock()
+	end := mark{j.last, j.size} // what is behind the end may be taken back: the disk failed
+	j.mu.Unlock()
+	behind = from
 	numbers, err := j.segments()
 	if err != nil {
 		return nil, behind, err
 	}
 	for _, number := range numbers {
-		if number < sent.Segment || len(out) == limit {
+		if number < from.Segment || len(out) == limit {
 			continue
 		}
-		err := j.each(sent, number, func(u api.Usage, at mark) bool {
+		err := j.each(from, number, func(u api.Usage, at mark) bool {
 			if at.Segment > end.Segment || at.Segment == end.Segment && at.Offset > end.Offset {
 				return false
 			}
@@ -290,7 +298,7 @@ func (j *records) pending(limit int) (out []api.Usage, behind mark, err error) {
 			return len(out) < limit
 		})
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, sent, err
+			return nil, from, err
 		}
 	}
 	return out, behind, nil

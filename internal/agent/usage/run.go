@@ -2,6 +2,7 @@ package usage
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/grange-project/grange/api"
@@ -24,6 +25,11 @@ func (d *Desk) Run(ctx context.Context) {
 	audit := time.NewTimer(firstAudit)
 	defer audit.Stop()
 	expired := time.Now()
+	var comments sync.WaitGroup
+	defer comments.Wait()
+	if d.Comments != nil {
+		comments.Go(func() { d.comment(ctx, *d.Comments) })
+	}
 	for n := 1; ; n++ {
 		select {
 		case <-tick.C:

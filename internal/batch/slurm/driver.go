@@ -31,8 +31,9 @@ type DriverOptions struct {
 }
 
 var (
-	_ batch.System  = (*Driver)(nil)
-	_ batch.Witness = (*Driver)(nil)
+	_ batch.System    = (*Driver)(nil)
+	_ batch.Witness   = (*Driver)(nil)
+	_ batch.Commenter = (*Driver)(nil)
 )
 
 // NewDriver makes one; run is program.Start outside of tests.

@@ -169,6 +169,23 @@ func isKindOf(err error, k farm.Kind) bool {
 	return errors.As(err, &e) && e.Kind == k
 }
 
+// TestComment: as Slurm 22.05 prints it. slurmdbd that is away is told later; a job that it does not have is not.
+func TestComment(t *testing.T) {
+	for _, c := range []struct {
+		printed string
+		kind    farm.Kind
+	}{{" Modified jobs...\n  17 submitted at 2026-11-28T20:04:03\n", ""},
+		{" Nothing modified\n", farm.NotFound},
+		{"FAIL sacctmgr: accounting_storage/slurmdbd: acct_storage_p_modify_job: Request didn't affect anything or your " +
+			"user doesn't have privilege to perform this action", farm.NotFound},
+		{"FAIL sacctmgr: error: slurmdbd: Connection refused", farm.Unavailable}} {
+		err := answers{"sacctmgr": c.printed}.driver(DriverOptions{}).Comment(t.Context(), "17", "vms=1")
+		if c.kind == "" && err != nil || c.kind != "" && !isKindOf(err, c.kind) {
+			t.Errorf("%q: %v", c.printed, err)
+		}
+	}
+}
+
 // TestEndedLate: slurmdbd hears of ends in no order. None is left out, none comes twice.
 func TestEndedLate(t *testing.T) {
 	now := time.Now().UTC().Truncate(time.Second)

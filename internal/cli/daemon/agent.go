@@ -104,7 +104,11 @@ func (a agentCommands) runAgent(ctx context.Context, c config.Agent, path string
 	defer driver.Close()
 	probeAgain, stopProbe := probeInBackground(ctx, c, driver, log)
 	defer stopProbe()
-	gate, err := gateOf(c.Batch)
+	system, err := batchOf(c.Batch)
+	if err != nil {
+		return err
+	}
+	gate, err := gateOf(system, c.Batch.Node)
 	if err != nil {
 		return err
 	}
@@ -116,7 +120,7 @@ func (a agentCommands) runAgent(ctx context.Context, c config.Agent, path string
 	ag, err := agent.New(agent.Options{Config: c, Peers: uplink.NewPeers(identity), Gate: gate,
 		Server: uplink.NewServer(identity, c.Server.URLs), Hypervisor: driver,
 		Accelerator: func() string { return shownAccelerator(driver.Accelerator()) }, ProbeAgain: probeAgain,
-		Ready: func() { notify(log, sdnotify.Ready) }, Log: log, Version: version.String(), Lookup: lookupJob})
+		Ready: func() { notify(log, sdnotify.Ready) }, Log: log, Version: version.String(), Lookup: lookupJob, Comments: commentsOf(system, c.Batch)})
 	if err != nil {
 		return err
 	}

@@ -2,10 +2,12 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
 
 	"github.com/grange-project/grange/internal/agent"
+	"github.com/grange-project/grange/internal/agent/usage"
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/systems"
 	"github.com/grange-project/grange/internal/config"
@@ -33,13 +35,25 @@ func (g hostGate) Close(ctx context.Context, reason string) error {
 
 func (g hostGate) Open(ctx context.Context) error { return g.system.Open(ctx, g.node) }
 
-// gateOf is what an agent tells when its host is sick; nil where no batch system is configured.
-func gateOf(c config.Batch) (agent.Gate, error) {
+// batchOf is the batch system that a host belongs to; nil where none is configured.
+func batchOf(c config.Batch) (batch.System, error) {
 	system, err := openBroker(config.Broker{System: c.System, Program: c.Program})
-	if err != nil || system == nil {
+	if err != nil {
 		return nil, err
 	}
-	node := c.Node
+	if _, takes := system.(batch.Commenter); c.Comments && !takes {
+		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig,
+			Message: fmt.Sprintf("batch.comments: the system %q takes no comments of jobs", c.System),
+			Hint:    "remove it from agent.toml, or set batch.system to slurm"}
+	}
+	return system, nil
+}
+
+// gateOf is what an agent tells when its host is sick; nil where there is no batch system.
+func gateOf(system batch.System, node string) (agent.Gate, error) {
+	if system == nil {
+		return nil, nil
+	}
 	if node == "" {
 		host, err := os.Hostname()
 		if err != nil {
@@ -48,4 +62,12 @@ func gateOf(c config.Batch) (agent.Gate, error) {
 		node, _, _ = strings.Cut(host, ".")
 	}
 	return hostGate{system, node}, nil
+}
+
+// commentsOf is where an agent says what jobs have used in their VMs; nil: nowhere.
+func commentsOf(system batch.System, c config.Batch) *usage.Comments {
+	if !c.Comments {
+		return nil
+	}
+	return &usage.Comments{System: system.Name(), Set: system.(batch.Commenter).Comment}
 }

@@ -30,15 +30,21 @@ func TestEveryDriverIsWired(t *testing.T) {
 				t.Errorf("%s: %v, %v", d, system, err)
 			}
 		}
-		if _, err := gateOf(config.Batch{System: b.System, Program: b.Program}); err != nil {
-			t.Errorf("%s: %v", d, err)
+		system, err := batchOf(config.Batch{System: b.System, Program: b.Program})
+		if gate, err2 := gateOf(system, ""); err != nil || err2 != nil || gate == nil {
+			t.Errorf("%s: %v, %v", d, err, err2)
+		}
+		told := config.Batch{System: b.System, Program: b.Program, Comments: true}
+		if system, err := batchOf(told); (err == nil) != (d == farm.Slurm) || err == nil && commentsOf(system, told) == nil {
+			t.Errorf("%s with comments: %v", d, err)
 		}
 		if known := slices.Contains(brokerNames(config.Server{}), b.System); known != (d != farm.ExecDriver) {
 			t.Errorf("a cell may name %s: %v", d, known)
 		}
 	}
-	if gate, err := gateOf(config.Batch{}); gate != nil || err != nil {
-		t.Errorf("no batch system: %v, %v", gate, err)
+	system, err := batchOf(config.Batch{})
+	if gate, err2 := gateOf(system, ""); gate != nil || err != nil || err2 != nil || commentsOf(system, config.Batch{}) != nil {
+		t.Errorf("no batch system: %v, %v, %v", gate, err, err2)
 	}
 }
 
