@@ -16,6 +16,7 @@ import (
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/batchtest"
 	"github.com/grange-project/grange/internal/batch/slurm"
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/program"
 )
 
@@ -89,6 +90,32 @@ func TestSlurm(t *testing.T) {
 		},
 		AdminOpen: func(t *testing.T, host string) { s.do(t, "scontrol", "update", "nodename="+host, "state=undrain") },
 	})
+	t.Run("comments", func(t *testing.T) { s.comments(t, open(t).(batch.Commenter)) })
+}
+
+// comments: of a job that runs and of one that has ended; the last one counts, and the end of the job leaves it there.
+func (c *cluster) comments(t *testing.T, d batch.Commenter) {
+	job := c.start(t, other, batchtest.Job{})
+	comment := func(text string) {
+		t.Helper()
+		c.until(t, "slurmdbd has heard of the job", func() bool { return d.Comment(c.ctx, job, text) == nil })
+	}
+	shown := func(want string) {
+		t.Helper()
+		out, err := c.l.Slurm(c.ctx, "root", "sacct", "-XPnj", job, "--format=AdminComment")
+		if err != nil || strings.TrimSpace(out) != want {
+			t.Errorf("%q, %v; want %q", out, err, want)
+		}
+	}
+	comment("grange: vms=1 ended=exit:0")
+	shown("grange: vms=1 ended=exit:0")
+	c.finish(t, job, 0)
+	shown("grange: vms=1 ended=exit:0")
+	comment("grange: vms=2 job_cpu=1-02:00:00")
+	shown("grange: vms=2 job_cpu=1-02:00:00")
+	if err := d.Comment(c.ctx, "987654", "x"); !farm.IsKind(err, farm.NotFound) {
+		t.Errorf("a job that is none: %v", err)
+	}
 }
 
 func freePort() (int, error) {
