@@ -12,8 +12,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// TestComment: a job's comment says what all its VMs here have used; of other systems, of workers and of what ended long
-// ago there is none; and a system that is away is asked again, also by the next agent.
+// TestComment: a job's comment says what all its VMs here have used; of other systems' jobs and of workers there is
+// none; and a system that is away is asked again, also by the next agent.
 func TestComment(t *testing.T) {
 	dir := t.TempDir()
 	d := open(t, dir, "b1")

@@ -120,7 +120,8 @@ func (a agentCommands) runAgent(ctx context.Context, c config.Agent, path string
 	ag, err := agent.New(agent.Options{Config: c, Peers: uplink.NewPeers(identity), Gate: gate,
 		Server: uplink.NewServer(identity, c.Server.URLs), Hypervisor: driver,
 		Accelerator: func() string { return shownAccelerator(driver.Accelerator()) }, ProbeAgain: probeAgain,
-		Ready: func() { notify(log, sdnotify.Ready) }, Log: log, Version: version.String(), Lookup: lookupJob, Comments: commentsOf(system, c.Batch)})
+		Ready: func() { notify(log, sdnotify.Ready) }, Log: log, Version: version.String(), Lookup: lookupJob,
+		Comments: commentsOf(system, c.Batch)})
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,8 @@ func TestEveryDriverIsWired(t *testing.T) {
 			t.Errorf("%s: %v, %v", d, err, err2)
 		}
 		told := config.Batch{System: b.System, Program: b.Program, Comments: true}
-		if system, err := batchOf(told); (err == nil) != (d == farm.Slurm) || err == nil && commentsOf(system, told) == nil {
+		system, err = batchOf(told)
+		if takes := d == farm.Slurm; (err == nil) != takes || takes && commentsOf(system, told) == nil {
 			t.Errorf("%s with comments: %v", d, err)
 		}
 		if known := slices.Contains(brokerNames(config.Server{}), b.System); known != (d != farm.ExecDriver) {
@@ -43,7 +44,8 @@ func TestEveryDriverIsWired(t *testing.T) {
 		}
 	}
 	system, err := batchOf(config.Batch{})
-	if gate, err2 := gateOf(system, ""); gate != nil || err != nil || err2 != nil || commentsOf(system, config.Batch{}) != nil {
+	gate, err2 := gateOf(system, "")
+	if gate != nil || commentsOf(system, config.Batch{}) != nil || err != nil || err2 != nil {
 		t.Errorf("no batch system: %v, %v, %v", gate, err, err2)
 	}
 }

@@ -150,7 +150,8 @@ func putMetal(t *store.Tx, u api.Usage, closed string) error {
 	}) {
 		return err
 	}
-	if i := slices.IndexFunc(had, func(r store.UsageRow) bool { return r.ID == u.ID }); i >= 0 && had[i].Month > closed {
+	i := slices.IndexFunc(had, func(r store.UsageRow) bool { return r.ID == u.ID })
+	if i >= 0 && had[i].Month > closed {
 		if err := t.DeleteUsage(u.ID); err != nil {
 			return err
 		}
