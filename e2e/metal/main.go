@@ -35,8 +35,8 @@ func up(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("up", flag.ExitOnError)
 	suite := flags.String("suite", "bookworm", "`SUITE` of Debian: bookworm or trixie")
 	hosts := flags.Int("hosts", 1, "`NUMBER` of hosts, on one network")
-	emulator := flags.String("emulator", metallab.QEMU11, "`SUITE` of Debian whose QEMU emulates them: "+metallab.QEMU11+
-		" or "+metallab.QEMU7)
+	emulator := flags.String("emulator", metallab.QEMU11, "`SUITE` of Debian whose QEMU emulates them: "+
+		metallab.QEMU11+" or "+metallab.QEMU7)
 	bare := flags.Bool("bare", false, "without grange")
 	packages := flags.String("packages", "", "`DIR` with deb packages; those of this tree are built otherwise")
 	flags.Parse(args)

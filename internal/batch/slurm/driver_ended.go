@@ -228,8 +228,8 @@ func parseEnded(lines [][]string) ([]batch.Ended, error) {
 		// slurmdbd knows a run by its submission: one that is put back is submitted anew. A slurmctld that was killed
 		// before it wrote down that a job ended has it run once more, or fail with its node, in the same record.
 		j := batch.Ended{Job: job, Run: f[6], User: f[2], Account: f[3], Queue: f[4], CPUs: cpus,
-			Submitted: moment(f[6]), Started: moment(f[7]), Finished: moment(f[8]), CPUTime: span(f[11]), Hosts: hosts(f[13]), Name: f[14],
-			Reservation: batch.ReservationOf(f[14])}
+			Submitted: moment(f[6]), Started: moment(f[7]), Finished: moment(f[8]), CPUTime: span(f[11]),
+			Hosts: hosts(f[13]), Name: f[14], Reservation: batch.ReservationOf(f[14])}
 		var err2, err3 error
 		j.Code, err2 = strconv.Atoi(code)
 		j.Signal, err3 = strconv.Atoi(signal)
