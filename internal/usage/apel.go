@@ -112,6 +112,13 @@ func level(u api.Usage) [][2]string {
 	return [][2]string{{"ServiceLevelType", unit}, {"ServiceLevel", strconv.FormatFloat(score, 'f', -1, 64)}}
 }
 
+// ScoredForAPEL reports whether a record has a score in a unit that APEL takes. Its server refuses records of jobs
+// without one, whatever its message format says.
+func ScoredForAPEL(u api.Usage) bool {
+	_, _, ok := benchmark(u)
+	return ok
+}
+
 // benchmark is the score of a core in a unit that APEL takes.
 func benchmark(u api.Usage) (unit string, score float64, ok bool) {
 	names := map[string]string{"hs06": "hepspec", "hepspec": "hepspec", "hepspec06": "hepspec",

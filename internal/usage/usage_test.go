@@ -109,7 +109,13 @@ func TestGridMessage(t *testing.T) {
 			t.Errorf("%s: %q, not %q", key, got[key], want)
 		}
 	}
-	u.Score, u.ScoreUnit, u.FQAN, u.End = 12.5, "HS06", "", time.Unix(5, 0) // the clock was set back
+	if u.Score, u.ScoreUnit = 12.5, "own"; ScoredForAPEL(u) {
+		t.Error("APEL knows no unit of ours")
+	}
+	if u.ScoreUnit = "HS06"; !ScoredForAPEL(u) {
+		t.Error("APEL knows HS06")
+	}
+	u.FQAN, u.End = "", time.Unix(5, 0) // the clock was set back
 	u.User = "ann\n%%\nSite: OTHER"
 	got = keysOf(t, site.GridMessage([]api.Usage{u}), "APEL-individual-job-message: v0.3")
 	if got["ServiceLevel"] != "12.5" || got["ServiceLevelType"] != "hepspec" || got["EndTime"] != "1000" ||

@@ -107,6 +107,7 @@ func (c commands) exportTo(name string, do func(io.Writer) error) error {
 type exported struct {
 	Records  int `json:"records"`
 	Messages int `json:"messages"`
+	Unscored int `json:"records_without_score,omitempty"` // of jobs, which APEL refuses
 }
 
 // messages writes messages to APEL. All are made before the first is written: an export that fails leaves none.
@@ -126,12 +127,15 @@ func (c commands) messages(o order, each func(do func(api.Usage) error) error) e
 			texts, some = append(texts, message(some)), nil
 		}
 	}
-	records := 0
+	var done exported
 	err := each(func(u api.Usage) error {
 		if (u.Kind == api.UsageVM) != (o.format == "apel-cloud") {
 			return nil
 		}
-		records++
+		done.Records++
+		if o.format == "apel-grid" && !usage.ScoredForAPEL(u) {
+			done.Unscored++
+		}
 		if some = append(some, u); len(some) == usage.PerMessage {
 			flush()
 		}
@@ -146,11 +150,16 @@ func (c commands) messages(o order, each func(do func(api.Usage) error) error) e
 			return app.CannotWrite(o.to, err)
 		}
 	}
+	done.Messages = len(texts)
 	if c.JSON {
-		return c.PrintJSON(exported{records, len(texts)})
+		return c.PrintJSON(done)
 	}
-	_, err = fmt.Fprintf(c.Out, "%d records in %d messages\n", records, len(texts))
-	return err
+	fmt.Fprintf(c.Out, "%d records in %d messages\n", done.Records, done.Messages)
+	if done.Unscored > 0 {
+		fmt.Fprintf(c.Out, "%d of them have no score in a unit of APEL, whose server refuses records of jobs without one.\n"+
+			"To do: give scores in the farm file (`grange bench scores`), and export the month again.\n", done.Unscored)
+	}
+	return nil
 }
 
 // enqueue puts a message into a directory of messages.
