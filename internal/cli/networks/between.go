@@ -26,9 +26,9 @@ import (
 // is. $f is the program.
 const carried = `f=$(mktemp) || exit 1; trap 'rm -f "$f" "$f.out"' EXIT; cat >"$f" && chmod 700 "$f" || exit 1; `
 
-// answering leaves the side that answers behind, which ends with the check, and prints its port and key. A program that
-// runs needs its file no longer.
-const answering = carried + `nohup "$f" network answer --json --time 2m %s >"$f.out" 2>&1 </dev/null & ` +
+// answerHere leaves the side that answers behind, which ends with the check, and prints its port and key. A program
+// that runs needs its file no longer.
+const answerHere = carried + `nohup "$f" network answer --json --time 2m %s >"$f.out" 2>&1 </dev/null & ` +
 	`n=0; while [ $n -lt 100 ] && ! grep -q '}' "$f.out"; do n=$((n+1)); sleep 0.1; done; cat "$f.out"`
 
 // checking measures. A bad network is no error of the program there.
@@ -115,7 +115,7 @@ func (r remote) between(ctx context.Context, f checkFlags, a, b side) (one check
 	if err != nil {
 		return one, err
 	}
-	text, err := r.grange(ctx, self, "ssh", a.ref, "--", fmt.Sprintf(answering, netip.AddrPortFrom(address.Addr(), 0)))
+	text, err := r.grange(ctx, self, "ssh", a.ref, "--", fmt.Sprintf(answerHere, netip.AddrPortFrom(address.Addr(), 0)))
 	if err != nil {
 		return one, err
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,10 +36,11 @@ func Commands(a *app.App) []*cobra.Command {
 }
 
 type checkFlags struct {
-	config, key, name, svg, between string
-	time                            time.Duration
-	packets                         int
-	show                            bool
+	config, key, name, svg   string
+	between, networks, image string
+	time                     time.Duration
+	packets                  int
+	show                     bool
 }
 
 // check is one as it is kept, and printed.
@@ -76,9 +78,12 @@ func (a networkCommands) checkCommand() *cobra.Command {
 			"sides, for whatever it is.\n\n" +
 			"--between logs into two cloud VMs by `grange ssh`, with a key that needs no password, takes this\n" +
 			"program along, and measures from the second one to the first one.\n\n" +
+			"--networks starts two VMs on each of these networks of this host, by `grange exec`, and measures\n" +
+			"between them: on a host that does nothing else, for what a network gives jobs.\n\n" +
 			"The last result of each --name is kept as " + keptFile + " in the agent's state directory; --show\n" +
 			"prints them all. Exit status 4: the verdict is bad.",
 		Example: "  grange network check 10.0.3.7:40123 --key KEY --name vlan:120\n" +
+			"  grange network check --networks bridge-br0,vlan-120 --svg networks.svg\n" +
 			"  grange network check --between web-1,debian@web-2\n  grange network check --show --svg networks.svg",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.valid(args); err != nil {
@@ -94,6 +99,9 @@ func (a networkCommands) checkCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.key, "key", "", "`KEY` that the other side printed")
 	cmd.Flags().StringVar(&f.name, "name", "", "`NAME` to keep the result by, as vlan:120 (default: the address)")
 	cmd.Flags().StringVar(&f.between, "between", "", "measure between two cloud VMs, `VM,VM`")
+	cmd.Flags().StringVar(&f.networks, "networks", "", "measure between two VMs on each of these `NETWORKS` here")
+	cmd.Flags().StringVar(&f.image, "image", "", "`IMAGE` of these VMs (default: the caller's)")
+	cmd.RegisterFlagCompletionFunc("image", a.CompleteImages)
 	cmd.Flags().StringVar(&f.svg, "svg", "", "draw the results to `FILE` as well")
 	cmd.Flags().DurationVar(&f.time, "time", 5*time.Second, "duration of each transfer")
 	cmd.Flags().IntVar(&f.packets, "packets", 2000, fmt.Sprintf("number of datagrams, %d at most", mostPackets))
@@ -108,12 +116,19 @@ func (f checkFlags) valid(args []string) error {
 		return app.Usage("leave one of both out", "--show measures nothing, and an address is given")
 	case f.between != "" && (f.show || f.key != "" || len(args) > 0):
 		return app.Usage("", "--between goes without an address, --key and --show")
+	case f.networks != "" && (f.show || f.between != "" || f.key != "" || f.name != "" || len(args) > 0):
+		return app.Usage("results are kept by the networks' names",
+			"--networks goes without an address, --key, --name, --between and --show")
+	case f.image != "" && f.networks == "":
+		return app.Usage("", "--image is of --networks")
 	case f.show:
+		return nil
+	case f.networks != "" && f.timesValid():
 		return nil
 	case f.between != "" && f.timesValid():
 		_, _, err := pair(f.between)
 		return err
-	case f.between == "" && (len(args) == 0 || len(f.key) != answerer.KeySize):
+	case f.between == "" && f.networks == "" && (len(args) == 0 || len(f.key) != answerer.KeySize):
 		return app.Usage("`grange network answer` on the other side prints both", "an address and --key are needed")
 	case !f.timesValid():
 		return app.Usage("", "from 100ms to %v, and 1 to %d datagrams", answerer.Longest, mostPackets)
@@ -137,6 +152,8 @@ func (a networkCommands) check(ctx context.Context, c config.Agent, f checkFlags
 		return a.print(f, inOrder(k.Checks))
 	case f.between != "":
 		return a.checkBetween(ctx, c, f)
+	case f.networks != "":
+		return a.checkNetworks(ctx, c, f)
 	}
 	r, err := netbench.Run(ctx, netbench.Options{Peer: peer, Key: f.key, Time: f.time, Packets: f.packets,
 		Tell: func(what string) { fmt.Fprintln(a.Err, what) }})
@@ -146,8 +163,15 @@ func (a networkCommands) check(ctx context.Context, c config.Agent, f checkFlags
 	return a.keepAndPrint(c, f, checkOf(peer, f.name, r, time.Now()))
 }
 
-// keepAndPrint keeps one result with those of other names.
 func (a networkCommands) keepAndPrint(c config.Agent, f checkFlags, one check) error {
+	if err := a.keep(c, one); err != nil {
+		return err
+	}
+	return a.judged(f, []check{one})
+}
+
+// keep keeps one result with those of other names.
+func (a networkCommands) keep(c config.Agent, one check) error {
 	file := filepath.Join(c.StateDir, keptFile)
 	k, err := readKept(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -155,10 +179,15 @@ func (a networkCommands) keepAndPrint(c config.Agent, f checkFlags, one check) e
 	}
 	k.Checks[one.Name] = one
 	a.KeepResults(file, k)
-	if err := a.print(f, []check{one}); err != nil {
+	return nil
+}
+
+// judged prints results; a bad one is the exit status.
+func (a networkCommands) judged(f checkFlags, all []check) error {
+	if err := a.print(f, all); err != nil {
 		return err
 	}
-	if one.Verdict == verdict.Bad {
+	if slices.ContainsFunc(all, func(c check) bool { return c.Verdict == verdict.Bad }) {
 		return app.ExitError{Status: app.ExitBad}
 	}
 	return nil
@@ -266,6 +295,17 @@ func (a networkCommands) answerCommand() *cobra.Command {
 	return cmd
 }
 
+// ownAddresses are those of this machine by which others may reach it.
+func ownAddresses() (texts []string) {
+	all, _ := net.InterfaceAddrs()
+	for _, a := range all {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+			texts = append(texts, n.IP.String())
+		}
+	}
+	return texts
+}
+
 func (a networkCommands) answer(ctx context.Context, address string, limit time.Duration) error {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -273,7 +313,7 @@ func (a networkCommands) answer(ctx context.Context, address string, limit time.
 	switch {
 	case err != nil:
 	case a.JSON:
-		err = a.PrintJSON(map[string]string{"address": s.Address(), "key": s.Key})
+		err = a.PrintJSON(answering{Address: s.Address(), Key: s.Key, Addresses: ownAddresses()})
 	default:
 		_, err = fmt.Fprintln(a.Out, s.Call())
 	}
