@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,26 +31,25 @@ func TestGuest32(t *testing.T) {
 	// Such a guest sets its APIC's priority by ways on which KVM sets the state of its processor, and the emulator of
 	// these hosts gives up the whole host at the first trap behind that ("invalid tss type").
 	h := withDebian(t, metallab.Options{}, "architecture = \"i386\"\nkernel_parameters = [\"nolapic\"]\n")
-	got := run(t, h, `sed -i '1i boot_timeout = "15m"' /etc/grange/agent.toml
-systemctl restart grange-agent
-echo input | grange exec --memory 512M --image debian -- sh -c 'uname -m; dpkg --print-architecture; cat' 2>/root/progress ||
-	cat /root/progress`)
-	if got != "i686\ni386\ninput" {
-		t.Errorf("a job in a guest of 32 bits: %q", got)
-	}
-	run(t, h, "grange image remove debian")
-	nothingLeft(t, h)
+	inDebian(t, h, "15m", "uname -m; dpkg --print-architecture", "i686\ni386")
 }
 
 // TestGuestUEFI runs a job in a Debian that boots by UEFI.
 func TestGuestUEFI(t *testing.T) {
 	h := withDebian(t, metallab.Options{Suite: "trixie"}, "firmware = \"efi\"\n")
-	got := run(t, h, `sed -i '1i boot_timeout = "25m"' /etc/grange/agent.toml
+	inDebian(t, h, "25m", "test -d /sys/firmware/efi && echo uefi", "uefi")
+}
+
+// inDebian wants a job in the image debian, which takes as long to boot, to print what is said and its input; and
+// nothing of it to be left.
+func inDebian(t *testing.T, h *metallab.Host, timeout, command, prints string) {
+	t.Helper()
+	got := run(t, h, fmt.Sprintf(`sed -i '1i boot_timeout = "%s"' /etc/grange/agent.toml
 systemctl restart grange-agent
-echo input | grange exec --memory 512M --image debian -- sh -c 'test -d /sys/firmware/efi && echo uefi; cat' 2>/root/progress ||
-	cat /root/progress`)
-	if got != "uefi\ninput" {
-		t.Errorf("a job in a guest that boots by UEFI: %q", got)
+echo input | grange exec --memory 512M --image debian -- sh -c '%s; cat' 2>/root/progress || cat /root/progress`,
+		timeout, command))
+	if got != prints+"\ninput" {
+		t.Errorf("%s: %q", command, got)
 	}
 	run(t, h, "grange image remove debian")
 	nothingLeft(t, h)
