@@ -117,7 +117,8 @@ func (h host) bench(ctx context.Context, dir string) (m filebench.Measurement, e
 
 // chosen is what a bind gets that names no gateway, and why.
 func (h host) chosen(ctx context.Context, dir string) (gateway, why string, err error) {
-	cmd := exec.CommandContext(ctx, h.grange, "exec", "--json", "--socket", h.socket, "--bind", dir+":/data", "--", "true")
+	cmd := exec.CommandContext(ctx, h.grange, "exec", "--json", "--socket", h.socket, "--bind",
+		dir+":/data:gateway=auto", "--", "true")
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: measurer, Gid: measurer}}
 	var events bytes.Buffer
