@@ -80,7 +80,7 @@ func reserved(l *lab, f *figures) error {
 }
 
 // heard is how many frames of a guest come to a socket of the host.
-func heard(from *guest, frames [][]byte, at *net.UDPConn) (n int, err error) {
+func heard(from *guest, frames [][]byte, at net.Conn) (n int, err error) {
 	if err := from.send(frames); err != nil {
 		return 0, err
 	}

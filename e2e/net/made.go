@@ -47,7 +47,9 @@ func triesHost(l *lab, f *figures, g *guest) error {
 	if err != nil {
 		return err
 	}
-	// A host that routes, and checks nobody's source: what the overlay's rules do not keep back is not kept back.
+	// A host that routes, and checks nobody's source: what the overlay's rules do not keep back comes through. Later
+	// tests have another one.
+	defer l.must("sysctl -qw net.ipv4.ip_forward=0", fmt.Sprintf("ip neigh del %v dev %s", l.uplink.ip4, bridge))
 	if err := l.must("ip address add 169.254.169.254/32 dev "+on, "sysctl -qw net.ipv4.ip_forward=1",
 		"sysctl -qw net.ipv4.conf.all.rp_filter=0", "sysctl -qw net.ipv4.conf."+on+".rp_filter=0",
 		fmt.Sprintf("ip neigh replace %v lladdr %v dev %s", l.uplink.ip4, l.uplink.mac, bridge)); err != nil {
@@ -78,15 +80,29 @@ func triesHost(l *lab, f *figures, g *guest) error {
 	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
-	if err := l.must("ip address add 10.99.0.1/24 dev " + on); err != nil {
+	n, err = heard(g, to(metadata4), open)
+	f.Leaked += count(f, "a guest on an overlay reaches another service than that of metadata", n > 0)
+	if err := errors.Join(err, l.must("ip address add 10.99.0.1/24 dev "+on)); err != nil {
 		return err
 	}
-	for _, given := range []string{"169.254.169.254", "10.99.0.1"} {
-		if n, err := heard(g, to(netip.MustParseAddr(given)), open); err != nil || n != 1 {
-			return errors.Join(fmt.Errorf("the host hears %d of 1 datagram to %s, which it has there", n, given), err)
-		}
+	given := netip.MustParseAddr("10.99.0.1")
+	if n, err := heard(g, to(given), open); err != nil || n != 1 {
+		return errors.Join(fmt.Errorf("the host hears %d of 1 datagram to %v, which it has there", n, given), err)
 	}
-	return asksHost(f, g, host)
+	segments, err := net.ListenIP("ip4:tcp", &net.IPAddr{IP: metadata4.AsSlice()})
+	if err != nil {
+		return err
+	}
+	defer segments.Close()
+	ask := func(port int) [][]byte {
+		return [][]byte{eth(made.HardwareAddr, g.mac, typeIP4, ip4(g.ip4, metadata4, protoTCP, 0, tcp(40000, port, 2)))}
+	}
+	if n, err := heard(g, ask(80), segments); err != nil || n != 1 {
+		return errors.Join(fmt.Errorf("the host hears %d of 1 segment to its metadata service", n), err)
+	}
+	n, err = heard(g, ask(22), segments)
+	f.Leaked += count(f, "a guest on an overlay reaches ssh at the metadata address", n > 0)
+	return errors.Join(err, asksHost(f, g, host))
 }
 
 // asksHost has a guest ask for the hardware address of the host's address on another network.

@@ -181,8 +181,10 @@ func (l Launcher) Launch(ctx context.Context, s Shape, flags []string, argv ...s
 	return j, nil
 }
 
-// Decode reads JSON from the job's output.
-func (j *Job) Decode(into any) error { return json.NewDecoder(j.Out).Decode(into) }
+// Decode reads JSON from the job's output, of 1 MiB at most.
+func (j *Job) Decode(into any) error {
+	return json.NewDecoder(io.LimitReader(j.Out, 1<<20)).Decode(into)
+}
 
 // Finish closes the job's input and returns how it ended.
 func (j *Job) Finish() End {

@@ -127,12 +127,13 @@ func marks(bridge link, entries []forward) []string {
 }
 
 // noHost keeps the host out of a network of VMs: it has no link-local address there, by which they would reach its
-// services and a router in the network would become the host's, and answers nobody's ARP for addresses that it has
-// elsewhere, which a VM may have here.
+// services and a router in the network would become the host's; it answers nobody's ARP for addresses that it has
+// elsewhere, which a VM may have here; and it routes nothing from there.
 func noHost(name string) error {
 	for _, setting := range []struct{ path, value string }{
 		{filepath.Join("ipv6/conf", name, "disable_ipv6"), "1"}, // there is none where the kernel has no IPv6
 		{filepath.Join("ipv4/conf", name, "arp_ignore"), "1"},
+		{filepath.Join("ipv4/conf", name, "forwarding"), "0"}, // whoever writes ip_forward turns it on again
 	} {
 		err := os.WriteFile(filepath.Join("/proc/sys/net", setting.path), []byte(setting.value), 0)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {

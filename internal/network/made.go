@@ -228,7 +228,7 @@ func (m *made) restore(ctx context.Context, n farm.Network, vms []VM, s Settings
 		return err
 	}
 	if intact(n.Bridge(), len(vms), all) {
-		return m.reach(ctx, n, p)
+		return errors.Join(noHost(n.Bridge()), noHost(portName(n.Bridge())), m.reach(ctx, n, p))
 	}
 	var names []string
 	for _, vm := range vms {

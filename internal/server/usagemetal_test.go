@@ -210,16 +210,24 @@ func TestMetalChanged(t *testing.T) {
 	if got := l.records()["slurm/7"]; got.Wall != 3600 || got.Ended != string(batch.OutcomeNode) {
 		t.Errorf("%+v", got)
 	}
+	// as an earlier release named it, by its start
+	says.run.Run = ""
+	read()
+	says.run.Run, says.run.Finished = "first", began.Add(150*time.Minute)
+	read()
+	if got := l.records()["slurm/7"]; got.Wall != 5400 {
+		t.Errorf("%+v", got)
+	}
 	l.pass(40 * 24 * time.Hour)
 	if _, err := l.Usage.CloseMonth(t.Context(), site, began.Format("2006-01")); err != nil {
 		t.Fatal(err)
 	}
 	says.run.Finished = began.Add(3 * time.Hour)
 	read()
-	if got := l.records()["slurm/7"]; got.Wall != 3600 {
+	if got := l.records()["slurm/7"]; got.Wall != 5400 {
 		t.Errorf("a closed month changed: %+v", got)
 	}
-	says.run.Run = "second"
+	says.run.Run, says.run.Started = "second", began.Add(100*time.Minute)
 	read()
 	page, err := l.Usage.Records(t.Context(), site, fleet.UsageQuery{From: "2000-01"}, "", 10)
 	if err != nil || len(page.Items) != 2 {

@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,7 @@ type commented struct {
 
 // used is what the VMs of a job have used.
 type used struct {
+	uid         uint32
 	vms, cores  int
 	job, vm     float64 // seconds of CPU time
 	peak, asked farm.Bytes
@@ -47,21 +49,27 @@ type used struct {
 // ctx ends. A system that is away is asked again for an hour, also after a restart. The records count, whatever a
 // comment says.
 func (d *Desk) comment(ctx context.Context, to Comments) {
-	c, at := commented{jobs: map[string]*used{}, due: map[string]time.Time{}}, mark{}
-	for {
+	c := commented{jobs: map[string]*used{}, due: map[string]time.Time{}}
+	told := d.records.told()
+	at := d.records.lately(time.Now().Add(-commentJob))
+	for ctx.Err() == nil {
 		changed := d.records.changed()
 		news, behind, err := d.records.since(at, commentRead)
-		d.troubles.Log(d.Log, "comments of jobs: records of usage are not read", err)
-		at = behind
 		for _, u := range news {
-			c.add(u, to.System, time.Now())
+			c.add(u, to.System, time.Now(), !behind.after(told))
 		}
-		if len(news) == commentRead {
+		at = behind
+		c.forget(time.Now())
+		if err == nil && len(news) == commentRead {
 			continue
 		}
-		failed := c.tell(ctx, to, time.Now())
+		err = errors.Join(err, c.tell(ctx, to, time.Now()))
+		if len(c.due) == 0 && at.after(told) {
+			told = at
+			err = errors.Join(err, d.records.tellTo(told))
+		}
 		if ctx.Err() == nil {
-			d.comments.Log(d.Log, "a job's comment is not written", failed)
+			d.comments.Log(d.Log, "comments of jobs are not written", err)
 		}
 		var again <-chan time.Time
 		if len(c.due) > 0 {
@@ -76,16 +84,16 @@ func (d *Desk) comment(ctx context.Context, to Comments) {
 	}
 }
 
-// add counts a record. Those of long ago, which a new agent reads, are told no more.
-func (c *commented) add(u api.Usage, system farm.BatchSystem, now time.Time) {
-	if job, ok := strings.CutPrefix(u.Batch, string(system)+"/"); u.Kind != api.UsageJob || !ok || job == "" ||
-		now.Sub(u.End) > commentJob {
+// add counts a record, of which its job's comment may have been told. Another user's job of that number is another one:
+// a batch system that lost its state begins with 1 again.
+func (c *commented) add(u api.Usage, system farm.BatchSystem, now time.Time, told bool) {
+	job, ok := strings.CutPrefix(u.Batch, string(system)+"/")
+	if u.Kind != api.UsageJob || !ok || job == "" || now.Sub(u.End) > commentJob {
 		return
 	}
-	maps.DeleteFunc(c.jobs, func(_ string, of *used) bool { return now.Sub(of.last) > commentJob })
 	of := c.jobs[u.Batch]
-	if of == nil {
-		of = &used{}
+	if of == nil || of.uid != u.UID {
+		of = &used{uid: u.UID}
 		c.jobs[u.Batch] = of
 	}
 	of.vms++
@@ -96,28 +104,33 @@ func (c *commented) add(u api.Usage, system farm.BatchSystem, now time.Time) {
 	}
 	of.peak, of.asked = max(of.peak, farm.Bytes(u.JobMemory)), max(of.asked, farm.Bytes(u.Memory))
 	of.ended, of.last = u.Ended, u.End
-	if now.Sub(u.End) < commentLate {
+	if !told && now.Sub(u.End) < commentLate {
 		c.due[u.Batch] = now
 	}
 }
 
-// tell writes the comments that are due. One that fails stays due, and so do those behind it where the system does not
-// answer.
-func (c *commented) tell(ctx context.Context, to Comments, now time.Time) error {
+// forget drops jobs that had their last VM long ago.
+func (c *commented) forget(now time.Time) {
+	maps.DeleteFunc(c.jobs, func(_ string, of *used) bool { return now.Sub(of.last) > commentJob })
+}
+
+// tell writes the comments that are due, and returns the first fault. One that fails stays due for an hour: accounts
+// may hear of a job later than of its VM's end. Where the system does not answer, so do those behind it.
+func (c *commented) tell(ctx context.Context, to Comments, now time.Time) (first error) {
 	for _, batch := range slices.Sorted(maps.Keys(c.due)) {
 		_, job, _ := strings.Cut(batch, "/")
 		limited, cancel := context.WithTimeout(ctx, commentLimit)
 		err := to.Set(limited, job, c.jobs[batch].String())
 		cancel()
-		away := farm.IsKind(err, farm.Unavailable) || errors.Is(err, context.DeadlineExceeded)
-		if err == nil || !away || now.Sub(c.due[batch]) > commentLate {
+		if err == nil || now.Sub(c.due[batch]) > commentLate {
 			delete(c.due, batch)
 		}
-		if err != nil {
-			return fmt.Errorf("job %s: %w", job, err)
+		first = cmp.Or(first, err)
+		if farm.IsKind(err, farm.Unavailable) || errors.Is(err, context.DeadlineExceeded) {
+			break
 		}
 	}
-	return nil
+	return first
 }
 
 // String is for whoever reads sacct. sacctmgr makes all letters small.

@@ -57,6 +57,12 @@ func TestComment(t *testing.T) {
 		"job_memory=3G of=8G ended=exit:0") {
 		t.Errorf("%q", said)
 	}
+	said = map[string]string{}
+	d = open(t, copyOf(t, d.Dir), "b1")
+	run(func() bool { return len(said) > 0 })
+	if len(said) > 0 {
+		t.Errorf("the next agent tells it again: %v", said)
+	}
 	ran("j4", "slurm/17", api.UsageJob, 25*time.Hour)
 	run(func() bool { return strings.Contains(said["17"], "vms=2") })
 	if text := said["17"]; !strings.Contains(text, "vms=2 cpus=4 job_cpu=1-02:00:00 ") {
@@ -64,8 +70,9 @@ func TestComment(t *testing.T) {
 	}
 }
 
-// TestCommentsDue: what fails for good is not tried again, what the system may take later is, for an hour; and a job of
-// last month is forgotten.
+// TestCommentsDue: what fails is tried again for an hour, for accounts may hear of a job later; a job that they do not
+// know keeps back no other one; a number that another user's job has again is another job's; and a job of last month is
+// forgotten.
 func TestCommentsDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := commented{jobs: map[string]*used{}, due: map[string]time.Time{}}
@@ -78,17 +85,43 @@ func TestCommentsDue(t *testing.T) {
 			after time.Duration
 			err   error
 			due   int
-		}{{0, gone, 0}, {0, away, 1}, {2 * commentLate, away, 0}} {
+		}{{0, nil, 0}, {0, gone, 2}, {0, away, 2}, {2 * commentLate, gone, 0}} {
 			u.End = time.Now()
-			c.add(u, farm.Slurm, time.Now())
+			c.add(u, farm.Slurm, time.Now(), false)
+			other := u
+			other.Batch = "slurm/16"
+			c.add(other, farm.Slurm, time.Now(), false)
 			time.Sleep(s.after)
 			if err := c.tell(t.Context(), fails(s.err), time.Now()); !errors.Is(err, s.err) || len(c.due) != s.due {
 				t.Errorf("after %v: %v, %d are due", s.after, err, len(c.due))
 			}
 		}
+		u.End = time.Now()
+		c.add(u, farm.Slurm, time.Now(), true)
+		if len(c.due) > 0 {
+			t.Error("what was told is told again")
+		}
+		c.add(u, farm.Slurm, time.Now(), false)
+		other := u
+		other.Batch = "slurm/16"
+		c.add(other, farm.Slurm, time.Now(), false)
+		said := 0
+		knowsOne := func(_ context.Context, job, _ string) error {
+			if said++; job == "16" {
+				return gone
+			}
+			return nil
+		}
+		c.tell(t.Context(), Comments{farm.Slurm, knowsOne}, time.Now())
+		if _, due := c.due["slurm/16"]; said != 2 || len(c.due) != 1 || !due {
+			t.Errorf("%d were said, %v are due", said, c.due)
+		}
+		u.UID = 7
+		if c.add(u, farm.Slurm, time.Now(), false); c.jobs["slurm/17"].vms != 1 {
+			t.Errorf("%+v", c.jobs["slurm/17"])
+		}
 		time.Sleep(2 * commentJob)
-		c.add(api.Usage{Kind: api.UsageJob, Batch: "slurm/18", End: time.Now()}, farm.Slurm, time.Now())
-		if len(c.jobs) != 1 || c.jobs["slurm/18"].vms != 1 {
+		if c.forget(time.Now()); len(c.jobs) > 0 {
 			t.Errorf("%v", c.jobs)
 		}
 	})

@@ -52,10 +52,11 @@ const (
 	maxSegment = 4 << 20        // bytes; then the next one begins
 	clockBack  = 24 * time.Hour // that a clock may have been set back, so that files are older than what is in them
 	// how much longer is kept what no server has taken: a host that has left its fleet has nobody to take it
-	keepUnsent = 366 * 24 * time.Hour
-	sentFile   = "sent.json"
-	openSuffix = ".open.json"
-	lineSuffix = ".jsonl"
+	keepUnsent    = 366 * 24 * time.Hour
+	sentFile      = "sent.json"
+	commentedFile = "commented.json"
+	openSuffix    = ".open.json"
+	lineSuffix    = ".jsonl"
 )
 
 func openRecords(dir string, log *slog.Logger) (*records, []entry, error) {
@@ -291,7 +292,7 @@ func (j *records) since(from mark, limit int) (out []api.Usage, behind mark, err
 			continue
 		}
 		err := j.each(from, number, func(u api.Usage, at mark) bool {
-			if at.Segment > end.Segment || at.Segment == end.Segment && at.Offset > end.Offset {
+			if at.after(end) {
 				return false
 			}
 			out, behind = append(out, u), at
@@ -302,6 +303,38 @@ func (j *records) since(from mark, limit int) (out []api.Usage, behind mark, err
 		}
 	}
 	return out, behind, nil
+}
+
+// after reports whether a place is behind another one.
+func (m mark) after(o mark) bool {
+	return m.Segment > o.Segment || m.Segment == o.Segment && m.Offset > o.Offset
+}
+
+// told is the place up to which the batch system's comments of jobs were written.
+func (j *records) told() (at mark) {
+	if text, err := os.ReadFile(filepath.Join(j.dir, commentedFile)); err == nil && json.Unmarshal(text, &at) != nil {
+		at = mark{} // those of the last hour are written again
+	}
+	return at
+}
+
+func (j *records) tellTo(at mark) error {
+	text, err := json.Marshal(at)
+	if err == nil {
+		err = atomicfile.Write(filepath.Join(j.dir, commentedFile), text, 0o600)
+	}
+	return err
+}
+
+// lately is a place before all records that ended since a time.
+func (j *records) lately(since time.Time) mark {
+	numbers, _ := j.segments()
+	for _, number := range numbers {
+		if info, err := os.Stat(j.segment(number)); err != nil || !info.ModTime().Add(clockBack).Before(since) {
+			return mark{Segment: number}
+		}
+	}
+	return mark{}
 }
 
 // delivered notes that the server has all before a place. Where its books have another name, it was restored from a

@@ -2,7 +2,6 @@ package slurm
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/grange-project/grange/internal/batch"
@@ -23,6 +22,6 @@ func (d *Driver) Comment(ctx context.Context, job, text string) error {
 		return err
 	}
 	return &farm.Error{Kind: farm.NotFound, Code: batch.CodeNoBatchJob, Err: err,
-		Message: fmt.Sprintf("slurmdbd does not take a comment of job %s: %s", job, strings.TrimSpace(out)),
-		Hint:    "see `sacctmgr modify job where jobid=" + job + " set admincomment=x` as root of this host"}
+		Message: "slurmdbd has no such job, or takes no comment from this host",
+		Hint:    "see `sacctmgr modify job where jobid=NUMBER set admincomment=x` as root of this host"}
 }

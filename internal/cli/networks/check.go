@@ -124,7 +124,7 @@ func (f checkFlags) valid(args []string) error {
 	case f.show:
 		return nil
 	case f.networks != "" && f.timesValid():
-		return nil
+		return validNetworks(f.networks)
 	case f.between != "" && f.timesValid():
 		_, _, err := pair(f.between)
 		return err
@@ -132,6 +132,21 @@ func (f checkFlags) valid(args []string) error {
 		return app.Usage("`grange network answer` on the other side prints both", "an address and --key are needed")
 	case !f.timesValid():
 		return app.Usage("", "from 100ms to %v, and 1 to %d datagrams", answerer.Longest, mostPackets)
+	}
+	return nil
+}
+
+// validNetworks refuses names that are none, and networks in which VMs do not reach each other.
+func validNetworks(text string) error {
+	names := strings.Split(text, ",")
+	for i, name := range names {
+		switch {
+		case name == "" || strings.HasPrefix(name, "-") || strings.ContainsAny(name, " \t\n") ||
+			slices.Contains(names[:i], name):
+			return app.Usage("--networks bridge-br0,vlan-120", "%q is no list of networks", text)
+		case name == "user" || name == "none":
+			return app.Usage("", "VMs with the network %s do not reach each other", name)
+		}
 	}
 	return nil
 }

@@ -56,10 +56,13 @@ func (a networkCommands) launcher(ctx context.Context, image string) (execjob.La
 	return execjob.Launcher{Socket: a.Socket, Grange: own, GuestFile: own, Image: image}, err
 }
 
+// mostOfVMs is for two VMs that start, and a check between them.
+const mostOfVMs = 15 * time.Minute
+
 // onNetwork measures between two VMs, which end with it.
 func onNetwork(ctx context.Context, l execjob.Launcher, name string, f checkFlags) (r netbench.Result, peer string,
 	err error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithTimeout(ctx, mostOfVMs)
 	options := []string{"--network", name}
 	answers, err := l.Launch(ctx, checked, options, l.Guest("network", "answer", "--json")...)
 	if err != nil {
@@ -70,6 +73,7 @@ func onNetwork(ctx context.Context, l execjob.Launcher, name string, f checkFlag
 	defer cancel()
 	var at answering
 	if err := answers.Decode(&at); err != nil {
+		cancel()
 		return r, "", notMeasured(name, answers.Finish())
 	}
 	if peer, err = at.peer(); err != nil {
@@ -81,7 +85,9 @@ func onNetwork(ctx context.Context, l execjob.Launcher, name string, f checkFlag
 		return r, "", err
 	}
 	var all []check
-	err = measures.Decode(&all)
+	if err = measures.Decode(&all); err != nil {
+		cancel()
+	}
 	if end := measures.Finish(); err != nil || len(all) != 1 {
 		return r, "", notMeasured(name, end)
 	}
@@ -93,7 +99,10 @@ func notMeasured(network string, end execjob.End) error {
 	e := &farm.Error{Kind: farm.Unavailable, Code: netbench.CodeCheck,
 		Message: fmt.Sprintf("%s: a VM was not started: %s", network, strings.Join(end.Details, "; ")),
 		Hint:    "`grange exec --network " + network + " -- ip address` shows whether jobs have that network here"}
-	if !end.Refused && end.Code == "" {
+	switch {
+	case end.Refused:
+		e.Hint = "two VMs of one CPU and 256 MiB are needed: drain the host, or wait until it has room"
+	case end.Code == "":
 		e.Message = fmt.Sprintf("%s: the check in a VM ended with status %d: %s", network, end.Status,
 			strings.Join(end.Details, "; "))
 		e.Hint = "run it by hand: `grange network answer` in one VM, and what it prints in another one"

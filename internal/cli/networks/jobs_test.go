@@ -38,6 +38,8 @@ func TestNetworksValid(t *testing.T) {
 		t.Error("an address beside it is taken")
 	}
 	for _, f := range []checkFlags{{networks: "a"}, {networks: "a", time: time.Second, packets: 1, name: "x"},
+		{networks: "a,", time: time.Second, packets: 1}, {networks: "a, b", time: time.Second, packets: 1},
+		{networks: "a,a", time: time.Second, packets: 1}, {networks: "a,user", time: time.Second, packets: 1},
 		{networks: "a", time: time.Second, packets: 1, between: "a,b"}, {image: "el9", show: true}} {
 		if f.valid(nil) == nil {
 			t.Errorf("%+v is taken", f)

@@ -88,20 +88,24 @@ const Group = 0x67726e67
 // bridges keep for themselves, 01:80:c2:00:00:00 to 0f. The kernel gives such a frame to the host as the tap's own, and
 // no rule of the family bridge sees some of them. Nothing else comes to the host from a tap that is on a bridge.
 //
-// On bridges that the agent has made the host has the metadata address, and what its administrator gave it there: the
-// kernel would take what is sent there to any of the host's addresses, and route it.
+// On bridges that the agent has made the host has its metadata service, and what addresses its administrator gave it
+// there: the kernel would take what is sent there to any of the host's addresses, and route it.
 var pastBridge = `add table inet grange_taps
 add set inet grange_taps taps { type iface_index; }
 add chain inet grange_taps prerouting { type filter hook prerouting priority -300; policy accept; }
 flush chain inet grange_taps prerouting
 add rule inet grange_taps prerouting iif @taps drop
-` + fmt.Sprintf(`add chain inet grange_taps input { type filter hook input priority -300; policy accept; }
+` + fmt.Sprintf(`add counter inet grange_taps host
+add chain inet grange_taps input { type filter hook input priority -300; policy accept; }
 flush chain inet grange_taps input
-add rule inet grange_taps input iifgroup %[1]d ip daddr != %[2]v fib daddr . iif type != local drop
-add rule inet grange_taps input iifgroup %[1]d meta nfproto ipv6 drop
+add rule inet grange_taps input iifgroup %[1]d ip daddr %[2]v tcp dport 80 accept
+add rule inet grange_taps input iifgroup %[1]d ip daddr %[2]v icmp type destination-unreachable accept
+add rule inet grange_taps input iifgroup %[1]d ip daddr %[2]v counter name host drop
+add rule inet grange_taps input iifgroup %[1]d meta nfproto ipv4 fib daddr . iif type != local counter name host drop
+add rule inet grange_taps input iifgroup %[1]d meta nfproto ipv6 counter name host drop
 add chain inet grange_taps forward { type filter hook forward priority -300; policy accept; }
 flush chain inet grange_taps forward
-add rule inet grange_taps forward iifgroup %[1]d oifgroup != %[1]d drop
+add rule inet grange_taps forward iifgroup %[1]d oifgroup != %[1]d counter name host drop
 `, Group, metadata)
 
 // shared are what all VMs have in common. Loading it again changes nothing.

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -124,10 +123,7 @@ func ranOn(j batch.Ended, hosts map[string]string) (host string, ok bool) {
 // system which tells of it again does not count it again.
 func metalOf(cell string, system farm.BatchSystem, j batch.Ended) api.Usage {
 	key := farm.Allotment{System: system, Job: j.Job}.Key()
-	run := cmp.Or(j.Run, strconv.FormatInt(j.Started.Unix(), 10))
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", cell, key, run))
-	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80 // of RFC 9562: version 8, a hash of its maker's own
-	id := fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
+	id := metalID(cell, key, cmp.Or(j.Run, strconv.FormatInt(j.Started.Unix(), 10)))
 	wall := max(j.Finished.Sub(j.Started), 0)
 	how := fmt.Sprintf("exit:%d", j.Code)
 	switch {
@@ -141,20 +137,36 @@ func metalOf(cell string, system farm.BatchSystem, j batch.Ended) api.Usage {
 		MemoryPeak: uint64(j.MaxRSS), Ended: how}
 }
 
-// putMetal writes the record of a job, unless a host has brought that of its VM, and in the place of what the batch
-// system said of it before; in a month that is closed that stays.
+func metalID(cell, key, run string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", cell, key, run))
+	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80 // of RFC 9562: version 8, a hash of its maker's own
+	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
+}
+
+// putMetal writes the record of a job in the place of what the batch system said of that run before, unless a host has
+// brought the record of its VM. What is of a month that is closed stays, and is all that counts of the run.
 func putMetal(t *store.Tx, u api.Usage, closed string) error {
 	had, err := t.UsageOfBatch(u.Cell, u.Batch)
-	if err != nil || slices.ContainsFunc(had, func(r store.UsageRow) bool {
-		return r.Kind != api.UsageMetal && oneRun(r, u)
-	}) {
+	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(had, func(r store.UsageRow) bool { return r.ID == u.ID })
-	if i >= 0 && had[i].Month > closed {
-		if err := t.DeleteUsage(u.ID); err != nil {
-			return err
+	byStart := metalID(u.Cell, u.Batch, strconv.FormatInt(u.Start.Unix(), 10)) // as earlier releases named all runs
+	inVM := false
+	for _, r := range had {
+		switch {
+		case r.Kind != api.UsageMetal:
+			inVM = inVM || oneRun(r, u)
+		case r.ID != u.ID && r.ID != byStart:
+		case r.Month <= closed:
+			return nil
+		default:
+			if err := t.DeleteUsage(r.ID); err != nil {
+				return err
+			}
 		}
+	}
+	if inVM {
+		return nil
 	}
 	_, err = put(t, u)
 	return err
