@@ -56,13 +56,13 @@ func (a networkCommands) launcher(ctx context.Context, image string) (execjob.La
 	return execjob.Launcher{Socket: a.Socket, Grange: own, GuestFile: own, Image: image}, err
 }
 
-// mostOfVMs is for two VMs that start, and a check between them.
-const mostOfVMs = 15 * time.Minute
+// networkLimit is for two VMs that start, and a check between them.
+const networkLimit = 15 * time.Minute
 
 // onNetwork measures between two VMs, which end with it.
 func onNetwork(ctx context.Context, l execjob.Launcher, name string, f checkFlags) (r netbench.Result, peer string,
 	err error) {
-	ctx, cancel := context.WithTimeout(ctx, mostOfVMs)
+	ctx, cancel := context.WithTimeout(ctx, networkLimit)
 	options := []string{"--network", name}
 	answers, err := l.Launch(ctx, checked, options, l.Guest("network", "answer", "--json")...)
 	if err != nil {
