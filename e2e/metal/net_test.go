@@ -15,7 +15,7 @@ func TestNetworks(t *testing.T) {
 	t.Parallel()
 	h := start(t, metallab.Options{})
 	bringProgram(t, h, "net")
-	out, err := h.Run(t.Context(), "/root/net -only forged,apart,groups")
+	out, err := h.Run(t.Context(), "/root/net -only forged,apart,made,groups")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	var f struct {
 		Leaked  int `json:"leaked_packets"`
