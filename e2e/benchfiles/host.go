@@ -115,7 +115,7 @@ func (h host) bench(ctx context.Context, dir string) (m filebench.Measurement, e
 	return all[0], nil
 }
 
-// chosen is what a bind gets that names no gateway, and why.
+// chosen is what a bind gets that asks for auto, and why.
 func (h host) chosen(ctx context.Context, dir string) (gateway, why string, err error) {
 	cmd := exec.CommandContext(ctx, h.grange, "exec", "--json", "--socket", h.socket, "--bind",
 		dir+":/data:gateway=auto", "--", "true")

@@ -326,11 +326,17 @@ func (j *records) tellTo(at mark) error {
 	return err
 }
 
+// before reports whether all records of a segment ended before a time.
+func (j *records) before(number int, t time.Time) bool {
+	info, err := os.Stat(j.segment(number))
+	return err == nil && info.ModTime().Add(clockBack).Before(t)
+}
+
 // lately is a place before all records that ended since a time.
 func (j *records) lately(since time.Time) mark {
 	numbers, _ := j.segments()
 	for _, number := range numbers {
-		if info, err := os.Stat(j.segment(number)); err != nil || !info.ModTime().Add(clockBack).Before(since) {
+		if !j.before(number, since) {
 			return mark{Segment: number}
 		}
 	}
@@ -413,8 +419,8 @@ func (j *records) read(from, to time.Time, do func(api.Usage) error) error {
 	}
 	var failed error
 	for _, number := range numbers {
-		if info, err := os.Stat(j.segment(number)); err == nil && info.ModTime().Add(clockBack).Before(from) {
-			continue // its records ended before that
+		if j.before(number, from) {
+			continue
 		}
 		err := j.each(mark{}, number, func(u api.Usage, _ mark) bool {
 			if !u.End.Before(from) && u.End.Before(to) {
