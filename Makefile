@@ -127,7 +127,8 @@ test-login: ## sign people and programs in by a real issuer, and those who are n
 	$(GOBUILD) -o bin/grange ./cmd/grange
 	$(GO) run ./e2e/login $(ARGS)
 
-lint: fmt-check ## gofmt, go vet, staticcheck, functions that nothing calls and parameters that nothing uses
+lint: fmt-check ## gofmt, go vet, staticcheck, functions that nothing calls, parameters that nothing uses, committed programs and large files
+	$(GO) test -count=1 -run TestNoBinaries ./internal/archtest
 	$(GO) vet ./...
 	$(TOOL) staticcheck ./...
 	@echo $(TOOL) deadcode -test ./...; dead="$$($(TOOL) deadcode -test ./...)" && [ -z "$$dead" ] || { echo "$$dead"; exit 1; }
