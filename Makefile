@@ -18,7 +18,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-move e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-oci-start bench-streams chaos clean install install-grange install-grange-server packages test-packages test-images test-metal metal metal-down test-net test-gateways test-security test-metrics completion test-hwloc test-api test-nova-cases bench-numa bench-capacity bench-trial bench-sizes bench-place bench-images bench-files test-pages screenshots test-pools test-accounting test-login
+.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-move e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-oci-start bench-streams chaos clean install install-grange install-grange-server packages test-packages test-images test-metal metal metal-down test-net test-gateways test-security test-metrics completion test-hwloc test-api test-nova-cases bench-numa bench-capacity bench-trial bench-sizes bench-place bench-images bench-files test-pages screenshots test-pools test-accounting test-login test-same
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -103,6 +103,11 @@ test-pools: ## sessions in VMs of pools: left and gone on with, limits, publishe
 	@scripts/install-packages test
 	@command -v npm >/dev/null || scripts/install-packages npm
 	$(ROOT) $(GO) run ./e2e/pools $(ARGS)
+
+test-same: ## start a program with generated arguments, environments, limits, signals and files on the host and in VMs, by each system, and compare what it sees; ARGS="-runs 200 -only exec -seed 7"; JSON on the last line
+	@scripts/install-packages test
+	@command -v gcc >/dev/null || scripts/install-packages slurm
+	$(ROOT) $(GO) run ./e2e/same $(ARGS)
 
 test-security: ## attack agents and servers as their other users would; ARGS="-only C1,H2" or "-from COMMIT"; JSON on the last line
 	@scripts/install-packages test
