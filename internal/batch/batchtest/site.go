@@ -99,3 +99,45 @@ func Program(dynamic bool) *fstest.MapFile {
 	}
 	return &fstest.MapFile{Data: b, Mode: 0o755}
 }
+
+// Plugin returns a file that Slurm's loader would take for a plug-in of a release: sections with a dynamic symbol
+// plugin_version, and nothing else.
+func Plugin(major, minor int) []byte {
+	const header, section, symbol = 64, 64, 24
+	names := []byte("\x00plugin_version\x00")
+	symbols := make([]byte, 2*symbol)
+	le := binary.LittleEndian
+	le.PutUint32(symbols[symbol:], 1) // its name
+	symbols[symbol+4] = byte(elf.STB_GLOBAL)<<4 | byte(elf.STT_OBJECT)
+	le.PutUint16(symbols[symbol+6:], 3) // the section with its value
+	le.PutUint64(symbols[symbol+16:], 4)
+	value := le.AppendUint32(nil, uint32(major<<16|minor<<8))
+	titles := []byte("\x00.dynsym\x00.dynstr\x00.data\x00.shstrtab\x00")
+	b := make([]byte, header)
+	copy(b, "\x7fELF\x02\x01\x01")
+	le.PutUint16(b[16:], uint16(elf.ET_DYN))
+	le.PutUint16(b[18:], uint16(elf.EM_X86_64))
+	le.PutUint32(b[20:], 1)
+	var table []byte
+	add := func(title int, kind elf.SectionType, link, entry int, text []byte) {
+		s := make([]byte, section)
+		le.PutUint32(s, uint32(title))
+		le.PutUint32(s[4:], uint32(kind))
+		le.PutUint64(s[24:], uint64(len(b)))
+		le.PutUint64(s[32:], uint64(len(text)))
+		le.PutUint32(s[40:], uint32(link))
+		le.PutUint64(s[56:], uint64(entry))
+		table, b = append(table, s...), append(b, text...)
+	}
+	add(0, elf.SHT_NULL, 0, 0, nil)
+	add(1, elf.SHT_DYNSYM, 2, symbol, symbols)
+	add(9, elf.SHT_STRTAB, 0, 0, names)
+	add(17, elf.SHT_PROGBITS, 0, 0, value)
+	add(23, elf.SHT_STRTAB, 0, 0, titles)
+	le.PutUint64(b[40:], uint64(len(b))) // where the sections are
+	le.PutUint16(b[52:], header)
+	le.PutUint16(b[58:], section)
+	le.PutUint16(b[60:], 5)
+	le.PutUint16(b[62:], 4)
+	return append(b, table...)
+}

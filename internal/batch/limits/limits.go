@@ -58,6 +58,8 @@ type Rule struct {
 	Severity Severity
 	Found    func(m Master) (int64, bool)
 	Needed   func(f Fleet) int64
+	// OfMaster is in place of Needed and Formula where the need depends on the master's own configuration.
+	OfMaster func(f Fleet, m Master) (needed int64, formula string)
 	Most     bool // Needed is the most that is good
 	When     func(f Fleet, m Master) bool
 	Formula  string
@@ -83,8 +85,8 @@ func Check(m Master, f Fleet) []Result {
 		if r.When != nil && !r.When(f, m) {
 			continue
 		}
-		needed := r.Needed(f)
-		result := Result{ID: r.ID, What: r.What, Severity: r.Severity, Formula: r.Formula, Source: r.Source,
+		needed, formula := r.need(f, m)
+		result := Result{ID: r.ID, What: r.What, Severity: r.Severity, Formula: formula, Source: r.Source,
 			Fix: strings.ReplaceAll(r.Fix, "NEEDED", strconv.FormatInt(needed, 10))}
 		result.Needed = map[bool]string{false: "at least ", true: "at most "}[r.Most] + strconv.FormatInt(needed, 10)
 		if found, ok := r.Found(m); ok {
@@ -103,6 +105,14 @@ func Check(m Master, f Fleet) []Result {
 	}
 	slices.SortStableFunc(all, func(a, b Result) int { return cmp.Compare(rank(a), rank(b)) })
 	return all
+}
+
+// need returns how much a fleet needs of this master, and the formula of it.
+func (r Rule) need(f Fleet, m Master) (int64, string) {
+	if r.OfMaster != nil {
+		return r.OfMaster(f, m)
+	}
+	return r.Needed(f), r.Formula
 }
 
 // rank puts what fails first.
@@ -140,10 +150,10 @@ func Setting(key string, otherwise int64) func(Master) (int64, bool) {
 	}
 }
 
-// Among is a word KEY=NUMBER in a list of them, as SchedulerParameters is.
+// Among is a word KEY=NUMBER in a list of them, as SchedulerParameters and qmaster_params are.
 func Among(list, key string, otherwise int64) func(Master) (int64, bool) {
 	return func(m Master) (int64, bool) {
-		for word := range strings.SplitSeq(m.Settings[strings.ToLower(list)], ",") {
+		for word := range strings.FieldsFuncSeq(m.Settings[strings.ToLower(list)], separates) {
 			if k, v, ok := strings.Cut(word, "="); ok && strings.EqualFold(strings.TrimSpace(k), key) {
 				return Seconds(v)
 			}
@@ -151,6 +161,9 @@ func Among(list, key string, otherwise int64) func(Master) (int64, bool) {
 		return otherwise, len(m.Settings) > 0
 	}
 }
+
+// separates reports what is between words of a list: commas, in Grid Engine also blanks.
+func separates(r rune) bool { return r == ',' || r == ' ' || r == '\t' }
 
 // Seconds reads a number, or a time as 0:0:15.
 func Seconds(text string) (int64, bool) {

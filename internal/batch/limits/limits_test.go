@@ -150,6 +150,24 @@ func TestMasters(t *testing.T) {
 	}
 }
 
+// TestDynamicClients: made after public problem reports. Each event client of sge_qmaster keeps a connection.
+func TestDynamicClients(t *testing.T) {
+	for conf, want := range map[string]struct{ needed, formula string }{
+		"qmaster_params               MAX_DYN_EC=5000\n":                         {"at least 5456", "MAX_DYN_EC (5000)"},
+		"qmaster_params               ENABLE_X=1,max_dyn_ec=50\n":                {"at least 506", "MAX_DYN_EC (50)"},
+		"qmaster_params               none\nqmaster_params  A=1 MAX_DYN_EC=70\n": {"at least 526", "MAX_DYN_EC (70)"},
+		"qmaster_params               A=1, \\\n       MAX_DYN_EC=80\n":           {"at least 536", "MAX_DYN_EC (80)"},
+		"qmaster_params               none\n":                                    {"at least 1456", "MAX_DYN_EC (1000, not set"},
+	} {
+		_, all := wrong(t, recorded("sge_qmaster", "65536", "unlimited", ample), farm.GridEngine,
+			limits.Fleet{Hosts: 200, Jobs: 20000}, "#global:\n"+conf)
+		i := slices.IndexFunc(all, func(r limits.Result) bool { return r.ID == "open-files" })
+		if r := all[i]; r.Needed != want.needed || !strings.Contains(r.Formula, want.formula) {
+			t.Errorf("%q: %s by %s, want %+v", conf, r.Needed, r.Formula, want)
+		}
+	}
+}
+
 func TestRuns(t *testing.T) {
 	for comm, want := range map[string]farm.BatchSystem{"slurmctld": farm.Slurm, "mbatchd": farm.LSF,
 		"pbs_server": farm.PBS, "bash": ""} {

@@ -171,7 +171,7 @@ func (a batchCommands) printLimits(system farm.BatchSystem, m limits.Master, f b
 			unknown++
 		}
 		if !r.OK || f.all {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", verdictOf(r), r.ID, app.OrNone(r.Found), r.Needed, r.What)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", verdictOf(r), r.ID, app.OrNone(r.Found), r.Needed, r.What+": "+r.Formula)
 		}
 	}
 	if err := w.Flush(); err != nil {

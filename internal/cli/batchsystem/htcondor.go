@@ -21,6 +21,7 @@ import (
 	"github.com/grange-project/grange/internal/classad"
 	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/cli/job"
+	agentconf "github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/runner"
 	"github.com/grange-project/grange/internal/version"
@@ -373,6 +374,9 @@ Exit status 1: there are problems.`,
 				return &farm.Error{Kind: farm.Invalid, Code: farm.CodeCondorConfig,
 					Message: "HTCondor on this host neither runs nor takes jobs",
 					Hint:    "see DAEMON_LIST; or say --execute or --access"}
+			}
+			if agent, err := agentconf.ReadAgent(app.DefaultConfig); err == nil && dump == "" {
+				look.Grants = grants(os.DirFS("/"), agent)
 			}
 			findings := config.Check(look)
 			if look.Execute && dump == "" {

@@ -165,9 +165,10 @@ func (a slurmCommands) slurmCheck() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use: "check", Short: "Check this host's Slurm for jobs in virtual machines",
-		Long: `Read slurm.conf, plugstack.conf, cgroup.conf and oci.conf of this host, check the plug-in
-and the wrapper, and report each problem with its consequence and its remedy. The command
-changes nothing.
+		Long: `Read slurm.conf, plugstack.conf, cgroup.conf, gres.conf, job_container.conf and oci.conf of
+this host, check the plug-in, the plug-ins of others and the wrapper, compare RealMemory with
+what the agent grants, and report each problem with its consequence and its remedy. The
+command changes nothing.
 
 Exit status 1: there is an error because of which jobs do not start, or could run outside of
 a VM.`,
@@ -178,7 +179,7 @@ a VM.`,
 				return err
 			}
 			if c, err := config.ReadAgent(app.DefaultConfig); err == nil { // a submit host has no agent
-				site.ReservedCPUs = c.ReservedCPUs
+				site.ReservedCPUs, site.Grants = c.ReservedCPUs, grants(site.Root, c)
 			}
 			findings := setup.Check(site)
 			if submit {

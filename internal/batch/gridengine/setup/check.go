@@ -80,24 +80,8 @@ func Check(ctx context.Context, c *gridengine.Cell, s Setup) ([]batch.Finding, e
 			"Grid Engine knows no process of a job: a VM would neither be accounted nor limited nor killed",
 			"qconf -mconf: gid_range 20000-20100")
 	}
-	for param := range strings.SplitSeq(strings.ReplaceAll(conf["execd_params"], " ", ","), ",") {
-		key, value, _ := strings.Cut(strings.ToUpper(param), "=")
-		off := slices.Contains([]string{"FALSE", "0", "NO"}, value)
-		switch {
-		case key == "ENABLE_ADDGRP_KILL" && off:
-			add(batch.Warning, key, "execd_params: "+param, "processes that left a job's session survive it",
-				"set ENABLE_ADDGRP_KILL=true")
-		case key == "PDC_INTERVAL" && value == "NEVER":
-			add(batch.Broken, key, "execd_params: "+param, "nobody enforces h_vmem for VMs, and nobody accounts them",
-				"leave PDC_INTERVAL out")
-		case key == "IGNORE_NGROUPS_MAX_LIMIT" && !off && value != "":
-			add(batch.Warning, key, "execd_params: "+param, "jobs of users with many groups are not tracked",
-				"leave it out")
-		case key == "ACCT_RESERVED_USAGE" && !off && value != "":
-			add(batch.Warning, key, "execd_params: "+param,
-				"accounting says what was asked for, not what VMs used", "leave it out")
-		}
-	}
+	checkParams(conf, add)
+	checkRoom(queue, conf, add)
 	if s.Host != "" {
 		if !strings.Contains(conf["load_sensor"], SensorLink) {
 			add(batch.Warning, "load_sensor", "host "+s.Host+" has no load sensor of grange",

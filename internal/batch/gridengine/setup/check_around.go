@@ -2,11 +2,13 @@ package setup
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/gridengine"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/names"
 )
 
 // checkAround looks for what Grid Engine runs as the job's user on the host beside the starter method. It is the
@@ -14,11 +16,10 @@ import (
 func checkAround(ctx context.Context, c *gridengine.Cell, s Setup, queue, conf map[string]string, add adder) error {
 	const why = "it runs on the host as the job's user, who names code for it by LD_PRELOAD in the job's environment"
 	for _, key := range []string{"prolog", "epilog"} {
-		for where, v := range map[string]string{"queue " + s.Queue: queue[key], "the configuration": conf[key]} {
-			if !gridengine.None(v) && !strings.HasPrefix(v, "root@") {
-				add(batch.Broken, key, where+": "+key+" is "+v, why,
-					key+" root@"+strings.TrimSpace(
-						v[strings.LastIndex(v, "@")+1:])+", where it may run as root; else leave it out")
+		for _, of := range []struct{ where, value string }{{"queue " + s.Queue, queue[key]},
+			{"the configuration", conf[key]}} {
+			for _, v := range byHost(of.value) {
+				checkProgramUser(ctx, key, of.where, v, why, add)
 			}
 		}
 	}
@@ -42,4 +43,38 @@ func checkAround(ctx context.Context, c *gridengine.Cell, s Setup, queue, conf m
 		}
 	}
 	return nil
+}
+
+// byHost splits a value that differs by host, "NONE,[@group=/a],[host=root@/b]", into its values.
+func byHost(value string) []string {
+	first, rest, differs := strings.Cut(value, ",[")
+	all := []string{strings.TrimSpace(first)}
+	for differs {
+		var one string
+		one, rest, differs = strings.Cut(rest, ",[")
+		_, one, _ = strings.Cut(strings.TrimSuffix(strings.TrimSpace(one), "]"), "=")
+		all = append(all, one)
+	}
+	return all
+}
+
+// checkProgramUser looks at the user of a prolog or epilog: "user@" before its path, or the job's user. Of the job's
+// environment Grid Engine removes LD_PRELOAD and its like for other users than the job's (sge_conf(5), SECURITY).
+func checkProgramUser(ctx context.Context, key, where, v, why string, add adder) {
+	if gridengine.None(v) {
+		return
+	}
+	found := where + ": " + key + " is " + v
+	words := strings.Fields(v)
+	user, path, other := strings.Cut(words[0], "@")
+	switch {
+	case !other || user == "" || strings.Contains(user, "/"):
+		add(batch.Broken, key, found, why, key+" root@"+v+", where it may run as root; else leave it out")
+	case user == "root":
+	default:
+		if _, err := names.Host().Named(ctx, user); errors.Is(err, names.ErrUnknown) {
+			add(batch.Broken, key, found+", and there is no user "+user, "no job starts on this host",
+				key+" root@"+path+", or another user's")
+		}
+	}
 }

@@ -83,6 +83,7 @@ func (all *findings) add(setting, do, found, why string) {
 // Look is what is checked, and with what.
 type Look struct {
 	Execute, Access bool
+	Grants          farm.Bytes // the most memory that the agent has for a VM; 0: not known
 	Stat            func(path string) (fs.FileInfo, error)
 	Read            func(path string) ([]byte, error)
 }
@@ -156,6 +157,7 @@ func (c Config) checkExecute(look Look, all *findings) {
 		all.add("USE_PID_NAMESPACES", "USE_PID_NAMESPACES = False", "USE_PID_NAMESPACES is on",
 			"the agent cannot see condor_starter above a job, and refuses it")
 	}
+	c.checkLimits(look, all)
 	c.checkBesides(look, wrapper, all)
 }
 
@@ -250,6 +252,7 @@ func (c Config) checkProgram(look Look, name, path string, all *findings) {
 }
 
 func (c Config) checkAccess(all *findings) {
+	c.checkHistory(all)
 	if !slices.ContainsFunc(words(c["JOB_TRANSFORM_NAMES"]),
 		func(n string) bool { return strings.EqualFold(n, "GRANGE") }) ||
 		!strings.Contains(c["JOB_TRANSFORM_GRANGE"], fmt.Sprint(batch.ExitNever)) {

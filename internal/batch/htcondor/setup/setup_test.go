@@ -15,6 +15,7 @@ import (
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/htcondor"
 	"github.com/grange-project/grange/internal/classad"
+	"github.com/grange-project/grange/internal/farm"
 )
 
 func TestHostAd(t *testing.T) {
@@ -86,6 +87,11 @@ func TestCheck(t *testing.T) {
 	if found := golden(t).Check(look()); len(found) > 0 {
 		t.Errorf("a sound pool: %+v", found)
 	}
+	enough, l := golden(t), look()
+	enough["MEMORY"], enough["STARTER_RLIMIT_AS"], l.Grants = "4096", "8000000000", 4*farm.GiB
+	if found := enough.Check(l); len(found) > 0 {
+		t.Errorf("limits that are enough: %+v", found)
+	}
 	if c := golden(t); !c.Runs("STARTD") || !c.Runs("SCHEDD") || c.Runs("CREDD") {
 		t.Errorf("daemons: %s", c["DAEMON_LIST"])
 	}
@@ -132,6 +138,16 @@ func TestCheck(t *testing.T) {
 				return []byte("#!/usr/bin/grange hook\nhtcondor wrapper --metal asked --\n"), nil
 			}
 		},
+		"STARTER_RLIMIT_AS = 536870912": func(c Config, _ *Look) { c["STARTER_RLIMIT_AS"] = "536870912" },
+		"STARTER_RLIMIT_AS = TARGET.M":  func(c Config, _ *Look) { c["STARTER_RLIMIT_AS"] = "TARGET.MemoryUsage" },
+		"the agent grants VMs 4096M": func(c Config, l *Look) {
+			c["MEMORY"], l.Grants = "8000", 4*farm.GiB
+		},
+		"has 7000M for jobs": func(c Config, l *Look) {
+			delete(c, "MEMORY")
+			c["DETECTED_MEMORY"], c["RESERVED_MEMORY"], l.Grants = "8000", "1000", 4*farm.GiB
+		},
+		"HISTORY is empty":           func(c Config, _ *Look) { c["HISTORY"] = "" },
 		"BASE_CGROUP is empty":       func(c Config, _ *Look) { c["BASE_CGROUP"] = "" },
 		"CGROUP_MEMORY_LIMIT_POLICY": func(c Config, _ *Look) { c["CGROUP_MEMORY_LIMIT_POLICY"] = "none" },
 		"USE_PID_NAMESPACES":         func(c Config, _ *Look) { c["USE_PID_NAMESPACES"] = "True" },

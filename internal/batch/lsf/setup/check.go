@@ -152,6 +152,9 @@ func (s *Site) checkEsub(queues []string, add func(string, batch.Finding)) {
 			`LSB_ESUB_METHOD="grange"`))
 	} else {
 		add("esub-method", s.confFinding("LSB_ESUB_METHOD", batch.Good, "", ""))
+		for _, method := range methods {
+			s.checkForeignEsub(method, add)
+		}
 	}
 	if !s.conf.yes("LSB_SUB_COMMANDNAME") {
 		add("esub-command", s.confFinding("LSB_SUB_COMMANDNAME", batch.Broken,
@@ -164,6 +167,20 @@ func (s *Site) checkEsub(queues []string, add func(string, batch.Finding)) {
 			"have the shell on the host run something as themself",
 		Do: "nothing in LSF closes it: where no user's process may run on hosts, let people submit only where bsub " +
 			"is the site's, and give hosts nothing that a user's own rights could reach"})
+}
+
+// checkForeignEsub looks at a mandatory esub of others: bsub fails for everybody where its file is missing.
+func (s *Site) checkForeignEsub(method string, add func(string, batch.Finding)) {
+	name, _, _ := strings.Cut(method, "(")
+	if name == "grange" || name == "" {
+		return
+	}
+	f := batch.CheckScript(s.Root, path.Join(s.serverDir, "esub."+name), "put esub."+name+" there, or leave "+name+
+		" out of LSB_ESUB_METHOD")
+	if f.Level != batch.Good {
+		f.Why = "LSB_ESUB_METHOD in " + s.ConfPath + " makes it mandatory: every submission fails"
+	}
+	add("esub-"+name, f)
 }
 
 func (s *Site) confFinding(key string, level batch.Level, why, do string) batch.Finding {

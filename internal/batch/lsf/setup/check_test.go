@@ -98,6 +98,8 @@ func TestCheckFinds(t *testing.T) {
 		"esub of other queues": {esub, "--queues vm", "--queues normal2", "esub", batch.Broken},
 		"esub by choice": {conf, `LSB_ESUB_METHOD="grange"`, `LSB_ESUB_METHOD="other"`, "esub-method",
 			batch.Broken},
+		"a missing esub of others": {conf, `LSB_ESUB_METHOD="grange"`, `LSB_ESUB_METHOD="grange project(a)"`,
+			"esub-project", batch.Broken},
 		"esub sees no command": {conf, "LSB_SUB_COMMANDNAME=Y", "", "esub-command", batch.Broken},
 		"signals to QEMU": {conf, "LSF_PROCESS_TRACKING=N", "LSF_PROCESS_TRACKING=Y", "process-tracking",
 			batch.Warning},

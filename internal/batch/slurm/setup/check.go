@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"bytes"
 	"context"
 	"debug/elf"
 	"encoding/binary"
@@ -21,12 +22,14 @@ import (
 // Site is what there is to check.
 type Site struct {
 	Slurm, Cgroup, OCI Conf
+	Gres, Container    Conf // gres.conf, job_container.conf
 	Plugstack          []Entry
 	PlugstackPath      string
 	NoPlugstack        bool
 	Slurmd             Release     // zero: not here
 	Root               fs.FS       // of this host, for what is not Slurm's own
 	ReservedCPUs       farm.CPUSet // of the agent
+	Grants             farm.Bytes  // the most memory that the agent has for a VM; 0: not known
 }
 
 // ReadSite reads the configuration whose slurm.conf is at path, and asks slurmd for its release.
@@ -39,11 +42,11 @@ func ReadSite(ctx context.Context, run program.Run, path string) (Site, error) {
 	if s.Slurm.Missing {
 		return s, badConf(path, 0, "no such file")
 	}
-	if s.Cgroup, err = ReadConf(filepath.Join(filepath.Dir(path), "cgroup.conf")); err != nil {
-		return s, err
-	}
-	if s.OCI, err = ReadConf(filepath.Join(filepath.Dir(path), "oci.conf")); err != nil {
-		return s, err
+	for name, conf := range map[string]*Conf{"cgroup.conf": &s.Cgroup, "oci.conf": &s.OCI, "gres.conf": &s.Gres,
+		"job_container.conf": &s.Container} {
+		if *conf, err = ReadConf(filepath.Join(filepath.Dir(path), name)); err != nil {
+			return s, err
+		}
 	}
 	if err := s.readPlugstack(path); err != nil {
 		return s, err
@@ -79,6 +82,8 @@ var checks = []check{
 	{"default-image", checkDefault},
 	{"prolog", checkProlog},
 	{"prolog-flags", checkPrologFlags},
+	{"prolog-nohold", checkNoHold},
+	{"prolog-timeout", checkPrologTimeout},
 	{"requeue-exit", checkRequeueExit},
 	{"requeue", func(s Site) batch.Finding {
 		if s.Slurm.Get("JobRequeue") == "0" {
@@ -123,6 +128,10 @@ var checks = []check{
 		}
 		return s.cgroup("ConstrainCores", batch.Good, "", "")
 	}},
+	{"cgroup-plugin", checkCgroupPlugin},
+	{"devices", checkDevices},
+	{"job-container", checkContainer},
+	{"address-space", checkVSize},
 	{"memory-counted", func(s Site) batch.Finding {
 		if !strings.Contains(strings.ToUpper(s.Slurm.Get("SelectTypeParameters")), "MEMORY") {
 			return s.slurm("SelectTypeParameters", batch.Warning,
@@ -131,6 +140,10 @@ var checks = []check{
 		}
 		return s.slurm("SelectTypeParameters", batch.Good, "", "")
 	}},
+	{"real-memory", checkRealMemory},
+	{"select", checkSelect},
+	{"accounting-storage", checkStorage},
+	{"sampling", checkSampling},
 	{"accounting", func(s Site) batch.Finding {
 		switch s.Slurm.Get("JobAcctGatherType") {
 		case "jobacct_gather/cgroup":
@@ -191,6 +204,7 @@ var checks = []check{
 	{"libvirt-cgroups", checkLibvirtCgroups},
 	{"agent-conf", checkAgentConf},
 	{"reserved-cpus", checkReservedCPUs},
+	{"reserved-cpus-usage", checkSpecUsage},
 	{"oci", checkOCI},
 	{"oci-prolog", checkOCIProlog},
 	{"oci-steps", checkOCISteps},
@@ -204,8 +218,15 @@ func Check(s Site) []batch.Finding {
 		f.ID = c.id
 		all = append(all, f)
 	}
+	for _, f := range checkForeign(s) {
+		f.ID = otherPlugins
+		all = append(all, f)
+	}
 	return all
 }
+
+// otherPlugins is the ID of findings about plug-ins of others, of which there may be several.
+const otherPlugins = "other-plugins"
 
 // SubmitOnly are the findings that matter where no job runs. An optional plug-in is right there: a required one that is
 // missing would keep people from submitting anything.
@@ -218,7 +239,7 @@ func SubmitOnly(findings []batch.Finding) []batch.Finding {
 				f.Level, f.Why, f.Do = batch.Good, "", ""
 			}
 			some = append(some, f)
-		case "plugin-file", "plugin-release":
+		case "plugin-file", "plugin-release", otherPlugins:
 			some = append(some, f)
 		}
 	}
@@ -294,6 +315,19 @@ func pluginRelease(path string) (Release, error) {
 		return Release{}, err
 	}
 	defer f.Close()
+	return releaseOfELF(f)
+}
+
+// releaseIn is pluginRelease for a file that has been read.
+func releaseIn(text []byte) (Release, error) {
+	f, err := elf.NewFile(bytes.NewReader(text))
+	if err != nil {
+		return Release{}, err
+	}
+	return releaseOfELF(f)
+}
+
+func releaseOfELF(f *elf.File) (Release, error) {
 	symbols, err := f.DynamicSymbols()
 	if err != nil {
 		return Release{}, err
@@ -310,7 +344,7 @@ func pluginRelease(path string) (Release, error) {
 		n := binary.LittleEndian.Uint32(word[:])
 		return Release{int(n >> 16), int(n >> 8 & 0xff), int(n & 0xff)}, nil
 	}
-	return Release{}, fmt.Errorf("%s is not a Slurm plug-in", path)
+	return Release{}, errors.New("not a Slurm plug-in")
 }
 
 func checkPluginRelease(s Site) batch.Finding {

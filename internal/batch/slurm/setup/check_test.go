@@ -65,6 +65,7 @@ Memory
 JobAcctGatherType=jobacct_gather/cgroup
 RequeueExit=1,199
 PrologFlags=Alloc
+AccountingStorageType=accounting_storage/slurmdbd
 NodeName=a CPUs=2
 `,
 	"more.conf":      "Prolog=$D/prolog.d/*\nTaskProlog=/site/prolog\n",

@@ -27,6 +27,7 @@ type Conf struct {
 	Path     string
 	settings map[string]Setting // by lower-case key
 	nodes    []Setting          // lines of nodes: NodeName, and all behind it
+	gres     []Setting          // lines of gres.conf that begin with Name
 	Missing  bool
 }
 
@@ -106,6 +107,9 @@ func (c *Conf) read(path string, budget *int) error {
 		switch strings.ToLower(key) {
 		case "nodename":
 			c.nodes = append(c.nodes, Setting{key, value, path, n})
+			continue
+		case "name":
+			c.gres = append(c.gres, Setting{key, value, path, n})
 			continue
 		case "partitionname", "nodeset", "downnodes", "frontendname", "nodesetname":
 			continue
