@@ -21,12 +21,11 @@ type Client struct {
 // ErrNoAgent is returned, wrapped, when nobody answers on the socket.
 var ErrNoAgent = errors.New("no agent answers")
 
-// NewClient makes a client for the agent at socket. Nothing is connected yet.
+// NewClient makes a client for the agent at socket. Nothing is connected yet. See DialSocket for how it connects.
 func NewClient(socket string) *Client {
-	dialer := net.Dialer{Timeout: 5 * time.Second}
 	return &Client{&http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			conn, err := dialer.DialContext(ctx, "unix", socket)
+			conn, err := DialSocket(ctx, socket)
 			if err != nil {
 				return nil, fmt.Errorf("%w on %s: %w", ErrNoAgent, socket, err)
 			}

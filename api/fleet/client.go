@@ -59,11 +59,10 @@ var ErrNoServer = errors.New("no server answers")
 
 // NewClient makes a client. Nothing is connected yet.
 func NewClient(c Config) (*Client, error) {
-	dialer := net.Dialer{Timeout: 10 * time.Second}
-	network, address := "tcp", ""
+	socket := ""
 	base := strings.TrimSuffix(c.Server, "/")
-	if socket, ok := strings.CutPrefix(c.Server, "unix://"); ok {
-		network, address, base = "unix", socket, "http://server"
+	if path, ok := strings.CutPrefix(c.Server, "unix://"); ok {
+		socket, base = path, "http://server"
 	} else if u, err := url.Parse(base); err != nil || u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("server %q is neither https://HOST:PORT nor unix:///PATH", c.Server)
 	}
@@ -72,16 +71,7 @@ func NewClient(c Config) (*Client, error) {
 		return nil, err
 	}
 	transport := &http.Transport{
-		DialContext: func(ctx context.Context, n, a string) (net.Conn, error) {
-			if address != "" {
-				n, a = network, address
-			}
-			conn, err := dialer.DialContext(ctx, n, a)
-			if err != nil {
-				return nil, fmt.Errorf("%w on %s: %w", ErrNoServer, a, err)
-			}
-			return conn, nil
-		},
+		DialContext:           dialTo(socket),
 		TLSClientConfig:       trust,
 		TLSHandshakeTimeout:   10 * time.Second,
 		ResponseHeaderTimeout: 2 * time.Minute,
@@ -95,6 +85,23 @@ func NewClient(c Config) (*Client, error) {
 	out.FileSystems, out.Sessions = FileSystemClient{out}, SessionClient{out}
 	out.Usage, out.Incidents, out.Jobs = UsageClient{out}, IncidentClient{out}, JobClient{out}
 	return out, nil
+}
+
+// dialTo returns how to connect to a server on a unix socket, or by TCP where socket is "".
+func dialTo(socket string) func(ctx context.Context, network, address string) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: 10 * time.Second}
+	return func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+		if socket != "" {
+			address = socket
+			conn, err = api.DialSocket(ctx, socket)
+		} else {
+			conn, err = dialer.DialContext(ctx, network, address)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w on %s: %w", ErrNoServer, address, err)
+		}
+		return conn, nil
+	}
 }
 
 // noRedirect keeps a token from going where an answer points.

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -17,7 +18,9 @@ import (
 	"github.com/grange-project/grange/internal/agent/admission"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/peer"
 	"github.com/grange-project/grange/internal/procstat"
+	"github.com/grange-project/grange/internal/throttle"
 )
 
 // knock opens the door of an agent for whom nobody is an administrator, on a socket of its own.
@@ -29,7 +32,9 @@ func knock(t *testing.T, a *Agent) (door, func() net.Conn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	return door{l.(*net.UnixListener), a, func(uint32) bool { return false }}, func() net.Conn {
+	d := a.newDoor(l.(*net.UnixListener))
+	d.free = func(uint32) bool { return false }
+	return d, func() net.Conn {
 		c, err := net.Dial("unix", path)
 		if err != nil {
 			t.Fatal(err)
@@ -83,7 +88,7 @@ func TestConnectionsOfAUser(t *testing.T) {
 }
 
 func (c *connection) mustUID(t *testing.T) uint32 {
-	cred, err := admission.PeerCred(c.UnixConn)
+	cred, err := peer.Cred(c.UnixConn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,4 +195,56 @@ func TestAgentThatCannotAccept(t *testing.T) {
 			t.Error("an agent is reachable that is without descriptors again")
 		}
 	})
+}
+
+// TestFloodOfConnections: a user that connects without end is dropped unread, and logged; root is served.
+func TestFloodOfConnections(t *testing.T) {
+	a := testAgent(t, testShapes)
+	var log strings.Builder
+	a.log = slog.New(slog.NewTextHandler(&log, nil))
+	d, _ := knock(t, a)
+	now := time.Now()
+	d.arrivals = throttle.NewArrivals(1, func() time.Time { return now })
+	served := 0
+	for range 10_000 {
+		if d.enter(4711) {
+			served++
+			a.admission.Leave(4711)
+		} else {
+			d.report(4711)
+		}
+	}
+	if served >= 1000 || !d.enter(4712) {
+		t.Errorf("%d of 10000 connections of a flood were served", served)
+	}
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "uid=4711 connections=1") {
+		t.Errorf("the log of a flood: %s", text)
+	}
+	d.free = func(uid uint32) bool { return uid == 0 }
+	for range 10_000 {
+		if !d.enter(0) {
+			t.Fatal("root is dropped")
+		}
+	}
+}
+
+// TestClosedConnections: one that its caller has closed is dropped, and no longer counted.
+func TestClosedConnections(t *testing.T) {
+	a := testAgent(t, testShapes)
+	d, dial := knock(t, a)
+	for range 3 {
+		dial().Close()
+	}
+	dial()
+	conn, err := d.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if peer.HungUp(conn.(*connection).UnixConn) {
+		t.Error("a closed connection was accepted")
+	}
+	if open := a.admission.Open(uint32(os.Getuid())); open != 1 {
+		t.Errorf("%d connections are counted", open)
+	}
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +28,7 @@ func testAgent(t *testing.T, toml string) *Agent {
 	}
 	return joined(&Agent{cfg: c, topo: farm.Topology{Online: farm.CPURange(0, 8)}, ctx: t.Context(),
 		names: names.Host(), pageMounts: func() []farm.Bytes { return nil }, live: map[string]*job{},
-		vms: map[string]*vm{}})
+		vms: map[string]*vm{}, log: slog.New(slog.DiscardHandler)})
 }
 
 const testShapes = `

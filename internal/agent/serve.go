@@ -1,32 +1,14 @@
 package agent
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
-	"net"
 	"net/http"
-	"os"
-	"sync"
-	"time"
 
 	"github.com/grange-project/grange/api"
-	"github.com/grange-project/grange/internal/agent/admission"
 	"github.com/grange-project/grange/internal/agent/jobrequest"
 	"github.com/grange-project/grange/internal/agent/publish"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/procstat"
 )
-
-// connKey is where net/http keeps the connection for us; callerOf takes it out at the edge and passes a Caller on.
-type connKey struct{}
-
-// door is a listener that knows who comes.
-type door struct {
-	*net.UnixListener
-	agent *Agent
-	free  func(uid uint32) bool // of the limit
-}
 
 func (a routes) handler() http.Handler {
 	mux := http.NewServeMux()
@@ -97,47 +79,6 @@ func (a routes) edge(do action) http.HandlerFunc {
 		w.WriteHeader(p.Status)
 		json.NewEncoder(w).Encode(p)
 	}
-}
-
-// listen serves until ctx ends.
-func (a *Agent) listen() error {
-	c := a.config()
-	// Under another name first: a caller that finds no socket at all soon gives up, and one that finds the old one
-	// waits.
-	made := c.Socket + ".new"
-	if err := os.Remove(made); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	listener, err := net.Listen("unix", made)
-	if err != nil {
-		return err
-	}
-	if err := os.Chmod(made, c.SocketMode); err != nil {
-		return err
-	}
-	if err := os.Rename(made, c.Socket); err != nil {
-		return err
-	}
-	defer os.Remove(c.Socket) // which closing the listener does by the first name only
-	server := &http.Server{
-		Handler:           routes{a}.handler(),
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       10 * time.Second,
-		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
-			return context.WithValue(ctx, connKey{}, conn)
-		},
-	}
-	stop := context.AfterFunc(a.ctx, func() { server.Close() }) // jobs know by then why
-	defer stop()
-	a.log.Info("agent serves", "socket", c.Socket)
-	if a.ready != nil {
-		a.ready()
-	}
-	if err := server.Serve(door{listener.(*net.UnixListener), a,
-		func(uid uint32) bool { return Caller{UID: uid}.admin() }}); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
 }
 
 // postJob makes a job, or joins the one with this ID, and tells what happens until the job is over. The open connection
@@ -280,38 +221,4 @@ func (a routes) deleteVM(w http.ResponseWriter, r *http.Request, c Caller) error
 	case <-r.Context().Done():
 	}
 	return answer(w, v.view(nil))
-}
-
-// Accept takes the next connection of somebody who has not too many. One too many is closed: its caller comes again, as
-// after a restart of the agent, and nothing is spent on an answer.
-func (d door) Accept() (net.Conn, error) {
-	for {
-		conn, err := d.AcceptUnix()
-		if err != nil {
-			if !errors.Is(err, net.ErrClosed) {
-				d.agent.admission.Note(time.Now())
-			}
-			return nil, err
-		}
-		cred, err := admission.PeerCred(conn)
-		if err != nil { // it has gone
-			conn.Close()
-			continue
-		}
-		limit := d.agent.mostConnections()
-		if d.free(cred.Uid) {
-			limit = 0
-		}
-		if !d.agent.admission.Enter(cred.Uid, limit) {
-			conn.Close()
-			continue
-		}
-		// now: by the time that the request is here, the number may be another process's
-		start, _ := procstat.Started(int(cred.Pid))
-		return &connection{conn, start, sync.OnceFunc(func() { d.agent.admission.Leave(cred.Uid) })}, nil
-	}
-}
-
-func (a *Agent) mostConnections() int {
-	return max(admission.LeastConnections, admission.ConnectionsOfJob*a.mostJobs())
 }

@@ -5,8 +5,10 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/peer"
 	"github.com/grange-project/grange/internal/throttle"
 )
 
@@ -54,13 +57,15 @@ type connection struct {
 // boundedListener accepts no more than its connections may be.
 type boundedListener struct {
 	net.Listener
-	all   *connections
-	ended chan struct{}
-	end   func()
+	all      *connections
+	arrivals *throttle.Arrivals // of a unix socket
+	log      *slog.Logger       // for arrivals
+	ended    chan struct{}
+	end      func()
 }
 
 // bounded bounds the connections of a listener, to a share in quarters of the files that this process may have open.
-func bounded(l net.Listener, quarters int) net.Listener {
+func bounded(l net.Listener, quarters int) *boundedListener {
 	most := 1024
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
@@ -80,10 +85,42 @@ func newBounded(l net.Listener, most, mostUnknown int, graceful time.Duration) *
 
 // Accept takes the next connection when there is room for it. Until then the kernel keeps it.
 func (l *boundedListener) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if l.admits(conn) {
+			return l.await(conn)
+		}
+		conn.Close()
 	}
+}
+
+// admits reports whether a connection is served: not on a unix socket where its user makes too many, or has closed it.
+func (l *boundedListener) admits(conn net.Conn) bool {
+	socket, ok := conn.(*net.UnixConn)
+	if !ok || l.arrivals == nil {
+		return true
+	}
+	cred, err := peer.Cred(socket)
+	return err == nil && l.arrives(cred.Uid) && !peer.HungUp(socket)
+}
+
+// arrives counts a connection of a user. It reports whether the user may make it now. Root and the account of the server
+// have no limit.
+func (l *boundedListener) arrives(uid uint32) bool {
+	if uid == 0 || int(uid) == os.Getuid() || l.arrivals.Admit(uid) {
+		return true
+	}
+	if n := l.arrivals.Dropped(uid); n > 0 && l.log != nil {
+		l.log.Warn("connections closed: the user makes too many", "uid", uid, "connections", n)
+	}
+	return false
+}
+
+// await waits for room for a connection.
+func (l *boundedListener) await(conn net.Conn) (net.Conn, error) {
 	c := &connection{Conn: conn, all: l.all, party: partyOf(conn), accepted: time.Now()}
 	for {
 		wait, oldest := l.all.enter(c)
@@ -114,8 +151,9 @@ func (l *boundedListener) Close() error {
 // partyOf names who a connection is counted for until its caller is known.
 func partyOf(conn net.Conn) string {
 	if u, ok := conn.(*net.UnixConn); ok {
-		uid, _ := peerOf(u)
-		return "uid " + strconv.FormatUint(uint64(uid), 10)
+		if cred, err := peer.Cred(u); err == nil {
+			return "uid " + strconv.FormatUint(uint64(cred.Uid), 10)
+		}
 	}
 	at, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
 	return throttle.Party(at.Addr())

@@ -20,6 +20,7 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/authn"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/peer"
 	"github.com/grange-project/grange/internal/throttle"
 )
 
@@ -343,10 +344,10 @@ func (a *API) withPeer(ctx context.Context, conn net.Conn) context.Context {
 	if !ok {
 		return ctx
 	}
-	uid, err := peerOf(u)
+	cred, err := peer.Cred(u)
 	if err != nil {
 		a.log.Error("peer credentials", "error", err)
 		return ctx
 	}
-	return context.WithValue(ctx, peerKey{}, uid)
+	return context.WithValue(ctx, peerKey{}, cred.Uid)
 }

@@ -11,8 +11,11 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/grange-project/grange/internal/throttle"
 )
+
+// acceptors is how many goroutines accept connections of a unix socket, so that one that waits holds no other up.
+const acceptors = 4
 
 // endTime is what requests get to end when the server does.
 const endTime = 5 * time.Second
@@ -35,7 +38,10 @@ func ListenSocket(path string, mode fs.FileMode) (net.Listener, error) {
 		l.Close()
 		return nil, err
 	}
-	return bounded(l, 1), nil
+	b := bounded(l, 1)
+	b.arrivals = throttle.NewArrivals(maxOfOne, time.Now)
+	b.all.graceful = 0 // users are known by then: only the busiest one's connections are closed
+	return b, nil
 }
 
 // ListenTLS listens on a port, for people and hosts.
@@ -64,10 +70,12 @@ func (a *API) Serve(ctx context.Context, listeners ...net.Listener) error {
 		ConnContext:       a.withPeer,
 	}
 	listeners = append(listeners, a.lot)
-	errs := make(chan error, len(listeners))
+	errs := make(chan error, acceptors*len(listeners))
 	var serving sync.WaitGroup
 	for _, l := range listeners {
-		serving.Go(func() { errs <- hs.Serve(l) })
+		for range a.acceptorsOf(l) {
+			serving.Go(func() { errs <- hs.Serve(l) })
+		}
 	}
 	var err error
 	select {
@@ -88,30 +96,20 @@ func (a *API) Serve(ctx context.Context, listeners ...net.Listener) error {
 	return err
 }
 
+// acceptorsOf returns how many goroutines accept connections of a listener, and has it log floods.
+func (a *API) acceptorsOf(l net.Listener) int {
+	socket, ok := l.(*boundedListener)
+	if !ok || socket.arrivals == nil {
+		return 1
+	}
+	socket.log = a.log
+	return acceptors
+}
+
 // patient is the context of a long answer: it ends with the request, and with the server. It costs no goroutine:
 // thousands of hosts wait.
 func (a *API) patient(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(a.ending, cancel)
 	return ctx, func() { stop(); cancel() }
-}
-
-// peerOf asks the kernel whose process is at the other end of a socket.
-func peerOf(conn *net.UnixConn) (uint32, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var cred *unix.Ucred
-	var inner error
-	if err := raw.Control(func(fd uintptr) {
-		cred,
-			inner = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return 0, err
-	}
-	if inner != nil {
-		return 0, inner
-	}
-	return cred.Uid, nil
 }

@@ -49,6 +49,13 @@ func (s *Shares) Leave(uid uint32) {
 	}
 }
 
+// Open returns how many connections a user has.
+func (s *Shares) Open(uid uint32) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open[uid]
+}
+
 // Note enters that a connection could not be taken.
 func (s *Shares) Note(now time.Time) {
 	s.mu.Lock()

@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"net"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -29,19 +28,4 @@ func PeerGroups(fd int) ([]uint32, error) {
 		}
 		return raw, err
 	}
-}
-
-// PeerCred returns who is at the other end of a connection.
-func PeerCred(conn *net.UnixConn) (cred *unix.Ucred, err error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var inner error
-	if err = raw.Control(func(fd uintptr) {
-		cred, inner = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err == nil {
-		err = inner
-	}
-	return cred, err
 }

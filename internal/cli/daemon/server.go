@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/apiserver"
 	"github.com/grange-project/grange/internal/authn"
 	"github.com/grange-project/grange/internal/batch"
@@ -142,7 +143,7 @@ func (a serverCommands) runServer(ctx context.Context, c config.Server) error {
 		return err
 	}
 	defer shown.readOnHangUp(log, people.Reread)()
-	listeners, err := listen(c, shown)
+	listeners, err := listen(c, shown, log)
 	if err != nil {
 		return err
 	}
@@ -268,7 +269,7 @@ func brokerOf(c config.Server, cell farm.Cell) (batch.System, error) {
 }
 
 // listen opens the socket and the port.
-func listen(c config.Server, shown certificates) (listeners []net.Listener, err error) {
+func listen(c config.Server, shown certificates, log *slog.Logger) (listeners []net.Listener, err error) {
 	if c.Listen != "" {
 		port, err := apiserver.ListenTLS(c.Listen, shown.get)
 		if err != nil {
@@ -285,6 +286,12 @@ func listen(c config.Server, shown certificates) (listeners []net.Listener, err 
 			return nil, cannotListen(c.Socket, "socket", err)
 		}
 		listeners = append(listeners, socket)
+		private := api.PrivateSocket(c.Socket) // whose queue nobody else can fill
+		if socket, err = apiserver.ListenSocket(private, 0o600); err == nil {
+			listeners = append(listeners, socket)
+		} else { // its path may be too long
+			log.Warn("root has no socket of its own", "socket", private, "error", err)
+		}
 	}
 	return listeners, nil
 }
