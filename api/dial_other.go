@@ -11,5 +11,6 @@ import (
 
 // dialInTurn fails: agents and servers run on Linux.
 func dialInTurn(_ context.Context, socket string, _ time.Duration) (net.Conn, error) {
-	return nil, &net.OpError{Op: "dial", Net: "unix", Addr: &net.UnixAddr{Name: socket, Net: "unix"}, Err: syscall.EAGAIN}
+	at := &net.UnixAddr{Name: socket, Net: "unix"}
+	return nil, &net.OpError{Op: "dial", Net: "unix", Addr: at, Err: syscall.EAGAIN}
 }

@@ -39,6 +39,13 @@ var attacks = []attack{
 	{"M10", "after a rotation, who has the old CA's key and a host's old certificate is neither a server nor a host " +
 		"of the fleet", retiredCA},
 	{"M11", "a caller who comes again after a restart of the agent gets no more than was allowed", rejoinWithMore},
+	{"S2", "root and other accounts are served while an account connects to the agent and hangs up without end",
+		floodedAgent},
+	{"S2", "root and other accounts are served while an account keeps connections to the agent half open",
+		crowdedAgent},
+	{"S2b", "root and users are served while an account connects to the server and hangs up without end",
+		floodedServer},
+	{"S2b", "root and users are served while an account keeps connections to the server half open", crowdedServer},
 	{"names", "a rule that denies by name holds for users whom only a directory service knows", deniedByName},
 }
 
@@ -48,4 +55,5 @@ var roles = map[string]func(args []string) error{
 	"ask":          askForJob,
 	"serve":        serve,
 	"reach":        reachFor,
+	"flood":        flood,
 }

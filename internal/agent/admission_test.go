@@ -1,14 +1,10 @@
 package agent
 
 import (
-	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -18,82 +14,7 @@ import (
 	"github.com/grange-project/grange/internal/agent/admission"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/peer"
-	"github.com/grange-project/grange/internal/procstat"
-	"github.com/grange-project/grange/internal/throttle"
 )
-
-// knock opens the door of an agent for whom nobody is an administrator, on a socket of its own.
-func knock(t *testing.T, a *Agent) (door, func() net.Conn) {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "s")
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	d := a.newDoor(l.(*net.UnixListener))
-	d.free = func(uint32) bool { return false }
-	return d, func() net.Conn {
-		c, err := net.Dial("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		return c
-	}
-}
-
-// TestConnectionsOfAUser: one too many is closed, and when one has gone the next is served.
-func TestConnectionsOfAUser(t *testing.T) {
-	a := testAgent(t, testShapes)
-	d, dial := knock(t, a)
-	var held []net.Conn
-	for range a.mostConnections() {
-		dial()
-		conn, err := d.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if start, err := procstat.Started(os.Getpid()); err != nil || conn.(*connection).start != start {
-			t.Fatalf("the caller started at %d, not %d: %v", start, conn.(*connection).start, err)
-		}
-		held = append(held, conn)
-	}
-	defer func() {
-		for _, c := range held {
-			c.Close()
-		}
-	}()
-	accepted := make(chan net.Conn, 1)
-	go func() {
-		if conn, err := d.Accept(); err == nil {
-			accepted <- conn
-		}
-	}()
-	if n, err := dial().Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
-		t.Errorf("one too many: %d, %v; want the end", n, err)
-	}
-	held[0].Close()
-	held[0].Close() // which counts once
-	dial()
-	held[0] = <-accepted
-	if a.admission.Enter(held[0].(*connection).mustUID(t), a.mostConnections()) {
-		t.Error("a connection that was closed twice counts twice")
-	}
-	if !a.admission.Enter(4711, a.mostConnections()) {
-		t.Error("another user's connections count")
-	}
-	a.admission.Leave(4711)
-}
-
-func (c *connection) mustUID(t *testing.T) uint32 {
-	cred, err := peer.Cred(c.UnixConn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cred.Uid
-}
 
 func TestJobsOfAUser(t *testing.T) {
 	a := testAgent(t, testShapes)
@@ -195,56 +116,4 @@ func TestAgentThatCannotAccept(t *testing.T) {
 			t.Error("an agent is reachable that is without descriptors again")
 		}
 	})
-}
-
-// TestFloodOfConnections: a user that connects without end is dropped unread, and logged; root is served.
-func TestFloodOfConnections(t *testing.T) {
-	a := testAgent(t, testShapes)
-	var log strings.Builder
-	a.log = slog.New(slog.NewTextHandler(&log, nil))
-	d, _ := knock(t, a)
-	now := time.Now()
-	d.arrivals = throttle.NewArrivals(1, func() time.Time { return now })
-	served := 0
-	for range 10_000 {
-		if d.enter(4711) {
-			served++
-			a.admission.Leave(4711)
-		} else {
-			d.report(4711)
-		}
-	}
-	if served >= 1000 || !d.enter(4712) {
-		t.Errorf("%d of 10000 connections of a flood were served", served)
-	}
-	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "uid=4711 connections=1") {
-		t.Errorf("the log of a flood: %s", text)
-	}
-	d.free = func(uid uint32) bool { return uid == 0 }
-	for range 10_000 {
-		if !d.enter(0) {
-			t.Fatal("root is dropped")
-		}
-	}
-}
-
-// TestClosedConnections: one that its caller has closed is dropped, and no longer counted.
-func TestClosedConnections(t *testing.T) {
-	a := testAgent(t, testShapes)
-	d, dial := knock(t, a)
-	for range 3 {
-		dial().Close()
-	}
-	dial()
-	conn, err := d.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if peer.HungUp(conn.(*connection).UnixConn) {
-		t.Error("a closed connection was accepted")
-	}
-	if open := a.admission.Open(uint32(os.Getuid())); open != 1 {
-		t.Errorf("%d connections are counted", open)
-	}
 }

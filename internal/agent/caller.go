@@ -2,7 +2,6 @@ package agent
 
 import (
 	"fmt"
-	"net"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -31,7 +30,7 @@ type Caller struct {
 func (c Caller) admin() bool { return c.UID == 0 || c.UID == uint32(os.Getuid()) }
 
 // callerOf asks the kernel who holds the other end of conn.
-func callerOf(conn *connection) (Caller, error) {
+func callerOf(conn *admission.Connection) (Caller, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return Caller{}, err
@@ -58,12 +57,12 @@ func callerOf(conn *connection) (Caller, error) {
 	}
 	gone := &farm.Error{Kind: farm.Denied, Code: CodeHiddenCaller,
 		Message: "the process that made this connection has gone", Hint: "call from the process that is the job"}
-	if conn.start == 0 || !procstat.RunsAs(os.DirFS("/"), c.PID, c.UID) {
+	if conn.Start == 0 || !procstat.RunsAs(os.DirFS("/"), c.PID, c.UID) {
 		return Caller{}, gone
 	}
 	limited, err := c.withLimits()
 	// what was read, or could not be, may be of a later process of the same user, in a larger job
-	if c.Start = conn.start; !c.alive() {
+	if c.Start = conn.Start; !c.alive() {
 		return Caller{}, gone
 	}
 	limited.Start = c.Start
@@ -99,16 +98,4 @@ func (c Caller) withLimits() (Caller, error) {
 func (c Caller) alive() bool {
 	start, err := procstat.Started(c.PID)
 	return err == nil && start == c.Start
-}
-
-// connection is one of a known user.
-type connection struct {
-	*net.UnixConn
-	start uint64 // of the process that made it, as Caller has it; 0: it was gone when the connection was taken
-	leave func() // once
-}
-
-func (c *connection) Close() error {
-	c.leave()
-	return c.UnixConn.Close()
 }

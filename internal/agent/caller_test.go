@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/grange-project/grange/internal/agent/admission"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/procstat"
 )
@@ -36,12 +37,12 @@ func TestCallerOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, other := range []uint64{0, start - 1, start + 1} {
-		if _, err := callerOf(&connection{UnixConn: conn.(*net.UnixConn), start: other}); !farm.IsCode(err,
-			CodeHiddenCaller) {
+		_, err := callerOf(&admission.Connection{UnixConn: conn.(*net.UnixConn), Start: other})
+		if !farm.IsCode(err, CodeHiddenCaller) {
 			t.Errorf("another process has the caller's number, and started at %d instead of %d: %v", other, start, err)
 		}
 	}
-	c, err := callerOf(&connection{UnixConn: conn.(*net.UnixConn), start: start})
+	c, err := callerOf(&admission.Connection{UnixConn: conn.(*net.UnixConn), Start: start})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +97,7 @@ func TestCallerThatWasKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &connection{UnixConn: conn, start: start}
+	c := &admission.Connection{UnixConn: conn, Start: start}
 	if found, err := callerOf(c); err != nil || found.PID != caller.Process.Pid || found.Start != start {
 		t.Errorf("%+v, %v", found, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/admission"
 	"github.com/grange-project/grange/internal/agent/jobrequest"
 	"github.com/grange-project/grange/internal/agent/publish"
 	"github.com/grange-project/grange/internal/farm"
@@ -63,7 +64,7 @@ func (a routes) actions() map[string]action {
 // edge finds out who calls and turns errors into problems.
 func (a routes) edge(do action) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		conn, _ := r.Context().Value(connKey{}).(*connection)
+		conn, _ := r.Context().Value(connKey{}).(*admission.Connection)
 		c, err := callerOf(conn)
 		if err == nil {
 			err = do(w, r, c)

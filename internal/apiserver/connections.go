@@ -107,8 +107,8 @@ func (l *boundedListener) admits(conn net.Conn) bool {
 	return err == nil && l.arrives(cred.Uid) && !peer.HungUp(socket)
 }
 
-// arrives counts a connection of a user. It reports whether the user may make it now. Root and the account of the server
-// have no limit.
+// arrives counts a connection of a user. It reports whether the user may make it now. Root and the account of the
+// server have no limit.
 func (l *boundedListener) arrives(uid uint32) bool {
 	if uid == 0 || int(uid) == os.Getuid() || l.arrivals.Admit(uid) {
 		return true

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -73,7 +74,7 @@ func (a *API) Serve(ctx context.Context, listeners ...net.Listener) error {
 	errs := make(chan error, acceptors*len(listeners))
 	var serving sync.WaitGroup
 	for _, l := range listeners {
-		for range a.acceptorsOf(l) {
+		for range acceptorsOf(l, a.log) {
 			serving.Go(func() { errs <- hs.Serve(l) })
 		}
 	}
@@ -97,12 +98,12 @@ func (a *API) Serve(ctx context.Context, listeners ...net.Listener) error {
 }
 
 // acceptorsOf returns how many goroutines accept connections of a listener, and has it log floods.
-func (a *API) acceptorsOf(l net.Listener) int {
+func acceptorsOf(l net.Listener, log *slog.Logger) int {
 	socket, ok := l.(*boundedListener)
 	if !ok || socket.arrivals == nil {
 		return 1
 	}
-	socket.log = a.log
+	socket.log = log
 	return acceptors
 }
 
