@@ -23,7 +23,7 @@ import (
 func build(ctx context.Context, to io.WriterAt, layers []*os.File, limit int64, alive func()) error {
 	t := newTree()
 	for i, l := range layers {
-		t.layer = int32(i)
+		t.begin(int32(i))
 		err := readLayer(ctx, l, limit, alive,
 			func(index int32, h *tar.Header, _ io.Reader) error { return t.add(index, h) })
 		if err != nil {
@@ -194,11 +194,11 @@ func (t *tree) link(parts []string, h *tar.Header) error {
 	if n == nil || n.Mode&erofs.TypeMask == erofs.TypeDir || len(parts) == 0 {
 		return broken("the hard link %.200q points to %.200q, which is not a file of the image", h.Name, h.Linkname)
 	}
-	dir, err := t.directory(parts[:len(parts)-1], true)
+	dir, err := t.directory(parts[:len(parts)-1], made)
 	if err != nil {
 		return err
 	}
-	dir.Children[parts[len(parts)-1]] = n
+	t.set(entry{dir, parts[len(parts)-1]}, n)
 	return nil
 }
 

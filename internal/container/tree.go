@@ -21,12 +21,33 @@ const (
 // tree is the file system that layers add up to.
 type tree struct {
 	root           *erofs.Node
-	layer          int32 // that is being added
+	layer          int32                 // that is being added
+	here           map[entry]bool        // names that it has given
+	hidden         map[entry]*erofs.Node // files of lower layers that it has hidden or replaced
 	entries, words int
+}
+
+// entry is a name in a directory. A file may have several, of different layers.
+type entry struct {
+	dir  *erofs.Node
+	name string
 }
 
 func newTree() *tree {
 	return &tree{root: &erofs.Node{Mode: erofs.TypeDir | 0o755, Children: map[string]*erofs.Node{}}}
+}
+
+// begin begins a layer.
+func (t *tree) begin(layer int32) {
+	t.layer, t.here, t.hidden = layer, map[entry]bool{}, map[entry]*erofs.Node{}
+}
+
+// set gives a file a name in the layer that is being added, in the place of what was there.
+func (t *tree) set(at entry, n *erofs.Node) {
+	if old := at.dir.Children[at.name]; old != nil && !t.here[at] {
+		t.hidden[at] = old
+	}
+	at.dir.Children[at.name], t.here[at] = n, true
 }
 
 // count holds one more entry against the bounds.
@@ -70,10 +91,28 @@ func split(what, name string) ([]string, error) {
 	return parts, nil
 }
 
+// view selects the files that directory goes by.
+type view int
+
+const (
+	present view = iota // those of the tree
+	made                // the same; directories that are missing are made, and replace other files
+	below               // those that the layer has hidden, before those of the tree
+)
+
+// child returns the file of that name in a directory; nil: there is none.
+func (t *tree) child(d *erofs.Node, name string, v view) *erofs.Node {
+	if v == below {
+		if c := t.hidden[entry{d, name}]; c != nil {
+			return c
+		}
+	}
+	return d.Children[name]
+}
+
 // directory finds the directory with that name, through symbolic links as a container runtime goes: the image's root
-// is where ".." ends. Without makes, nil is returned for what is not there; with it, directories are made, and take the
-// place of other files.
-func (t *tree) directory(parts []string, makes bool) (*erofs.Node, error) {
+// is where ".." ends. It returns nil for a directory that is missing and not made.
+func (t *tree) directory(parts []string, v view) (*erofs.Node, error) {
 	var stack []*erofs.Node // above d
 	d, links := t.root, 0
 	for len(parts) > 0 {
@@ -88,7 +127,7 @@ func (t *tree) directory(parts []string, makes bool) (*erofs.Node, error) {
 			}
 			continue
 		}
-		c := d.Children[part]
+		c := t.child(d, part, v)
 		if c != nil && c.Mode&erofs.TypeMask == erofs.TypeSymlink {
 			if links++; links <= mostLinks {
 				if strings.HasPrefix(c.Target, "/") {
@@ -100,7 +139,7 @@ func (t *tree) directory(parts []string, makes bool) (*erofs.Node, error) {
 			return nil, badImage("symbolic links in the image lead in a circle", brokenHint, nil)
 		}
 		if c == nil || c.Mode&erofs.TypeMask != erofs.TypeDir {
-			if !makes {
+			if v != made {
 				return nil, nil
 			}
 			if len(part) > erofs.MaxName || len(stack) >= mostDepth {
@@ -110,10 +149,10 @@ func (t *tree) directory(parts []string, makes bool) (*erofs.Node, error) {
 				return nil, err
 			}
 			c = &erofs.Node{Mode: erofs.TypeDir | 0o755, Children: map[string]*erofs.Node{}}
-			d.Children[part] = c
+			t.set(entry{d, part}, c)
 		}
-		if makes {
-			c.Origin.Layer = t.layer
+		if v == made {
+			t.here[entry{d, part}] = true
 		}
 		stack, d = append(stack, d), c
 	}
@@ -126,35 +165,51 @@ func (t *tree) place(parts []string, n *erofs.Node) error {
 		if n.Mode&erofs.TypeMask != erofs.TypeDir {
 			return badImage("the root of the image is not a directory", brokenHint, nil)
 		}
-		n.Children, t.root = t.root.Children, n
+		n.Children = t.root.Children
+		*t.root = *n
 		return nil
 	}
 	last := len(parts) - 1
-	dir, err := t.directory(parts[:last], true)
+	dir, err := t.directory(parts[:last], made)
 	if err != nil {
 		return err
 	}
-	if old := dir.Children[parts[last]]; old != nil && n.Mode&erofs.TypeMask == erofs.TypeDir &&
-		old.Mode&erofs.TypeMask == erofs.TypeDir {
+	at := entry{dir, parts[last]}
+	if n.Mode&erofs.TypeMask != erofs.TypeDir {
+		t.set(at, n)
+		return nil
+	}
+	if old := dir.Children[at.name]; old != nil && old.Mode&erofs.TypeMask == erofs.TypeDir {
 		n.Children = old.Children
+		*old = *n // the entries in it name it
+		t.here[at] = true
+		return nil
 	}
-	if n.Mode&erofs.TypeMask == erofs.TypeDir && n.Children == nil {
-		n.Children = map[string]*erofs.Node{}
-	}
-	dir.Children[parts[last]] = n
+	n.Children = map[string]*erofs.Node{}
+	t.set(at, n)
 	return nil
 }
 
-// find returns the file with that name, which itself may be a link; nil: there is none.
+// find returns the file that a hard link names, which itself may be a symbolic link; nil: there is none. The layer may
+// have hidden it before: hiding a name does not remove the file's other names.
 func (t *tree) find(parts []string) (*erofs.Node, error) {
 	if len(parts) == 0 {
 		return t.root, nil
 	}
-	dir, err := t.directory(parts[:len(parts)-1], false)
-	if dir == nil || err != nil {
-		return nil, err
+	last := len(parts) - 1
+	for _, v := range []view{present, below} {
+		dir, err := t.directory(parts[:last], v)
+		if err != nil {
+			return nil, err
+		}
+		if dir == nil {
+			continue
+		}
+		if n := t.child(dir, parts[last], v); n != nil {
+			return n, nil
+		}
 	}
-	return dir.Children[parts[len(parts)-1]], nil
+	return nil, nil
 }
 
 // Whiteouts: https://github.com/opencontainers/image-spec/blob/main/layer.md#whiteouts
@@ -163,37 +218,35 @@ const (
 	opaque   = ".wh..wh..opq"
 )
 
-// hide takes away what lower layers have under a name, or all that they have in a directory.
+// hide removes the name that lower layers gave a file, or all that they have in a directory.
 func (t *tree) hide(parts []string) error {
 	last := len(parts) - 1
-	dir, err := t.directory(parts[:last], false)
+	dir, err := t.directory(parts[:last], present)
 	if dir == nil || err != nil {
 		return err
 	}
 	if parts[last] == opaque {
-		for name, c := range dir.Children {
-			if !t.prune(c) {
-				delete(dir.Children, name)
-			}
+		for name := range dir.Children {
+			t.prune(entry{dir, name})
 		}
 		return nil
 	}
-	name := strings.TrimPrefix(parts[last], whiteout)
-	if c := dir.Children[name]; c != nil && !t.prune(c) {
-		delete(dir.Children, name)
+	if name := strings.TrimPrefix(parts[last], whiteout); dir.Children[name] != nil {
+		t.prune(entry{dir, name})
 	}
 	return nil
 }
 
-// prune removes what is of lower layers from a directory, and reports whether the file itself stays.
-func (t *tree) prune(n *erofs.Node) bool {
-	stays := n.Origin.Layer == t.layer
-	for name, c := range n.Children {
-		if t.prune(c) {
-			stays = true
-		} else {
-			delete(n.Children, name)
-		}
+// prune removes a name that is of a lower layer, and such names from the directory that it is, and reports whether the
+// name stays.
+func (t *tree) prune(at entry) bool {
+	n, stays := at.dir.Children[at.name], t.here[at]
+	for name := range n.Children {
+		stays = t.prune(entry{n, name}) || stays
+	}
+	if !stays {
+		t.hidden[at] = n
+		delete(at.dir.Children, at.name)
 	}
 	return stays
 }
