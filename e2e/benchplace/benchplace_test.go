@@ -13,14 +13,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The measurement itself works; what it finds is not judged. Where much else runs, a fifth of a second is too little.
+// TestMeasure: the measurement itself works, however busy the machine is; what it finds is not judged.
 func TestMeasure(t *testing.T) {
 	s := settings{dir: t.TempDir(), window: 32, refill: 8, share: 0.5, seconds: 0.8}
 	f, err := measure(t.Context(), s, 20, "")
-	for ; err != nil && s.seconds < 10; s.seconds *= 3 { // a busy machine places nothing in a short time
-		t.Log(err)
-		f, err = measure(t.Context(), s, 20, "")
-	}
 	if err != nil {
 		t.Fatal(err)
 	}

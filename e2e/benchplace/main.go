@@ -237,5 +237,5 @@ func (b *bench) begun(ctx context.Context) error {
 	if err := l.turn(ctx, 1); err != nil {
 		return err
 	}
-	return l.until(0)
+	return l.settle(ctx, &loopFigures{})
 }

@@ -13,7 +13,7 @@ import (
 // full it begins anew, half full.
 func (b *bench) scan(span time.Duration, best bool) (perSecond float64, err error) {
 	placed, start, rooms := 0, time.Now(), slices.Clone(b.rooms)
-	for time.Since(start) < span {
+	for time.Since(start) < span || placed == 0 {
 		at, plan, ok := choose(rooms, b.draw(), best)
 		if !ok {
 			rooms = slices.Clone(b.rooms)

@@ -31,7 +31,7 @@ func serve(ctx context.Context, s settings, out io.Writer) (err error) {
 	done := make(chan error, 1)
 	b.farm = server.New(server.Options{Store: b.store,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
-		URL: "https://bench.example.org", Silence: 24 * time.Hour})
+		URL: "https://bench.example.org", Silence: 24 * time.Hour, CAKeyFile: s.serve + ".key"})
 	go func() { done <- b.farm.Run(ctx) }()
 	defer func() { cancel(); err = errors(err, <-done) }()
 	f, err := b.loops(ctx, s)
