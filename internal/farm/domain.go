@@ -13,6 +13,8 @@ type Domain struct {
 	Memory        Bytes
 	CPUMode       string // "host-passthrough", "host-model", "custom", "maximum"; "" is the hypervisor's default
 	CPUModel      string
+	CPUFeatures   map[string]string // policy by name: "topoext": "disable"
+	CPUCache      string            // "passthrough", "emulate", "disable": what caches the guest sees
 	Migratable    string
 	Guest         GuestTopology // zero where the XML is silent: as many sockets as vCPUs
 	Cells         []DomainCell
@@ -20,12 +22,19 @@ type Domain struct {
 	EmulatorPin   CPUSet
 	IOThreadPins  map[int]CPUSet
 	IOThreads     int
-	MemoryMode    string // "strict", "preferred", "interleave"; "" when memory is not bound
-	MemoryNodes   CPUSet
+	VCPUSched     map[int]string // scheduler of a vCPU where the XML sets one: "fifo", "rr", "batch", "idle"
+	IOThreadSched map[int]string
+	EmulatorSched string
+	MemoryMode    string // "strict", "preferred", "interleave", "restrictive"; "" when memory is not bound
+	MemoryNodes   CPUSet // of the whole VM; of all cells where only these are bound
+	WholeBound    bool   // the VM is bound as a whole, not only cells of it
+	MemorySource  string // "memfd", "file", "anonymous"
+	MemoryShared  bool   // with other processes, as virtiofs needs
 	Pages         []DomainPages
 	HugePages     bool // memory is backed by huge pages, of the default size where Pages is empty
 	NoShare       bool // <nosharepages/>: kept from KSM
 	Locked        bool
+	Autostart     bool
 	Balloon       string // model of the memory balloon
 	Disks         []DomainDisk
 	NICs          []DomainNIC
@@ -40,6 +49,7 @@ type DomainCell struct {
 	VCPUs  CPUSet
 	Memory Bytes
 	Nodes  CPUSet // host nodes that its memory is bound to; empty when only the whole VM's is
+	Mode   string // of that binding; "" without one
 }
 
 // DomainPages is a huge page size for some guest cells; none means all.

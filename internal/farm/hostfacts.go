@@ -112,6 +112,8 @@ type THP struct{ Enabled, Defrag, Shmem string }
 // MemoryFacts is of /proc/meminfo.
 type MemoryFacts struct {
 	Total, Free, Available, AnonHuge, Committed, CommitLimit, SwapTotal, SwapFree, PageTables Bytes
+
+	DefaultPage Bytes // the default size of huge pages
 }
 
 // PagePool is the huge pages of one size on the whole host.

@@ -50,7 +50,7 @@ func (r *reader) domains() []farm.Domain {
 				continue
 			}
 			seen[d.UUID] = true
-			d.Path = path
+			d.Path, d.Autostart = path, r.autostarts(name)
 			for i := range d.Disks {
 				r.image(&d.Disks[i])
 			}
@@ -59,6 +59,15 @@ func (r *reader) domains() []farm.Domain {
 	}
 	slices.SortStableFunc(out, func(a, b farm.Domain) int { return strings.Compare(a.Name, b.Name) })
 	return out
+}
+
+// autostarts reports whether libvirt starts a VM when the host boots: it keeps a link to the VM's XML for that.
+func (r *reader) autostarts(name string) bool {
+	const dir = "etc/libvirt/qemu/autostart/"
+	if _, err := r.Link(dir + name); err == nil {
+		return true
+	}
+	return r.Exists(dir + name) // a recording has the file that the link stands for
 }
 
 // parseDomain reads <domain>, or the <domstatus> around it that libvirt keeps of a running one.

@@ -20,14 +20,15 @@ const fullDomain = `<domain type='kvm'>
     <grange:vm xmlns:grange="https://grange.dev/xmlns/vm/1">e30=</grange:vm>
   </metadata>
   <memory unit='GiB'>4</memory>
-  <memoryBacking><hugepages><page size='2' unit='M' nodeset='0'/></hugepages><nosharepages/><locked/></memoryBacking>
+  <memoryBacking><hugepages><page size='2' unit='M' nodeset='0'/></hugepages><nosharepages/><locked/><source type='memfd'/><access mode='shared'/></memoryBacking>
   <vcpu placement='static' cpuset='0-3,^1'>4</vcpu>
   <iothreads>1</iothreads>
-  <cputune><vcpupin vcpu='0' cpuset='2'/><vcpupin vcpu='9' cpuset='3'/><emulatorpin cpuset='3'/><iothreadpin iothread='1' cpuset='0'/></cputune>
-  <numatune><memory nodeset='0-1'/></numatune>
+  <cputune><vcpupin vcpu='0' cpuset='2'/><vcpupin vcpu='9' cpuset='3'/><emulatorpin cpuset='3'/><iothreadpin iothread='1' cpuset='0'/>
+    <vcpusched vcpus='0-1' scheduler='fifo' priority='1'/><iothreadsched iothreads='1' scheduler='batch'/><emulatorsched scheduler='rr' priority='1'/></cputune>
+  <numatune><memory nodeset='0-1'/><memnode cellid='0' mode='preferred' nodeset='1'/></numatune>
   <os><type arch='x86_64' machine='pc-q35-7.2'>hvm</type></os>
   <features><pvspinlock state='off'/><kvm><hint-dedicated state='on'/><poll-control state='on'/></kvm></features>
-  <cpu mode='host-passthrough' migratable='off'><topology sockets='1' dies='2' cores='1' threads='2'/>
+  <cpu mode='host-passthrough' migratable='off'><cache mode='passthrough'/><feature policy='disable' name='topoext'/><feature name='svm'/><topology sockets='1' dies='2' cores='1' threads='2'/>
     <numa><cell id='0' cpus='0-3' memory='4194304' unit='KiB'/></numa></cpu>
   <clock offset='utc'><timer name='hpet' present='no'/></clock>
   <devices>
@@ -52,18 +53,21 @@ func qcow2() string {
 }
 
 func TestReadDomain(t *testing.T) {
-	h := read(t, tree(whole, "etc/libvirt/qemu/atlas.xml", fullDomain, "var/disks/a.qcow2", qcow2()))
+	h := read(t, tree(whole, "etc/libvirt/qemu/atlas.xml", fullDomain, "var/disks/a.qcow2", qcow2(),
+		"etc/libvirt/qemu/autostart/atlas.xml", fullDomain))
 	set := farm.NewCPUSet
 	want := []farm.Domain{{Name: "atlas", UUID: "aaaa-1", Path: "etc/libvirt/qemu/atlas.xml", Ours: true, Type: "kvm",
 		Machine: "pc-q35-7.2",
 		OSInfo:  "http://centos.org/centos/7.0", VCPUs: 4, Memory: 4 * farm.GiB, CPUMode: "host-passthrough",
-		Migratable:  "off",
+		Migratable: "off", CPUCache: "passthrough", CPUFeatures: map[string]string{"topoext": "disable", "svm": "require"},
+		VCPUSched: map[int]string{0: "fifo", 1: "fifo"}, IOThreadSched: map[int]string{1: "batch"}, EmulatorSched: "rr",
+		MemorySource: "memfd", MemoryShared: true, Autostart: true,
 		Guest:       farm.GuestTopology{Sockets: 1, Cores: 2, Threads: 2},
-		Cells:       []farm.DomainCell{{VCPUs: set(0, 1, 2, 3), Memory: 4 * farm.GiB}},
+		Cells:       []farm.DomainCell{{VCPUs: set(0, 1, 2, 3), Memory: 4 * farm.GiB, Nodes: set(1), Mode: "preferred"}},
 		VCPUPins:    map[int]farm.CPUSet{0: set(2), 1: set(0, 2, 3), 2: set(0, 2, 3), 3: set(0, 2, 3)},
 		EmulatorPin: set(3), IOThreadPins: map[int]farm.CPUSet{1: set(0)}, IOThreads: 1, MemoryMode: "strict",
-		MemoryNodes: set(0, 1),
-		Pages:       []farm.DomainPages{{Size: 2 * farm.MiB, Cells: set(0)}}, HugePages: true, NoShare: true,
+		MemoryNodes: set(0, 1), WholeBound: true,
+		Pages: []farm.DomainPages{{Size: 2 * farm.MiB, Cells: set(0)}}, HugePages: true, NoShare: true,
 		Locked:  true,
 		Balloon: "none",
 		Disks: []farm.DomainDisk{{Target: "vda", Bus: "virtio", Format: "qcow2", Cache: "none", IO: "native",

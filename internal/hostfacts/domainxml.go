@@ -34,6 +34,12 @@ type domainXML struct {
 		} `xml:"hugepages"`
 		NoShare *struct{} `xml:"nosharepages"`
 		Locked  *struct{} `xml:"locked"`
+		Source  struct {
+			Type string `xml:"type,attr"`
+		} `xml:"source"`
+		Access struct {
+			Mode string `xml:"mode,attr"`
+		} `xml:"access"`
 	} `xml:"memoryBacking"`
 	VCPU struct {
 		CPUSet string `xml:"cpuset,attr"`
@@ -52,6 +58,17 @@ type domainXML struct {
 			ID     string `xml:"iothread,attr"`
 			CPUSet string `xml:"cpuset,attr"`
 		} `xml:"iothreadpin"`
+		VCPUSched []struct {
+			IDs       string `xml:"vcpus,attr"`
+			Scheduler string `xml:"scheduler,attr"`
+		} `xml:"vcpusched"`
+		IOThreadSched []struct {
+			IDs       string `xml:"iothreads,attr"`
+			Scheduler string `xml:"scheduler,attr"`
+		} `xml:"iothreadsched"`
+		EmulatorSched struct {
+			Scheduler string `xml:"scheduler,attr"`
+		} `xml:"emulatorsched"`
 	} `xml:"cputune"`
 	NUMATune struct {
 		Memory *struct {
@@ -80,7 +97,14 @@ type domainXML struct {
 		Mode       string `xml:"mode,attr"`
 		Migratable string `xml:"migratable,attr"`
 		Model      string `xml:"model"`
-		Topology   *struct {
+		Cache      struct {
+			Mode string `xml:"mode,attr"`
+		} `xml:"cache"`
+		Features []struct {
+			Name   string `xml:"name,attr"`
+			Policy string `xml:"policy,attr"`
+		} `xml:"feature"`
+		Topology *struct {
 			Sockets string `xml:"sockets,attr"`
 			Dies    string `xml:"dies,attr"`
 			Cores   string `xml:"cores,attr"`
@@ -156,6 +180,9 @@ type nicXML struct {
 	} `xml:"driver"`
 }
 
+// strictMode is libvirt's default for a binding of memory.
+const strictMode = "strict"
+
 // converter remembers the first thing in a domain that libvirt could not have written.
 type converter struct{ err error }
 
@@ -164,7 +191,8 @@ func (x *domainXML) domain() (farm.Domain, error) {
 	d := farm.Domain{Name: x.Name, UUID: strings.ToLower(strings.TrimSpace(x.UUID)), Ours: x.Metadata.Ours != nil,
 		Type: x.Type, Machine: x.OS.Type.Machine, OSInfo: x.Metadata.OSInfo.OS.ID, VCPUs: c.number(x.VCPU.Count),
 		Memory: c.amount(x.Memory.Value, x.Memory.Unit), CPUMode: x.CPU.Mode, CPUModel: strings.TrimSpace(x.CPU.Model),
-		Migratable: x.CPU.Migratable, NoShare: x.Backing.NoShare != nil, Locked: x.Backing.Locked != nil,
+		CPUCache: x.CPU.Cache.Mode, Migratable: x.CPU.Migratable,
+		NoShare: x.Backing.NoShare != nil, Locked: x.Backing.Locked != nil,
 		Balloon: x.Devices.Balloon.Model, PVSpinlock: x.Features.PVSpinlock.State,
 		PollControl: x.Features.KVM.Poll.State, HintDedicated: x.Features.KVM.Hint.State}
 	if d.Name == "" || d.VCPUs == 0 {
@@ -177,7 +205,14 @@ func (x *domainXML) domain() (farm.Domain, error) {
 	for _, cell := range x.CPU.Cells {
 		d.Cells = append(d.Cells, farm.DomainCell{VCPUs: c.set(cell.CPUs), Memory: c.amount(cell.Memory, cell.Unit)})
 	}
+	for _, f := range x.CPU.Features {
+		if d.CPUFeatures == nil {
+			d.CPUFeatures = map[string]string{}
+		}
+		d.CPUFeatures[f.Name] = cmp.Or(f.Policy, "require") // libvirt's default
+	}
 	x.pins(&d, &c)
+	x.schedulers(&d, &c)
 	x.memory(&d, &c)
 	x.devices(&d, &c)
 	for _, t := range x.Timers {
@@ -213,23 +248,43 @@ func (x *domainXML) pins(d *farm.Domain, c *converter) {
 	}
 }
 
+// schedulers fills in which threads have a scheduler of their own.
+func (x *domainXML) schedulers(d *farm.Domain, c *converter) {
+	d.EmulatorSched = x.Tune.EmulatorSched.Scheduler
+	for _, s := range x.Tune.VCPUSched {
+		for id := range c.set(s.IDs).All() {
+			if d.VCPUSched == nil {
+				d.VCPUSched = map[int]string{}
+			}
+			d.VCPUSched[id] = s.Scheduler
+		}
+	}
+	for _, s := range x.Tune.IOThreadSched {
+		for id := range c.set(s.IDs).All() {
+			if d.IOThreadSched == nil {
+				d.IOThreadSched = map[int]string{}
+			}
+			d.IOThreadSched[id] = s.Scheduler
+		}
+	}
+}
+
 // memory fills in binding and backing. Guest cells that are bound one by one count together for the whole VM.
 func (x *domainXML) memory(d *farm.Domain, c *converter) {
 	for _, m := range x.NUMATune.Node {
 		if id := c.number(m.Cell); id < len(d.Cells) {
-			d.Cells[id].Nodes = c.set(m.NodeSet)
+			d.Cells[id].Nodes, d.Cells[id].Mode = c.set(m.NodeSet), cmp.Or(m.Mode, strictMode)
 		}
 	}
 	if m := x.NUMATune.Memory; m != nil {
-		d.MemoryMode, d.MemoryNodes = m.Mode, c.set(m.NodeSet)
-		if d.MemoryMode == "" {
-			d.MemoryMode = "strict" // libvirt's default
-		}
+		d.MemoryMode, d.MemoryNodes = cmp.Or(m.Mode, strictMode), c.set(m.NodeSet)
+		d.WholeBound = !d.MemoryNodes.Empty()
 	} else {
 		for _, m := range x.NUMATune.Node {
-			d.MemoryMode, d.MemoryNodes = m.Mode, d.MemoryNodes.Or(c.set(m.NodeSet))
+			d.MemoryMode, d.MemoryNodes = cmp.Or(m.Mode, strictMode), d.MemoryNodes.Or(c.set(m.NodeSet))
 		}
 	}
+	d.MemorySource, d.MemoryShared = x.Backing.Source.Type, x.Backing.Access.Mode == "shared"
 	if x.Backing.HugePages == nil {
 		return
 	}

@@ -50,7 +50,8 @@ func (r memory) sizes() (farm.MemoryFacts, []farm.PagePool) {
 	bytes := func(name string) farm.Bytes { return farm.Bytes(info[name]) * farm.KiB }
 	m := farm.MemoryFacts{Total: bytes("MemTotal"), Free: bytes("MemFree"), Available: bytes("MemAvailable"),
 		AnonHuge: bytes("AnonHugePages"), Committed: bytes("Committed_AS"), CommitLimit: bytes("CommitLimit"),
-		SwapTotal: bytes("SwapTotal"), SwapFree: bytes("SwapFree"), PageTables: bytes("PageTables")}
+		SwapTotal: bytes("SwapTotal"), SwapFree: bytes("SwapFree"), PageTables: bytes("PageTables"),
+		DefaultPage: bytes("Hugepagesize")}
 	pools := r.pools()
 	// kernels before 2.6.30 know one size and tell it here only
 	if size := bytes("Hugepagesize"); len(pools) == 0 && size > 0 {
