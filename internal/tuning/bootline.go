@@ -1,7 +1,6 @@
 package tuning
 
 import (
-	"strconv"
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -44,65 +43,6 @@ func nextLine(k farm.Kernel) string {
 		return k.NextBoot
 	}
 	return k.Command
-}
-
-// bootPool is a request for huge pages on the command line.
-type bootPool struct {
-	size  farm.Bytes
-	total int
-	nodes map[int]int // by node, where the line says so: hugepages=0:24,1:24
-}
-
-const defaultHugePage = 2 * farm.MiB // of x86 where no default_hugepagesz is given
-
-// bootPools reads the huge pages that a command line asks for.
-func bootPools(line string) []bootPool {
-	size := defaultHugePage
-	if text, ok := bootValue(line, "default_hugepagesz"); ok {
-		if n, err := farm.ParseBytes(text); err == nil {
-			size = n
-		}
-	}
-	var out []bootPool
-	for _, p := range bootParams(line) {
-		switch p.name {
-		case "hugepagesz", "default_hugepagesz":
-			if n, err := farm.ParseBytes(p.value); err == nil {
-				size = n
-			}
-		case "hugepages":
-			if pool, ok := parseBootPool(p.value); ok {
-				pool.size = size
-				out = append(out, pool)
-			}
-		}
-	}
-	return out
-}
-
-const maxBootPages = 1 << 30
-
-func parseBootPool(text string) (bootPool, bool) {
-	var pool bootPool
-	for part := range strings.SplitSeq(text, ",") {
-		node, count, byNode := strings.Cut(part, ":")
-		if !byNode {
-			node, count = "0", part
-		}
-		id, err := strconv.Atoi(node)
-		n, err2 := strconv.Atoi(count)
-		if err != nil || err2 != nil || id < 0 || n < 0 || n > maxBootPages {
-			return bootPool{}, false
-		}
-		if byNode {
-			if pool.nodes == nil {
-				pool.nodes = map[int]int{}
-			}
-			pool.nodes[id] += n
-		}
-		pool.total += n
-	}
-	return pool, pool.total <= maxBootPages
 }
 
 // pageParams is what a command line says about huge pages, to compare two lines.

@@ -57,6 +57,19 @@ func poolKnown(h farm.HostFacts, size farm.Bytes) bool {
 	return slices.ContainsFunc(h.Pages, func(p farm.PagePool) bool { return p.Size == size })
 }
 
+// defaultPageSize is the size of huge pages that the running kernel gives to programs that do not name one.
+func defaultPageSize(h farm.HostFacts) farm.Bytes {
+	if h.Memory.DefaultPage > 0 {
+		return h.Memory.DefaultPage
+	}
+	if text, ok := bootValue(h.Kernel.Command, "default_hugepagesz"); ok {
+		if size := memparse(text); size > 0 && kernelHasPage(h, size) {
+			return size
+		}
+	}
+	return kernelPage(h)
+}
+
 // wantedPages is how many pages of a size each node should have: the profile's share of its memory, less what the host
 // needs itself; the same number on all nodes where they are alike.
 func wantedPages(h farm.HostFacts, p Profile, size farm.Bytes) []nodePages {
@@ -115,7 +128,7 @@ func staticPages(h farm.HostFacts, size farm.Bytes) int {
 func staticMemory(h farm.HostFacts) farm.Bytes {
 	var sum farm.Bytes
 	if pagesChangeAtBoot(h.Kernel) {
-		for _, pool := range bootPools(h.Kernel.NextBoot) {
+		for _, pool := range bootPools(h, h.Kernel.NextBoot) {
 			sum += farm.Bytes(pool.total) * pool.size
 		}
 		return sum

@@ -40,26 +40,18 @@ func checkBootLineConflict(h farm.HostFacts, _ Profile) []Finding {
 		out = append(out, Finding{Severity: Warning, Where: bootPlace(h.Kernel), Wanted: wanted, Got: got,
 			Manual: "edit the command line: " + wanted})
 	}
-	seen := map[string]bool{}
+	line := pagesLine(h.Kernel)
+	_, dropped := readPages(h, line)
+	for _, d := range dropped {
+		add(d.wanted, d.got)
+	}
+	numbersWithoutSize(h, line, add)
 	var words []string // of transparent_hugepage
 	for _, p := range bootParams(nextLine(h.Kernel)) {
-		switch p.name {
-		case "hugepagesz", "default_hugepagesz":
-			key := p.name
-			if p.name == "hugepagesz" {
-				key += "=" + p.value
-			}
-			if size, err := farm.ParseBytes(p.value); err != nil || !validPage(h, size) {
-				add("a page size that this processor has", p.name+"="+p.value)
-			} else if seen[key] {
-				add(p.name+"="+p.value+" once", p.name+"="+p.value+" is there twice: the kernel drops the second one")
-			}
-			seen[key] = true
-		case "transparent_hugepage":
+		if p.name == "transparent_hugepage" {
 			words = append(words, p.value)
 		}
 	}
-	numbersWithoutSize(nextLine(h.Kernel), add)
 	if len(slices.Compact(words)) > 1 {
 		add("transparent_hugepage= once",
 			"transparent_hugepage= is "+strings.Join(words, ", then ")+": the last one counts")
@@ -67,8 +59,17 @@ func checkBootLineConflict(h farm.HostFacts, _ Profile) []Finding {
 	return out
 }
 
+// pagesLine is the command line that decides about huge pages at the next boot: that of the running kernel where the
+// file for the next one says nothing of them.
+func pagesLine(k farm.Kernel) string {
+	if line := nextLine(k); pageParams(line) != "" {
+		return line
+	}
+	return k.Command
+}
+
 // numbersWithoutSize finds what a number before any size does to the sizes behind it: it is for the default size.
-func numbersWithoutSize(line string, add func(wanted, got string)) {
+func numbersWithoutSize(h farm.HostFacts, line string, add func(wanted, got string)) {
 	first, size := "", ""        // the number; the size last read
 	numbers := map[string]bool{} // for each size, whether a number follows it
 	var sizes []string           // in their order
@@ -85,11 +86,14 @@ func numbersWithoutSize(line string, add func(wanted, got string)) {
 			numbers[size] = true
 		}
 	}
-	base := bootPools("hugepages=1 " + line)[0].size // that of a number without a size
+	base := kernelPage(h) // the size of a number without one
+	if text, ok := bootValue(line, "default_hugepagesz"); ok && memparse(text) > 0 {
+		base = memparse(text)
+	}
 	for _, text := range sizes {
-		got, err := farm.ParseBytes(text)
+		got := memparse(text)
 		switch {
-		case first == "" || err != nil:
+		case first == "" || !kernelHasPage(h, got):
 		case !numbers[text]:
 			add("hugepagesz="+text+" before its number",
 				fmt.Sprintf("hugepages=%s comes first, so it is for pages of %s, and none of %s are asked for", first,
@@ -107,14 +111,4 @@ func bootPlace(k farm.Kernel) string {
 		return "/" + k.BootFile
 	}
 	return "command line"
-}
-
-// validPage reports whether an x86 processor has pages of a size, as far as its flags tell; others are not judged.
-func validPage(h farm.HostFacts, size farm.Bytes) bool {
-	flags := h.Topology.CPU.Flags
-	if len(flags) == 0 || poolKnown(h, size) {
-		return true
-	}
-	return size == defaultHugePage || size == farm.GiB && slices.Contains(flags, "pdpe1gb") ||
-		!slices.Contains(flags, "lm")
 }

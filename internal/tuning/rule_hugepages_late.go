@@ -36,7 +36,7 @@ func checkHugepagesLate(h farm.HostFacts, p Profile) []Finding {
 	if h.Kernel.Command == "" && h.Kernel.BootFile == "" || pagesChangeAtBoot(h.Kernel) || wrongPool(h, p) {
 		return nil // a pool that has to change first is put on the command line with that change
 	}
-	asked := slices.Concat(bootPools(h.Kernel.Command), bootPools(h.Kernel.NextBoot))
+	asked := slices.Concat(bootPools(h, h.Kernel.Command), bootPools(h, h.Kernel.NextBoot))
 	var out []Finding
 	for _, size := range sizesInUse(h) {
 		if slices.ContainsFunc(asked, func(b bootPool) bool { return b.size == size && b.total > 0 }) {

@@ -41,7 +41,7 @@ func checkHugepagesShort(h farm.HostFacts, _ Profile) []Finding {
 		return nil // what the next boot asks for has another chance
 	}
 	var out []Finding
-	for _, asked := range bootPools(h.Kernel.Command) {
+	for _, asked := range bootPools(h, h.Kernel.Command) {
 		var short []string
 		sum := 0
 		for _, n := range nodeCounts(h.Topology.Nodes, asked.size) {

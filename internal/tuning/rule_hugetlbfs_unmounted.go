@@ -80,13 +80,3 @@ func mountedPageSize(h farm.HostFacts, m farm.Mount) farm.Bytes {
 	}
 	return defaultPageSize(h)
 }
-
-// defaultPageSize is the size of huge pages that the running kernel gives to whoever does not name one.
-func defaultPageSize(h farm.HostFacts) farm.Bytes {
-	if text, ok := bootValue(h.Kernel.Command, "default_hugepagesz"); ok {
-		if size, err := farm.ParseBytes(text); err == nil {
-			return size
-		}
-	}
-	return defaultHugePage
-}
