@@ -49,6 +49,14 @@ type ioThread struct {
 	planned, libvirt farm.CPUSet
 }
 
+// wanted is where the thread should run; empty when nobody says.
+func (t ioThread) wanted() farm.CPUSet {
+	if t.planned.Empty() {
+		return t.libvirt
+	}
+	return t.planned
+}
+
 func newHost(h farm.HostFacts, procs []farm.Process, plans map[string]farm.Plan) *host {
 	out := &host{HostFacts: h, isolated: h.Isolated, alone: map[int][]vcpu{}, nodeOf: map[int]int{},
 		nodes: map[int]farm.CPUSet{}}

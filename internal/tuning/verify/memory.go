@@ -26,6 +26,9 @@ func (h *host) memoryProblems(m *machine) []Problem {
 	if len(remote) == 0 {
 		remote = h.uneven(m)
 	}
+	if len(remote) == 0 {
+		remote = h.roaming(m)
+	}
 	return append(append(out, remote...), h.cellsApart(m)...)
 }
 
@@ -75,10 +78,93 @@ func (h *host) remote(m *machine) []Problem {
 	if far == 0 || tolerated > 0 && far <= max(tolerated, all/100) {
 		return nil
 	}
-	return []Problem{{Kind: RemoteMem, Severity: tuning.Warning, VM: m.name, CPUs: m.allowed(), Source: locality,
+	p := Problem{Kind: RemoteMem, Severity: tuning.Warning, VM: m.name, CPUs: m.allowed(), Source: locality,
 		Message: fmt.Sprintf("its vCPUs run on %s, and %v of its %v lie elsewhere: %s", counted(local, "node"), far,
 			all, where[len(", "):]), Fix: "bind memory to the vCPUs' nodes (numatune, mode strict) and start the VM " +
-			"anew, or move the pages: migratepages PID FROM TO"}}
+			"anew, or move the pages: migratepages PID FROM TO"}
+	if h.memoryless(local) {
+		p.Message += fmt.Sprintf("; %s has no memory", counted(local, "node"))
+		p.Fix = h.towardsMemory(m, memory)
+		if m.plan != nil {
+			p.Severity, p.Fix = tuning.Advice, "nothing: it is planned so, as CPUs beside memory were taken"
+		} else if p.Fix == "" {
+			p.Severity = tuning.Advice
+			p.Fix = "nothing as long as the CPUs of nodes with memory are taken: all memory is remote to these CPUs"
+		}
+	}
+	return []Problem{p}
+}
+
+// memoryless reports whether none of some nodes has memory, as far as the host tells.
+func (h *host) memoryless(nodes farm.CPUSet) bool {
+	known := false
+	for _, n := range h.Topology.Nodes {
+		known = known || n.Memory > 0
+		if nodes.Has(n.ID) && n.Memory > 0 {
+			return false
+		}
+	}
+	return known
+}
+
+// towardsMemory is the advice to move vCPUs to free CPUs of the nodes that have their memory; "" without enough of
+// them.
+func (h *host) towardsMemory(m *machine, memory map[int]farm.Bytes) string {
+	var used farm.CPUSet
+	for _, other := range h.machines {
+		if allowed := other.allowed(); !allowed.Equal(h.Topology.Online) {
+			used = used.Or(allowed)
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(memory)) {
+		if free := h.nodes[node].Minus(used); memory[node] > 0 && free.Len() >= len(m.vcpus) {
+			return fmt.Sprintf("move the vCPUs to CPUs of node %d (%s), which are free: virsh vcpupin", node, free)
+		}
+	}
+	return ""
+}
+
+// roaming finds memory that is bound to some nodes while the vCPUs that use it may run on others, too: where they do,
+// all of it is remote. Plans of grange's share such CPUs on purpose.
+func (h *host) roaming(m *machine) []Problem {
+	if m.plan != nil {
+		return nil
+	}
+	what, vcpus, bound := "memory", m.allowed(), m.proc.Memory.Nodes()
+	if m.domain != nil && len(m.domain.Cells) > 1 {
+		for id, c := range m.domain.Cells {
+			if allowed := m.allowedOf(c.VCPUs); !c.Nodes.Empty() && allowed.Equal(h.Topology.Online) {
+				what, vcpus, bound = fmt.Sprintf("the memory of guest cell %d", id), allowed, c.Nodes
+				break
+			}
+		}
+	}
+	var on []int
+	for id, cpus := range h.nodes {
+		if !cpus.And(vcpus).Empty() {
+			on = append(on, id)
+		}
+	}
+	nodes := farm.NewCPUSet(on...)
+	if bound.Empty() || nodes.And(bound).Empty() || nodes.Minus(bound).Empty() {
+		return nil
+	}
+	return []Problem{{Kind: RemoteMem, Severity: tuning.Warning, VM: m.name, CPUs: vcpus, Source: locality,
+		Message: fmt.Sprintf("%s is bound to %s, the vCPUs may run on %s", what, counted(bound, "node"),
+			counted(nodes, "node")),
+		Fix: fmt.Sprintf("pin the vCPUs to CPUs of %s (virsh vcpupin), or take the binding of memory away",
+			counted(bound, "node"))}}
+}
+
+// allowedOf is where some of the machine's vCPUs may run.
+func (m *machine) allowedOf(vcpus farm.CPUSet) farm.CPUSet {
+	var set farm.CPUSet
+	for _, v := range m.vcpus {
+		if vcpus.Has(v.thread.VCPU) {
+			set = set.Or(v.thread.Allowed)
+		}
+	}
+	return set
 }
 
 // guestMemory is the guest's memory by node, and how much of QEMU's own may be with it.

@@ -207,6 +207,11 @@ func (h *host) intrusion(m *machine, kind Kind, who string, on farm.CPUSet, sour
 // its own has no better place.
 func (h *host) ownEmulator(m *machine) []Problem {
 	allowed := m.emulatorAllowed()
+	for _, io := range m.io {
+		if m.realTimeVCPUs() && !realTime(m.domain.IOThreadSched[io.number]) {
+			allowed = allowed.Or(io.thread.Allowed)
+		}
+	}
 	if m.plan != nil && allowed.Minus(m.plan.Emulator).Empty() || m.unnamed {
 		return nil
 	}
@@ -220,10 +225,44 @@ func (h *host) ownEmulator(m *machine) []Problem {
 		return nil
 	}
 	set := farm.NewCPUSet(on...)
-	return []Problem{{Kind: Emulator, Severity: tuning.Warning, VM: m.name, CPUs: set, Source: emulation,
+	p := Problem{Kind: Emulator, Severity: tuning.Warning, VM: m.name, CPUs: set, Source: emulation,
 		Message: fmt.Sprintf("threads of QEMU itself may run on %s, which its own vCPUs are pinned to", cpus(set)),
-		Fix:     "pin them to CPUs kept for the host: virsh emulatorpin"}}
+		Fix:     "pin them to CPUs kept for the host: virsh emulatorpin"}
+	return []Problem{h.starved(m, p, allowed)}
 }
+
+// starved makes a problem worse where vCPUs with a real-time scheduler have the CPUs of QEMU's threads: a busy one lets
+// no other thread run there.
+func (h *host) starved(m *machine, p Problem, allowed farm.CPUSet) Problem {
+	if m.domain == nil || realTime(m.domain.EmulatorSched) {
+		return p
+	}
+	var taken farm.CPUSet
+	scheduler := ""
+	for _, v := range m.vcpus {
+		if s := m.domain.VCPUSched[v.thread.VCPU]; realTime(s) && v.thread.Allowed.Len() == 1 {
+			taken, scheduler = taken.Or(v.thread.Allowed), s
+		}
+	}
+	if taken.And(p.CPUs).Empty() {
+		return p
+	}
+	p.Source = realTimeScheduling
+	p.Message += fmt.Sprintf("; these are real-time (%s) and leave them no time", scheduler)
+	if allowed.Minus(taken).Empty() {
+		p.Severity = tuning.Fault
+	}
+	return p
+}
+
+// realTimeVCPUs reports whether libvirt gives vCPUs of a machine a real-time scheduler.
+func (m *machine) realTimeVCPUs() bool {
+	return m.domain != nil && slices.ContainsFunc(m.vcpus, func(v vcpu) bool {
+		return realTime(m.domain.VCPUSched[v.thread.VCPU])
+	})
+}
+
+func realTime(scheduler string) bool { return scheduler == "fifo" || scheduler == "rr" }
 
 // sharedCores finds cores whose SMT siblings pinned vCPUs of two VMs have. It costs something only where a whole core
 // would be free.

@@ -44,6 +44,11 @@ var (
 		Says: "QEMU's own threads that share a CPU with a vCPU interrupt the guest there; isolate or share keeps " +
 			"them away",
 	}
+	realTimeScheduling = tuning.Source{
+		Name: "Linux, sched(7), real-time scheduling",
+		URL:  "https://man7.org/linux/man-pages/man7/sched.7.html",
+		Says: "a thread of SCHED_FIFO or SCHED_RR runs until it waits; ordinary threads of that CPU wait as long",
+	}
 	siblings = tuning.Source{
 		Name: "OpenStack Nova, \"CPU topologies\", CPU thread policy",
 		URL:  "https://docs.openstack.org/nova/latest/admin/cpu-topologies.html",

@@ -107,10 +107,7 @@ func (h *host) emulatorStrays(m *machine) []Problem {
 	}
 	var out []Problem
 	for _, io := range m.io {
-		wanted := io.planned
-		if wanted.Empty() {
-			wanted = io.libvirt
-		}
+		wanted := io.wanted()
 		if extra := io.thread.Allowed.Minus(wanted); !wanted.Empty() && !extra.Empty() {
 			out = append(out, Problem{Kind: Stray, Severity: tuning.Warning, VM: m.name, CPUs: extra, Source: emulation,
 				Message: fmt.Sprintf("I/O thread %d may run on %s, wanted is %s", io.number, cpus(io.thread.Allowed),
@@ -134,7 +131,23 @@ func (h *host) offline(m *machine) []Problem {
 		}
 		g.add(gone, fmt.Sprintf("%s is pinned to %s, offline", v.label, cpus(gone)))
 	}
-	return g.problem(Offline, severity, m, affinity, "bring the CPUs online, or pin the vCPUs elsewhere")
+	other := func(what string, wanted farm.CPUSet) {
+		gone := wanted.Minus(h.Topology.Online)
+		if gone.Empty() {
+			return
+		}
+		if gone.Equal(wanted) {
+			severity = tuning.Fault
+		}
+		g.add(gone, fmt.Sprintf("%s is pinned to %s, offline", what, cpus(gone)))
+	}
+	if len(g.says) == 0 || m.domain == nil || !m.emulatorWanted().Equal(m.domain.VCPUPins[0]) {
+		other("the emulator", m.emulatorWanted()) // without a pin of its own, libvirt gives it that of the vCPUs
+	}
+	for _, io := range m.io {
+		other(fmt.Sprintf("I/O thread %d", io.number), io.wanted())
+	}
+	return g.problem(Offline, severity, m, affinity, "bring the CPUs online, or pin these threads elsewhere")
 }
 
 // unbalanced finds vCPUs on CPUs that the scheduler leaves alone. One vCPU alone on one such CPU is what they are for.
