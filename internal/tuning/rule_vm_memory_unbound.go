@@ -50,16 +50,6 @@ func checkVMMemoryUnbound(h farm.HostFacts, _ Profile) []Finding {
 	return out
 }
 
-func memoryNodes(t farm.Topology) int {
-	n := 0
-	for _, node := range t.Nodes {
-		if node.Memory > 0 {
-			n++
-		}
-	}
-	return n
-}
-
 func unbound(h farm.HostFacts, d farm.Domain) (got, bind string, found bool) {
 	if len(d.Cells) < 2 {
 		cpus, ok := confinedCPUs(h, d)

@@ -42,8 +42,8 @@ func checkVMPinSplitsSiblings(h farm.HostFacts, _ Profile) []Finding {
 	}
 	var out []Finding
 	for _, d := range foreign(h) {
-		if !pinned(d) {
-			continue
+		if !pinned(d) || cutBy(d) != "" {
+			continue // siblings of a guest whose cells cut its cores are another rule's
 		}
 		f := Finding{Severity: Advice, Where: vmName(d)}
 		if threads := d.Guest.Threads; threads > 1 {
@@ -63,68 +63,69 @@ func checkVMPinSplitsSiblings(h farm.HostFacts, _ Profile) []Finding {
 			f.Got = fmt.Sprintf("one thread a core in the guest, and vCPUs %s on CPUs %s of one core", pair,
 				pinsOf(d, pair))
 		}
-		f.Manual = edit(d, "pin the vCPUs 2n and 2n+1 to the two threads of one core (lscpu -e shows them) and put "+
-			"threads='2' into <topology>")
+		f.Manual, f.Edits = pairSiblings(h.Topology, d)
 		out = append(out, f)
 	}
 	return out
 }
 
-// splitCores are the guest cores, as sets of vCPUs, whose threads are pinned to more than one host core.
-func splitCores(t farm.Topology, d farm.Domain, threads int) []farm.CPUSet {
-	core := coreOf(t)
-	var out []farm.CPUSet
-	for first := 0; first+threads <= d.VCPUs; first += threads {
-		vcpus := farm.CPURange(first, first+threads)
-		seen := map[int]bool{}
-		for vcpu := range vcpus.All() {
-			for cpu := range d.VCPUPins[vcpu].All() {
-				if c, ok := core[cpu]; ok {
-					seen[c] = true
-				}
-			}
-		}
-		if len(seen) > 1 {
-			out = append(out, vcpus)
+// pairSiblings is the advice: the VM's own CPUs in another order, within each guest cell, so that siblings are
+// consecutive vCPUs, and the threads that this makes true. Where some cores are the VM's in part only, a person chooses
+// other CPUs.
+func pairSiblings(t farm.Topology, d farm.Domain) (string, []Edit) {
+	next := d
+	next.VCPUPins = map[int]farm.CPUSet{}
+	cells := d.Cells
+	if len(cells) == 0 {
+		cells = []farm.DomainCell{{VCPUs: farm.CPURange(0, d.VCPUs)}}
+	}
+	for _, cell := range cells {
+		vcpus := cell.VCPUs.And(farm.CPURange(0, d.VCPUs)).List()
+		for i, old := range byCore(t, d, vcpus) {
+			next.VCPUPins[vcpus[i]] = d.VCPUPins[old]
 		}
 	}
-	return out
+	threads, whole := threadsOf(t, d)
+	next.Guest.Threads = threads
+	next.Guest.Sockets = max(next.Guest.Sockets, 1)
+	if d.Guest == (farm.GuestTopology{}) || whole && d.VCPUs%(next.Guest.Sockets*threads) != 0 {
+		next.Guest.Sockets = 1
+	}
+	if whole {
+		next.Guest.Cores = d.VCPUs / next.Guest.Sockets / threads
+	}
+	if !whole || cutBy(next) != "" || threads > 1 && len(splitCores(t, next, threads)) > 0 {
+		return edit(d, "give the VM whole cores in <cputune> (lscpu -e shows them), consecutive vCPUs on the threads of "+
+			"one core, and as many threads in <topology>; or one thread of each core, and threads='1'"), nil
+	}
+	change, text := showTopology(d, next.Guest)
+	text = "put " + text
+	if pins := pinsText(d, next); pins != "" {
+		text += ", and pin " + pins
+	}
+	return edit(d, text), append(pinEdits(d, next), change)
 }
 
-// sharedCore finds two vCPUs that are pinned to different threads of one core.
-func sharedCore(t farm.Topology, d farm.Domain) (farm.CPUSet, bool) {
+// threadsOf is how many threads the VM has of each core that it is pinned to; whole is false where that differs from
+// core to core, or where two vCPUs have one CPU.
+func threadsOf(t farm.Topology, d farm.Domain) (threads int, whole bool) {
 	core := coreOf(t)
-	first := map[int]int{}
+	count, cpus := map[int]int{}, map[int]bool{}
 	for vcpu := range d.VCPUs {
 		for cpu := range d.VCPUPins[vcpu].All() {
 			c, known := core[cpu]
-			if other, taken := first[c]; known && taken && !d.VCPUPins[other].Has(cpu) {
-				return farm.NewCPUSet(other, vcpu), true
+			if cpus[cpu] || !known {
+				return 1, false
 			}
-			if known {
-				first[c] = vcpu
-			}
+			cpus[cpu] = true
+			count[c]++
 		}
 	}
-	return farm.CPUSet{}, false
-}
-
-// coreOf gives each CPU the index of its core.
-func coreOf(t farm.Topology) map[int]int {
-	out := map[int]int{}
-	for i, c := range t.Cores {
-		for cpu := range c.Threads.All() {
-			out[cpu] = i
+	for _, n := range count {
+		if threads != 0 && n != threads {
+			return 1, false
 		}
+		threads = n
 	}
-	return out
-}
-
-// pinsOf are the host CPUs of some vCPUs.
-func pinsOf(d farm.Domain, vcpus farm.CPUSet) farm.CPUSet {
-	var out farm.CPUSet
-	for vcpu := range vcpus.All() {
-		out = out.Or(d.VCPUPins[vcpu])
-	}
-	return out
+	return max(threads, 1), threads > 0 && d.VCPUs%threads == 0
 }

@@ -1,6 +1,7 @@
 package tuning
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -13,16 +14,16 @@ import (
 func vmRules() []Rule {
 	return []Rule{
 		// What the guest's processor looks like.
-		vmTypeQEMU(), vmCPUModel(), vmPassthroughOnService(), vmTopologySockets(), vmLargerThanHost(),
-		eptOffCentOS7Guest(),
+		vmTypeQEMU(), vmCPUModel(), vmPassthroughOnService(), vmTopologySockets(), vmThreadsHidden(),
+		vmLargerThanHost(), eptOffCentOS7Guest(),
 		vmPVSpinlocks(), vmKVMClockOff(), vmHPET(), vmMachineOld(),
 		// Where its CPUs run and where its memory is.
 		vmPinOverlap(), vmRoamsDedicated(), vmPinOffline(), vmFloatsOnIsolated(), vmNotPinned(), vmPinSplitsSiblings(),
-		vmPinsCrossNode(), vmCrossesL3(), vmDeviceOtherNode(), vmEmulatorOnVCPUs(), vmNoGuestNUMA(),
-		vmCellsGapsOldQEMU(), vmMemoryUnbound(), vmMemoryOtherNode(),
+		vmPinsCrossNode(), vmCellsCutTopology(), vmCrossesL3(), vmDeviceOtherNode(), vmEmulatorOnVCPUs(),
+		vmNoGuestNUMA(), vmCellsGapsOldQEMU(), vmMemoryUnbound(), vmMemoryOtherNode(), vmNodeAbsent(),
 		vmNoHugePages(), vmPagesMissing(), vmPagesCells(), vmBalloonHugePages(),
 		// Its disks and networks.
-		vmNICModel(), vmDiskBus(), vmDiskCacheCompute(), vmDiskCacheService(), vmDiskIONative(),
+		vmNICModel(), vmDiskBus(), vmDiskCacheCompute(), vmDiskCacheService(), vmDiskIONative(), vmDiskIORefused(),
 		vmNoIOThread(), vmQueues(),
 		vmQcow2Cache(), vmQcow2Copies(),
 		// Seen from inside.
@@ -93,6 +94,28 @@ func upTo(n int) []int {
 	return out
 }
 
+// unpinnedCPUs are the CPUs that no vCPU of any VM is pinned to.
+func unpinnedCPUs(h farm.HostFacts) farm.CPUSet {
+	free := h.Topology.Online
+	for _, d := range h.Domains {
+		free = free.Minus(pinsOf(d, farm.CPURange(0, d.VCPUs)))
+	}
+	return free
+}
+
+// serviceCPUs are the CPUs without pinned vCPUs for QEMU's own threads of a VM: those of a node of the VM where it has
+// some.
+func serviceCPUs(h farm.HostFacts, d farm.Domain) farm.CPUSet {
+	free := unpinnedCPUs(h)
+	own := pinsOf(d, farm.CPURange(0, d.VCPUs))
+	for _, n := range h.Topology.Nodes {
+		if here := free.And(n.CPUs); !here.Empty() && !own.And(n.CPUs).Empty() {
+			return here
+		}
+	}
+	return free
+}
+
 // nodesOf are the IDs of the nodes of some CPUs.
 func nodesOf(t farm.Topology, cpus farm.CPUSet) farm.CPUSet {
 	var ids []int
@@ -102,6 +125,46 @@ func nodesOf(t farm.Topology, cpus farm.CPUSet) farm.CPUSet {
 		}
 	}
 	return farm.NewCPUSet(ids...)
+}
+
+// cellBinding is how a guest cell's memory is bound: by itself, or with the whole VM.
+func cellBinding(d farm.Domain, cell farm.DomainCell) (mode string, nodes farm.CPUSet) {
+	if !cell.Nodes.Empty() {
+		return cell.Mode, cell.Nodes
+	}
+	if slices.ContainsFunc(d.Cells, func(c farm.DomainCell) bool { return !c.Nodes.Empty() }) && !d.WholeBound {
+		return "", farm.CPUSet{} // only other cells are bound
+	}
+	return d.MemoryMode, d.MemoryNodes
+}
+
+// lostNodes are the nodes of a set that memory cannot be bound to: those that the host does not have, and those
+// without memory. Both are empty where the host does not tell.
+func lostNodes(h farm.HostFacts, nodes farm.CPUSet) (absent, empty farm.CPUSet) {
+	if len(h.Topology.Nodes) == 0 {
+		return absent, empty
+	}
+	for id := range nodes.All() {
+		i := slices.IndexFunc(h.Topology.Nodes, func(n farm.Node) bool { return n.ID == id })
+		switch {
+		case i < 0 && !hasNode(h, id):
+			absent = absent.Or(farm.NewCPUSet(id))
+		case i >= 0 && h.Topology.Nodes[i].Memory == 0 && memoryNodes(h.Topology) > 0:
+			empty = empty.Or(farm.NewCPUSet(id))
+		}
+	}
+	return absent, empty
+}
+
+// memoryNodes counts the nodes that have memory.
+func memoryNodes(t farm.Topology) int {
+	n := 0
+	for _, node := range t.Nodes {
+		if node.Memory > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // cpuNodes are the nodes that have CPUs.
@@ -176,4 +239,103 @@ func few(names []string) string {
 		return strings.Join(names[:most], ", ") + " and " + strconv.Itoa(len(names)-most) + " more"
 	}
 	return strings.Join(names, ", ")
+}
+
+// splitCores are the guest cores, as sets of vCPUs, whose threads are pinned to more than one host core.
+func splitCores(t farm.Topology, d farm.Domain, threads int) []farm.CPUSet {
+	core := coreOf(t)
+	var out []farm.CPUSet
+	for first := 0; first+threads <= d.VCPUs; first += threads {
+		vcpus := farm.CPURange(first, first+threads)
+		seen := map[int]bool{}
+		for vcpu := range vcpus.All() {
+			for cpu := range d.VCPUPins[vcpu].All() {
+				if c, ok := core[cpu]; ok {
+					seen[c] = true
+				}
+			}
+		}
+		if len(seen) > 1 {
+			out = append(out, vcpus)
+		}
+	}
+	return out
+}
+
+// sharedCore finds two vCPUs that are pinned to different threads of one core.
+func sharedCore(t farm.Topology, d farm.Domain) (farm.CPUSet, bool) {
+	core := coreOf(t)
+	first := map[int]int{}
+	for vcpu := range d.VCPUs {
+		for cpu := range d.VCPUPins[vcpu].All() {
+			c, known := core[cpu]
+			if other, taken := first[c]; known && taken && !d.VCPUPins[other].Has(cpu) {
+				return farm.NewCPUSet(other, vcpu), true
+			}
+			if known {
+				first[c] = vcpu
+			}
+		}
+	}
+	return farm.CPUSet{}, false
+}
+
+// coreOf gives each CPU the index of its core.
+func coreOf(t farm.Topology) map[int]int {
+	out := map[int]int{}
+	for i, c := range t.Cores {
+		for cpu := range c.Threads.All() {
+			out[cpu] = i
+		}
+	}
+	return out
+}
+
+// pinsOf are the host CPUs of some vCPUs.
+func pinsOf(d farm.Domain, vcpus farm.CPUSet) farm.CPUSet {
+	var out farm.CPUSet
+	for vcpu := range vcpus.All() {
+		out = out.Or(d.VCPUPins[vcpu])
+	}
+	return out
+}
+
+// byCore sorts vCPUs so that those which are pinned to one host core stand together.
+func byCore(t farm.Topology, d farm.Domain, vcpus []int) []int {
+	core := coreOf(t)
+	place := func(vcpu int) (of, cpu int) {
+		for cpu := range d.VCPUPins[vcpu].All() {
+			return core[cpu], cpu
+		}
+		return 0, 0
+	}
+	out := slices.Clone(vcpus)
+	slices.SortStableFunc(out, func(a, b int) int {
+		coreA, cpuA := place(a)
+		coreB, cpuB := place(b)
+		return cmp.Or(coreA-coreB, cpuA-cpuB)
+	})
+	return out
+}
+
+// pinEdits are the edits from a VM's pins to others.
+func pinEdits(d, next farm.Domain) []Edit {
+	var out []Edit
+	for vcpu := range next.VCPUs {
+		if cpus := next.VCPUPins[vcpu]; !cpus.Equal(d.VCPUPins[vcpu]) && !cpus.Empty() {
+			out = append(out, pin(d, vcpu, cpus))
+		}
+	}
+	return out
+}
+
+// pinsText lists pins that differ from a VM's: "vCPU 1 to CPU 4".
+func pinsText(d, next farm.Domain) string {
+	var parts []string
+	for vcpu := range next.VCPUs {
+		if cpus := next.VCPUPins[vcpu]; !cpus.Equal(d.VCPUPins[vcpu]) && !cpus.Empty() {
+			parts = append(parts, fmt.Sprintf("vCPU %d to %s", vcpu, number("CPU", cpus)))
+		}
+	}
+	return strings.Join(parts, ", ")
 }

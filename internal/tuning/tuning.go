@@ -81,6 +81,7 @@ type Finding struct {
 	Wanted   string
 	Got      string
 	Changes  []Change // that would mend it; empty when a person has to
+	Edits    []Edit   // of VMs' definitions, which Manual says in words; a person makes them
 	Manual   string   // what a person has to do, where Changes cannot; may stand beside them
 }
 

@@ -1,0 +1,45 @@
+package tuning
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Edit is one change of a VM's definition, as virsh edit makes it.
+type Edit struct {
+	File string // the VM's XML, from the root, without a leading slash
+	// Element is the path of an element below <domain>. A segment may choose among elements of its name by an attribute
+	// of its own or of a child: "cputune/vcpupin[vcpu=0]", "devices/disk[target.dev=vda]/driver", or by its number from
+	// one: "devices/interface[2]". What is not there is made.
+	Element string
+	Set     map[string]string // attributes
+	Text    string            // what stands between its tags; "" leaves that as it is
+	Remove  bool              // the element goes, and all of its name where the path chooses none
+}
+
+// set is an edit that gives an element attributes: names and values in turn.
+func set(d farm.Domain, element string, attributes ...string) Edit {
+	e := Edit{File: d.Path, Element: element, Set: map[string]string{}}
+	for i := 0; i+1 < len(attributes); i += 2 {
+		e.Set[attributes[i]] = attributes[i+1]
+	}
+	return e
+}
+
+func remove(d farm.Domain, element string) Edit {
+	return Edit{File: d.Path, Element: element, Remove: true}
+}
+
+// pin is an edit that gives a vCPU host CPUs.
+func pin(d farm.Domain, vcpu int, cpus farm.CPUSet) Edit {
+	return set(d, fmt.Sprintf("cputune/vcpupin[vcpu=%d]", vcpu), "cpuset", cpus.String())
+}
+
+// showTopology is the edit of <topology>, and its text.
+func showTopology(d farm.Domain, g farm.GuestTopology) (Edit, string) {
+	text := fmt.Sprintf("<topology sockets='%d' cores='%d' threads='%d'/>", g.Sockets, g.Cores, g.Threads)
+	return set(d, "cpu/topology", "sockets", strconv.Itoa(g.Sockets), "dies", "1", "cores", strconv.Itoa(g.Cores),
+		"threads", strconv.Itoa(g.Threads)), text
+}
