@@ -27,6 +27,7 @@ import (
 	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/names"
 	"github.com/grange-project/grange/internal/sdnotify"
+	"github.com/grange-project/grange/internal/subid"
 	"github.com/grange-project/grange/internal/vmimage"
 )
 
@@ -50,6 +51,7 @@ type Agent struct {
 	guestFile string
 	lookups   lookup.Lookups
 	names     *names.Service
+	subids    subid.Files
 	breakers  breakers
 	admission admission.Shares
 
@@ -97,7 +99,7 @@ type vm struct {
 	agent *Agent
 	id    string // of the job that it was made for: its grant goes by this ID
 	key   string // of the batch job whose tasks enter it; "": nobody else enters
-	uid   uint32
+	owner Caller // who asked for it
 	image string // that it is made from
 	asked string // what its first job asked for; the site's policy may have said otherwise
 	bare  bool   // its first job has no command: the image's is run

@@ -27,7 +27,7 @@ type action func(w http.ResponseWriter, r *http.Request, c Caller) error
 // decode reads the body of a request.
 func (a routes) decode(w http.ResponseWriter, r *http.Request, c Caller, into any) error {
 	if large := r.ContentLength < 0 || r.ContentLength > smallBody; large && !c.admin() {
-		done, err := a.admission.Carry(r.Context(), c.UID)
+		done, err := a.admission.Carry(r.Context(), c.share(a.Agent))
 		if err != nil {
 			return err
 		}

@@ -147,7 +147,7 @@ func (v *making) define(m *machine.Machine, spec hyper.Machine) error {
 		return err
 	}
 	for number := range v.ports { // all tasks of a batch job are one user's
-		if err := os.Lchown(m.Path(guest.JobPort(number)), int(v.uid), -1); err != nil {
+		if err := os.Lchown(m.Path(guest.JobPort(number)), int(v.owner.UID), -1); err != nil {
 			return err
 		}
 	}

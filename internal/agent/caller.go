@@ -14,16 +14,21 @@ import (
 	"github.com/grange-project/grange/internal/procstat"
 )
 
-// Caller is who is at the other end of the socket, as the kernel says, and what its batch system or login gave it.
+// Caller is who is at the other end of the socket, as the kernel says, and what its batch system or login gave it. Its
+// rights on the host are those of UID, GID and Groups. User says whom it counts for.
 type Caller struct {
 	PID    int
 	Start  uint64 // of the process, in clock ticks since boot: tells it from a later one with the same PID
 	UID    uint32
 	GID    uint32
 	Groups []uint32
-	CPUs   farm.CPUSet    // its affinity
-	Memory farm.Bytes     // the least memory limit of its cgroups; 0: none
-	Batch  farm.Allotment // its batch job; zero: none
+	// the account that made the process's user namespace, or whose subordinate ID UID is; 0: UID is an account's own,
+	// or of a container of root
+	Owner    uint32         `json:",omitempty"`
+	Nameless bool           `json:",omitempty"` // see account.Service.OneOfMany
+	CPUs     farm.CPUSet    // its affinity
+	Memory   farm.Bytes     // the least memory limit of its cgroups; 0: none
+	Batch    farm.Allotment // its batch job; zero: none
 }
 
 // admin may do everything: root, and whoever runs the agent.
@@ -31,25 +36,11 @@ func (c Caller) admin() bool { return c.UID == 0 || c.UID == uint32(os.Getuid())
 
 // callerOf asks the kernel who holds the other end of conn.
 func callerOf(conn *admission.Connection) (Caller, error) {
-	raw, err := conn.SyscallConn()
+	cred, groups, err := conn.Peer()
 	if err != nil {
 		return Caller{}, err
 	}
-	var c Caller
-	var cred *unix.Ucred
-	var inner error
-	err = raw.Control(func(fd uintptr) {
-		if cred, inner = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); inner == nil {
-			c.Groups, inner = admission.PeerGroups(int(fd))
-		}
-	})
-	if err == nil {
-		err = inner
-	}
-	if err != nil {
-		return Caller{}, fmt.Errorf("peer credentials: %w", err)
-	}
-	c.PID, c.UID, c.GID = int(cred.Pid), cred.Uid, cred.Gid
+	c := Caller{PID: int(cred.Pid), UID: cred.Uid, GID: cred.Gid, Groups: groups, Owner: conn.Owner}
 	if c.PID <= 0 { // another PID namespace: what the caller may use cannot be known
 		return Caller{}, &farm.Error{Kind: farm.Denied, Code: CodeHiddenCaller,
 			Message: "the agent cannot see the calling process",
@@ -59,6 +50,11 @@ func callerOf(conn *admission.Connection) (Caller, error) {
 		Message: "the process that made this connection has gone", Hint: "call from the process that is the job"}
 	if conn.Start == 0 || !procstat.RunsAs(os.DirFS("/"), c.PID, c.UID) {
 		return Caller{}, gone
+	}
+	if conn.Hidden != nil && !c.admin() {
+		return Caller{}, &farm.Error{Kind: farm.Denied, Code: CodeHiddenCaller, Err: conn.Hidden,
+			Message: "the agent cannot determine who owns the user namespace of the calling process",
+			Hint:    "call from outside of containers; for callers in them the agent needs Linux 4.11"}
 	}
 	limited, err := c.withLimits()
 	// what was read, or could not be, may be of a later process of the same user, in a larger job

@@ -76,9 +76,10 @@ func (a *Agent) beginIn(v *vm, r *api.JobRequest, c Caller) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.Nameless = known.OneOfMany()
 	j := newJob(a, r.ID, c)
 	j.request = r
-	j.record = record{Version: recordVersion, Job: r.ID, User: known.guestUser(c, r.Home).Name,
+	j.record = record{Version: recordVersion, Job: r.ID, User: known.Shown(),
 		Command: jobrequest.Brief(r.Argv), Caller: c, Keep: r.Keep, OneFS: d.OneFilesystem, Gateways: d.Gateways,
 		Uses: filesystems.Of(r.Binds, c.PID, d.OneFilesystem)}
 	return j, v.drainsFromTask(j)
@@ -97,7 +98,7 @@ func (a *Agent) enter(v *vm, j *job) (bool, error) {
 		return false, err
 	}
 	if a.vms[v.id] != v {
-		if a.joinable(v.key, v.uid) != nil {
+		if a.joinable(v.key, v.owner.UID) != nil {
 			return false, nil
 		}
 		for other := range a.vms { // VMs are named after the start of the ID, and the caller chose it
@@ -107,7 +108,7 @@ func (a *Agent) enter(v *vm, j *job) (bool, error) {
 			}
 		}
 		pool := j.record.Pool
-		if err := pools.Room(a.cfg.Pools, pool, v.uid, a.inPoolsLocked()[pool]); err != nil {
+		if err := pools.Room(a.cfg.Pools, pool, v.owner.charged(), a.inPoolsLocked()[pool]); err != nil {
 			return false, err
 		}
 		if !v.enter(j) {
@@ -140,7 +141,7 @@ func (a *Agent) roomForLocked(late *job, most int) error {
 	n, bytes := 0, jobrequest.Size(late.request)
 	late.weight.Store(bytes)
 	for _, j := range a.live {
-		if j.caller.UID == c.UID {
+		if j.caller.charged() == c.charged() {
 			n, bytes = n+1, bytes+j.weight.Load()
 		}
 	}
@@ -171,7 +172,7 @@ func (a *Agent) joinable(key string, uid uint32) *vm {
 		return nil
 	}
 	for _, v := range a.vms {
-		if v.key == key && v.uid == uid && v.takesMore() {
+		if v.key == key && v.owner.UID == uid && v.takesMore() {
 			return v
 		}
 	}

@@ -28,7 +28,7 @@ func (a *Agent) listen() error {
 	}
 	defer os.Remove(c.Socket) // which closing the listener does by the first name only
 	limits := admission.Limits{Connections: a.mostConnections,
-		Free: func(uid uint32) bool { return Caller{UID: uid}.admin() }}
+		Free: func(uid uint32) bool { return Caller{UID: uid}.admin() }, Party: accounts(a).Party}
 	doors := []*admission.Door{admission.NewDoor(public, &a.admission, limits, a.log)}
 	private := api.PrivateSocket(c.Socket)
 	if l, err := listenUnix(private, 0o600); err == nil {

@@ -43,12 +43,16 @@ func (v *vm) run() {
 func (v *making) guarded() error {
 	r := v.recordNow()
 	image, user := v.image, r.User
+	if r.Caller.Nameless {
+		user = "without a name"
+	}
 	if r.Worker != nil { // they are the site's, whoever's name it asks in
 		image, user = r.Worker.Image, ""
 	}
 	b := &v.agent.breakers
 	b.mu.Lock()
-	ticket, err := b.set.Admit(time.Now(), breaker.Start{Image: image, User: user, Own: v.own})
+	ticket, err := b.set.Admit(time.Now(), breaker.Start{Image: image, User: user, Own: v.own,
+		Nameless: r.Caller.Nameless && r.Worker == nil})
 	if err == nil && r.Worker != nil {
 		b.starting[v.id] = false
 	}

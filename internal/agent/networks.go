@@ -36,7 +36,7 @@ func (a recovery) restoreNetworks() {
 func (a *Agent) leaseHolders() (all []leases.Holder) {
 	for _, v := range a.all() {
 		r := v.recordNow()
-		h := leases.Holder{VM: r.Name, Owner: v.uid}
+		h := leases.Holder{VM: r.Name, Owner: v.owner.User()}
 		switch {
 		case r.Lease != nil:
 			h.Lease = *r.Lease

@@ -1,9 +1,6 @@
 package agent
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/jobrequest"
 	"github.com/grange-project/grange/internal/agent/pools"
@@ -41,16 +38,15 @@ func (a requests) services(c Caller) ([]string, error) {
 // who is the caller as rules see it. Rules fail closed: where one looks at a name, an account or a queue that nobody
 // knows, the job is not started.
 func (a requests) who(rules []policy.Rule, c Caller) (policy.Who, error) {
-	w := policy.Who{UID: c.UID, GIDs: append([]uint32{c.GID}, c.Groups...), System: c.Batch.System,
-		Account: c.Batch.Account, Queue: c.Batch.Queue}
 	known, err := a.namesOf(c)
+	w := known.Who()
+	w.System, w.Account, w.Queue = c.Batch.System, c.Batch.Account, c.Batch.Queue
 	if err == nil {
-		err = known.satisfy(rules, c)
+		err = known.Satisfy(rules, c.Batch.Group)
 	}
 	if err != nil {
 		return w, err
 	}
-	w.User, w.Groups = known.user.Name, slices.Collect(maps.Values(known.groups))
 	if c.Batch.System == "" || !policy.NeedsQueue(rules) || w.Account != "" && w.Queue != "" {
 		return w, nil
 	}

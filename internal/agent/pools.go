@@ -31,7 +31,7 @@ func (a routes) getPools(w http.ResponseWriter, _ *http.Request, c Caller) error
 func (a *Agent) inPoolsLocked() map[string][]uint32 {
 	users := map[string][]uint32{}
 	for _, v := range a.vms {
-		users[v.recordNow().Pool] = append(users[v.recordNow().Pool], v.uid)
+		users[v.recordNow().Pool] = append(users[v.recordNow().Pool], v.owner.charged())
 	}
 	return users
 }

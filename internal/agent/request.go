@@ -144,6 +144,7 @@ func (a requests) begin(r *api.JobRequest, c Caller) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.Nameless = known.OneOfMany()
 	if err := mayFetch(a, c, r, d.Image, s.Memory); err != nil {
 		return nil, err
 	}
@@ -167,7 +168,7 @@ func (a requests) begin(r *api.JobRequest, c Caller) (*job, error) {
 		j.events = append(j.events, api.JobEvent{Event: api.EventPolicy, Message: reason})
 	}
 	j.record = record{Version: recordVersion, Job: r.ID, Created: time.Now(), Shape: s,
-		User: known.guestUser(c, r.Home).Name, Name: vmName(r.ID), Command: jobrequest.Brief(r.Argv), Caller: c,
+		User: known.Shown(), Name: vmName(r.ID), Command: jobrequest.Brief(r.Argv), Caller: c,
 		Keep: r.Keep, OneFS: d.OneFilesystem, Gateways: d.Gateways, Site: site.Name, Services: may, Pool: r.Pool,
 		Uses: filesystems.Of(r.Binds, c.PID, d.OneFilesystem)}
 	return j, nil

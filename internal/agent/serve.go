@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"github.com/grange-project/grange/api"
-	"github.com/grange-project/grange/internal/agent/admission"
 	"github.com/grange-project/grange/internal/agent/jobrequest"
 	"github.com/grange-project/grange/internal/agent/publish"
 	"github.com/grange-project/grange/internal/farm"
@@ -64,8 +63,7 @@ func (a routes) actions() map[string]action {
 // edge finds out who calls and turns errors into problems.
 func (a routes) edge(do action) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		conn, _ := r.Context().Value(connKey{}).(*admission.Connection)
-		c, err := callerOf(conn)
+		c, err := callerIn(a.Agent, r)
 		if err == nil {
 			err = do(w, r, c)
 		}
@@ -150,7 +148,7 @@ func (a routes) postDone(w http.ResponseWriter, r *http.Request, c Caller) error
 	if j == nil {
 		return answer(w, api.JobEnd{})
 	}
-	if c.UID != j.caller.UID && !c.admin() {
+	if !c.owns(j.caller) && !c.admin() {
 		return notYours("job " + j.id)
 	}
 	if j.keeps() {

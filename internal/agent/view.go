@@ -25,10 +25,10 @@ func (a routes) find(ref string, c Caller) (*vm, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !a.maySee(c, v.uid) {
+	if !c.sees(v) {
 		return nil, noVM(ref)
 	}
-	if c.UID != v.uid && !c.admin() {
+	if !c.owns(v.owner) && !c.admin() {
 		return nil, notYours("VM " + ref)
 	}
 	return v, nil
@@ -55,7 +55,7 @@ func (a *Agent) lookUp(ref string) (*vm, error) {
 func (a routes) getVMs(w http.ResponseWriter, _ *http.Request, c Caller) error {
 	vms := []*api.VM{}
 	for _, v := range a.all() {
-		if a.maySee(c, v.uid) {
+		if c.sees(v) {
 			vms = append(vms, v.view(nil))
 		}
 	}
@@ -81,7 +81,7 @@ func (a routes) getVM(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if err != nil {
 		return err
 	}
-	if !a.maySee(c, v.uid) {
+	if !c.sees(v) {
 		return noVM(ref)
 	}
 	return answer(w, v.view(nil))
@@ -95,14 +95,28 @@ func (a *Agent) maySee(c Caller, owner uint32) bool {
 	return c.admin() || c.UID == owner || !a.config().PrivateVMs
 }
 
+func (c Caller) sees(v *vm) bool { return c.owns(v.owner) || v.agent.maySee(c, v.owner.User()) }
+
 func noVM(ref string) error {
 	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM,
 		Message: "no VM " + strconv.Quote(ref) + " on this host",
 		Hint:    "`grange vm list` shows them; it may have ended"}
 }
 
-// getUsage streams the records of VMs that ended within a time: one's own, or for root all.
+// getUsage streams the records of VMs that ended within a time: one's own, or for root all. Those of a subordinate ID
+// are its account's, who alone reads them.
 func (a routes) getUsage(w http.ResponseWriter, r *http.Request, c Caller) error {
+	if c.UID != c.User() {
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		return nil
+	}
+	if c.share(a.Agent) == together { // they read one after the other
+		done, err := a.admission.Ask(r.Context(), together)
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
 	return a.Usage.Serve(w, r, c.UID, c.admin())
 }
 

@@ -33,7 +33,7 @@ func portsFor(key string, cpus int) int {
 
 // newVM makes the VM of its first job; nothing is granted yet.
 func newVM(first *job) *vm {
-	v := &vm{agent: first.agent, id: first.id, key: first.caller.Batch.Key(), uid: first.caller.UID,
+	v := &vm{agent: first.agent, id: first.id, key: first.caller.Batch.Key(), owner: first.caller,
 		over: make(chan struct{}), changed: make(chan struct{}),
 		request: jobrequest.Light(first.request), record: first.record}
 	// what the record tells, so that the next agent counts as many
@@ -107,8 +107,8 @@ func (v *vm) waitsFor() string {
 // usage is what the record of the VM's usage says from the beginning.
 func (v *vm) usage() api.Usage {
 	r := v.recordNow()
-	u := api.Usage{Kind: api.UsageJob, VM: r.VM, Job: v.id, Batch: v.key, User: r.User, UID: v.uid, Image: r.Image,
-		Digest: r.Digest, Shape: r.Shape.Name, Cores: r.Shape.CPUs, Memory: uint64(r.Shape.Memory),
+	u := api.Usage{Kind: api.UsageJob, VM: r.VM, Job: v.id, Batch: v.key, User: r.User, UID: v.owner.User(),
+		Image: r.Image, Digest: r.Digest, Shape: r.Shape.Name, Cores: r.Shape.CPUs, Memory: uint64(r.Shape.Memory),
 		Scratch: uint64(r.Shape.DiskSpace()), Account: r.Caller.Batch.Account, Queue: r.Caller.Batch.Queue,
 		Asked: r.Created, Phases: v.start.All()}
 	if told, ok := v.agent.lookups.Recall(r.Caller.Batch); ok {
@@ -274,7 +274,7 @@ func (v *vm) view(j *job) *api.VM {
 func (v *vm) viewLocked(j *job) *api.VM {
 	r := v.record
 	out := &api.VM{ID: r.VM, Name: r.Name, Job: r.Job, Batch: v.key, Purpose: "job", State: v.stateLocked(),
-		Image: r.Image, Digest: r.Digest, Shape: r.Shape.Name, User: r.User, UID: v.uid, Command: r.Command,
+		Image: r.Image, Digest: r.Digest, Shape: r.Shape.Name, User: r.User, UID: v.owner.User(), Command: r.Command,
 		Created: r.Created, CPUs: r.Shape.CPUs, Memory: uint64(r.Shape.Memory), Scratch: uint64(r.Shape.Scratch),
 		Plan: wire.Plan(r.Plan)}
 	if r.Worker != nil {

@@ -198,13 +198,13 @@ func (a workerDesk) begin(r *api.WorkerRequest, image string, c Caller) (*job, e
 	if err != nil {
 		return nil, err
 	}
-	may, err := requests.services(Caller{UID: c.UID, GID: c.GID, Groups: c.Groups})
+	may, err := requests.services(Caller{UID: c.UID, GID: c.GID, Groups: c.Groups, Owner: c.Owner})
 	if err != nil {
 		return nil, err
 	}
 	j := newJob(a.Agent, api.NewID(), owner)
 	j.record = record{Version: recordVersion, Job: j.id, Created: time.Now(), Shape: s,
-		User: known.guestUser(owner, "").Name, Name: vmName(j.id), Command: "worker " + r.Name, Caller: owner,
+		User: known.Shown(), Name: vmName(j.id), Command: "worker " + r.Name, Caller: owner,
 		Keep: true, Image: r.Image, Services: may,
 		Worker: &workerRecord{Name: r.Name, Image: image, Conf: r.Conf, Warm: r.Warm}}
 	j.request = workerJobRequest(j.record)

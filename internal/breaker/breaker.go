@@ -52,6 +52,9 @@ var Defaults = Settings{Failures: 3, Window: 15 * time.Minute, First: time.Minut
 type Start struct {
 	Image, User string
 	Own         bool
+	// the name service does not know the user, who may be one of many that an account makes: that such users fail as
+	// well says nothing of image or host
+	Nameless bool
 }
 
 // Blame is whose fault a failure can be.
@@ -247,16 +250,16 @@ func (s *Set) culprit(start Start) (key Key, ok, suspected bool) {
 	for _, f := range s.failures {
 		if f.host {
 			hosts++
-			sure[f.User] = true
+			f.witness(sure)
 		}
 		if f.at.After(s.worked) { // in a row, whatever it was
 			all++
 			images[f.Image] = true
-			witnesses[f.User] = true
+			f.witness(witnesses)
 		}
 		if f.Image == start.Image {
 			image++
-			users[f.User] = true
+			f.witness(users)
 		}
 		if f.User == start.User {
 			user++
@@ -275,6 +278,13 @@ func (s *Set) culprit(start Start) (key Key, ok, suspected bool) {
 		return Key{User, start.User}, true, suspected
 	}
 	return Key{}, false, suspected
+}
+
+// witness adds the user of a failure to those who saw it, where the name service knows the user.
+func (f failure) witness(users map[string]bool) {
+	if !f.Nameless {
+		users[f.User] = true
+	}
 }
 
 // Reopen has the host back off, with its trial due at once: an earlier process found it so.

@@ -214,3 +214,22 @@ func TestBounds(t *testing.T) {
 		t.Errorf("%+v", s.Open())
 	}
 }
+
+// TestUsersWithoutAName: of users whom the name service does not know, any number closes neither a host nor an image to
+// others.
+func TestUsersWithoutAName(t *testing.T) {
+	for name, blame := range map[string]Blame{"unclear": Unclear, "the host's": TheHost} {
+		for _, nameless := range []bool{true, false} {
+			s, now := New(Defaults), time.Now()
+			for i := range 6 {
+				start := Start{Image: fmt.Sprint("i", i%2), User: fmt.Sprint("u", i), Nameless: nameless}
+				if ticket, err := s.Admit(now, start); err == nil {
+					s.Failed(now, ticket, blame, "x")
+				}
+			}
+			if _, err := s.Admit(now, Start{Image: "i0", User: "lisa"}); (err == nil) != nameless {
+				t.Errorf("%s, users without a name: %v: %v", name, nameless, err)
+			}
+		}
+	}
+}

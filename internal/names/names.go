@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -34,6 +35,9 @@ const (
 	again   = 5 * time.Second // after a failure
 	atOnce  = 4               // programs
 	missing = 2               // getent's status when a key was not found
+
+	mostKeys   = 1024    // of one program: a process may have 65,536 groups
+	mostGroups = 1 << 16 // that are kept
 )
 
 // Service is a name service. What it answered it knows for a minute, and a failure for some seconds, so that a hundred
@@ -42,8 +46,16 @@ type Service struct {
 	run    program.Run
 	asking chan struct{} // as many as ask
 
-	mu    sync.Mutex
-	known map[string]*reply
+	mu     sync.Mutex
+	known  map[string]*reply
+	groups map[string]group // by number
+}
+
+// group is what the name service said of one group.
+type group struct {
+	gid  uint32
+	name string // "": it has none
+	at   time.Time
 }
 
 type reply struct {
@@ -134,23 +146,98 @@ func (s *Service) Groups(ctx context.Context, gids []uint32) (map[uint32]string,
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	lines, err := s.ask(ctx, "group", keys...)
-	if errors.Is(err, ErrUnknown) {
-		return nil, nil
-	}
 	found := map[uint32]string{}
+	for asked := range slices.Chunk(s.unknown(keys, found), mostKeys) {
+		if err := s.askGroups(ctx, asked, found); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// unknown returns those keys of groups that were not asked lately, and adds the names of the others.
+func (s *Service) unknown(keys []string, found map[uint32]string) (unknown []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for _, key := range keys {
+		g, ok := s.groups[key]
+		if !ok || now.Sub(g.at) > fresh || g.name == "" && now.Sub(g.at) > again {
+			unknown = append(unknown, key)
+		} else if g.name != "" {
+			found[g.gid] = g.name
+		}
+	}
+	return unknown
+}
+
+// askGroups asks for some groups, and adds and keeps those that there are: a caller with the same group and others has
+// the name at hand.
+func (s *Service) askGroups(ctx context.Context, keys []string, found map[uint32]string) error {
+	lines, err := s.ask(ctx, "group", keys...)
+	if err != nil && !errors.Is(err, ErrUnknown) {
+		return err
+	}
+	now := time.Now()
+	answers := map[string]group{}
+	for _, key := range keys {
+		answers[key] = group{at: now}
+	}
 	for _, f := range lines {
 		const fields = 4
 		if len(f) != fields {
-			return nil, failed("group", f[0], fmt.Errorf("invalid entry: %d fields instead of %d", len(f), fields))
+			return failed("group", f[0], fmt.Errorf("invalid entry: %d fields instead of %d", len(f), fields))
 		}
 		gid, err := strconv.ParseUint(f[2], 10, 32)
 		if err != nil {
-			return nil, failed("group", f[0], err)
+			return failed("group", f[0], err)
 		}
 		found[uint32(gid)] = f[0]
+		answers[f[2]] = group{uint32(gid), f[0], now}
 	}
-	return found, err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.groups == nil || len(s.groups) > mostGroups {
+		s.groups = map[string]group{}
+	}
+	maps.Copy(s.groups, answers)
+	return nil
+}
+
+// GroupsOf returns the groups that the name service gives a user, the user's own among them. Its error has CodeNoNames.
+func (s *Service) GroupsOf(ctx context.Context, u User) ([]uint32, error) {
+	lines, err := s.ask(ctx, "initgroups", u.Name)
+	if err != nil && !errors.Is(err, ErrUnknown) {
+		return nil, err
+	}
+	gids := []uint32{u.GID}
+	for _, f := range lines {
+		fields := strings.Fields(strings.TrimPrefix(f[0], u.Name)) // a name may have blanks
+		for _, field := range fields {
+			gid, err := strconv.ParseUint(field, 10, 32)
+			if err != nil {
+				return nil, failed("initgroups", u.Name, fmt.Errorf("invalid group %q", field))
+			}
+			gids = append(gids, uint32(gid))
+		}
+	}
+	return gids, nil
+}
+
+// Knows reports whether the name service has a user, as far as it was asked lately. It does not ask.
+func (s *Service) Knows(uid uint32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, ok := s.known["passwd "+number(uid)]
+	if !ok {
+		return false
+	}
+	select {
+	case <-r.done:
+		return r.err == nil
+	default:
+		return false
+	}
 }
 
 // Mine is the name of the user that this process runs as; "" where it has none, or nobody knows.
@@ -229,6 +316,6 @@ func failed(database, key string, err error) error {
 			"named there", database, key)}
 }
 
-var what = map[string]string{"passwd": "user", "group": "group"}
+var what = map[string]string{"passwd": "user", "group": "group", "initgroups": "user"}
 
 func number(id uint32) string { return strconv.FormatUint(uint64(id), 10) }

@@ -191,3 +191,68 @@ func TestHost(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestGroupsOf: a user's groups are its own and those that it is a member of.
+func TestGroupsOf(t *testing.T) {
+	s := New(directory(map[string]string{"initgroups dora": "dora                  7001 7002", "initgroups max": "max",
+		"initgroups odd": "odd 7x", "initgroups a b": "a b 9"}))
+	for name, want := range map[string]string{"dora": "[7000 7001 7002]", "max": "[7000]", "a b": "[7000 9]",
+		"nobody": "[7000]"} {
+		if got, err := s.GroupsOf(t.Context(), User{Name: name, GID: 7000}); err != nil || fmt.Sprint(got) != want {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	if got, err := s.GroupsOf(t.Context(), User{Name: "odd", GID: 7000}); !farm.IsCode(err, farm.CodeNoNames) {
+		t.Errorf("%v, %v", got, err)
+	}
+	down := New(func(context.Context, program.Call) ([]byte, error) { return nil, errors.New("no answer") })
+	if got, err := down.GroupsOf(t.Context(), User{Name: "dora"}); !farm.IsCode(err, farm.CodeNoNames) {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// TestSetsOfGroups: a group that was asked about is known in every other set of groups, and one program is asked about
+// some of them at most.
+func TestSetsOfGroups(t *testing.T) {
+	var asked, most int
+	s := New(func(ctx context.Context, c program.Call) ([]byte, error) {
+		asked += len(c.Args) - 1
+		most = max(most, len(c.Args)-1)
+		return directory(farmHands)(ctx, c)
+	})
+	for last := range uint32(50) {
+		if found, err := s.Groups(t.Context(), []uint32{7000, 7001, 100, 100 + last}); err != nil || len(found) != 2 {
+			t.Fatalf("%v, %v", found, err)
+		}
+	}
+	if asked != 52 {
+		t.Errorf("asked about %d groups of 52", asked)
+	}
+	many := make([]uint32, 1<<16)
+	for i := range many {
+		many[i] = 1_000_000 + uint32(i)
+	}
+	if _, err := s.Groups(t.Context(), many); err != nil || most > mostKeys {
+		t.Errorf("%d groups of one program: %v", most, err)
+	}
+	if _, err := s.Groups(t.Context(), []uint32{9}); err != nil || len(s.groups) > mostGroups {
+		t.Errorf("%d groups are kept: %v", len(s.groups), err)
+	}
+}
+
+// TestKnows tells of users who were asked about, and does not ask.
+func TestKnows(t *testing.T) {
+	asked := 0
+	s := New(func(ctx context.Context, c program.Call) ([]byte, error) {
+		asked++
+		return directory(farmHands)(ctx, c)
+	})
+	if s.Knows(70001) || asked != 0 {
+		t.Error("a user is known whom nobody asked about")
+	}
+	s.User(t.Context(), 70001)
+	s.User(t.Context(), 9)
+	if !s.Knows(70001) || s.Knows(9) || asked != 2 {
+		t.Errorf("asked %d times", asked)
+	}
+}

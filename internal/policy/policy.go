@@ -88,6 +88,11 @@ func NeedsQueue(rules []Rule) bool {
 	return slices.ContainsFunc(rules, func(r Rule) bool { return len(r.Accounts)+len(r.Queues) > 0 })
 }
 
+// NeedsUser reports whether any rule looks at users or groups, by name or by number.
+func NeedsUser(rules []Rule) bool {
+	return slices.ContainsFunc(rules, func(r Rule) bool { return len(r.Users)+len(r.Groups) > 0 })
+}
+
 // NeedsNames reports whether any rule looks at users, or at groups, in another way than by number.
 func NeedsNames(rules []Rule) (users, groups bool) {
 	named := func(pattern string) bool {

@@ -55,6 +55,26 @@ func Started(pid int) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+	return startOf(text)
+}
+
+// StartedAt returns when the process of a directory below /proc started. The directory stays that of this process: when
+// the process has gone, the kernel refuses to read there, also when another one has its number.
+func StartedAt(directory *os.File) (uint64, error) {
+	fd, err := unix.Openat(int(directory.Fd()), "stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	text := make([]byte, 4096) // of which the kernel fills a few hundred
+	n, err := unix.Read(fd, text)
+	if err != nil {
+		return 0, err
+	}
+	return startOf(text[:n])
+}
+
+func startOf(text []byte) (uint64, error) {
 	s := Parse(text)
 	if is := s.Field(state); is == "Z" || is == "X" {
 		return 0, os.ErrNotExist

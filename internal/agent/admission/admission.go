@@ -14,9 +14,10 @@ import (
 // is all.
 type Shares struct {
 	mu    sync.Mutex
-	open  map[uint32]int           // connections by user
-	large map[uint32]chan struct{} // held, by user, while a large body is read
-	deaf  time.Time                // when a connection could not be taken last
+	open  map[uint32]int // connections by user
+	large turns          // of users whose large bodies are read
+	asks  turns          // of users whom the name service is asked about
+	deaf  time.Time      // when a connection could not be taken last
 }
 
 // A job has a connection for its events and one for its heartbeats, and now and then a third. Small hosts have few
@@ -74,20 +75,11 @@ func (s *Shares) Reachable() bool {
 
 // Carry waits until no other large body of the user is being read.
 func (s *Shares) Carry(ctx context.Context, uid uint32) (done func(), err error) {
-	s.mu.Lock()
-	if s.large == nil {
-		s.large = map[uint32]chan struct{}{}
-	}
-	turn := s.large[uid]
-	if turn == nil {
-		turn = make(chan struct{}, 1)
-		s.large[uid] = turn
-	}
-	s.mu.Unlock()
-	select {
-	case turn <- struct{}{}:
-		return func() { <-turn }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return s.large.take(ctx, uid)
+}
+
+// Ask waits until nobody else asks the name service about the user: a user with many groups that nobody knows keeps it
+// from no other user.
+func (s *Shares) Ask(ctx context.Context, uid uint32) (done func(), err error) {
+	return s.asks.take(ctx, uid)
 }

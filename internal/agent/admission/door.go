@@ -2,13 +2,16 @@ package admission
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"time"
 
 	"github.com/grange-project/grange/internal/peer"
 	"github.com/grange-project/grange/internal/procstat"
+	"github.com/grange-project/grange/internal/subid"
 	"github.com/grange-project/grange/internal/throttle"
 )
 
@@ -16,6 +19,9 @@ import (
 type Limits struct {
 	Connections func() int            // that a user may have at once
 	Free        func(uid uint32) bool // reports whether a user has no limits
+	// Party returns the user that a connection counts for, by the user ID of its process and the owner of its user
+	// namespace, which is 0 where there is none, or it is not read yet. nil: the user ID itself.
+	Party func(uid, owner uint32) uint32
 }
 
 // Door is a listener that knows who comes.
@@ -30,12 +36,17 @@ type Door struct {
 // Connection is one of a known user.
 type Connection struct {
 	*net.UnixConn
-	Start uint64 // of the process that made it, in clock ticks since boot; 0: it was gone when the connection was taken
-	leave func() // once
+	Start  uint64 // of the process that made it, in clock ticks since boot; 0: the kernel does not show it
+	Owner  uint32 // of the process's user namespace; 0: it is that of the agent, or root's
+	Hidden error  // why Owner is not known; nil: it is
+	leave  func() // once
 }
 
 // NewDoor returns a listener that gives each user a share of the connections, and logs who makes too many.
 func NewDoor(l *net.UnixListener, shares *Shares, limits Limits, log *slog.Logger) *Door {
+	if limits.Party == nil {
+		limits.Party = func(uid, _ uint32) uint32 { return uid }
+	}
 	return &Door{l, shares, limits, throttle.NewArrivals(2*limits.Connections(), time.Now), log}
 }
 
@@ -58,32 +69,58 @@ func (d *Door) Accept() (net.Conn, error) {
 }
 
 // admit counts a connection for its user. It returns nil where the user has or makes too many, and for a connection
-// that its caller has closed. It reads nothing of /proc for those.
+// that its caller has closed, or whose process has gone. It reads nothing of /proc for the first two.
 func (d *Door) admit(conn *net.UnixConn) *Connection {
 	cred, err := peer.Cred(conn)
 	if err != nil { // it has gone
 		return nil
 	}
-	if !d.enter(cred.Uid) {
-		d.report(cred.Uid)
+	party := d.limits.Party(cred.Uid, 0)
+	if !d.enter(party) {
+		d.report(party)
 		return nil
 	}
-	leave := sync.OnceFunc(func() { d.shares.Leave(cred.Uid) })
-	if peer.HungUp(conn) {
-		leave()
-		return nil
-	}
+	c := &Connection{UnixConn: conn}
 	// now: by the time that the request is here, the number may be another process's
-	start, _ := procstat.Started(int(cred.Pid))
-	return &Connection{conn, start, leave}
+	if peer.HungUp(conn) || !c.identify(int(cred.Pid)) {
+		d.shares.Leave(party)
+		return nil
+	}
+	if owner := d.limits.Party(cred.Uid, c.Owner); owner != party {
+		d.shares.Leave(party)
+		if party = owner; !d.enter(party) {
+			d.report(party)
+			return nil
+		}
+	}
+	c.leave = sync.OnceFunc(func() { d.shares.Leave(party) })
+	return c
 }
 
 // enter counts a connection of a user. It reports whether the user may have one more.
-func (d *Door) enter(uid uint32) bool {
-	if d.limits.Free(uid) {
-		return d.shares.Enter(uid, 0)
+func (d *Door) enter(party uint32) bool {
+	if d.limits.Free(party) {
+		return d.shares.Enter(party, 0)
 	}
-	return d.arrivals.Admit(uid) && d.shares.Enter(uid, d.limits.Connections())
+	return d.arrivals.Admit(party) && d.shares.Enter(party, d.limits.Connections())
+}
+
+// identify reads who made the connection from one directory below /proc, which stays that of one process. It reports
+// whether the process is still there; of one that the kernel does not show there is nothing to read.
+func (c *Connection) identify(pid int) bool {
+	if pid <= 0 {
+		return true
+	}
+	process, err := os.Open(fmt.Sprintf("/proc/%d", pid))
+	if err != nil {
+		return false
+	}
+	defer process.Close()
+	if c.Start, err = procstat.StartedAt(process); err != nil {
+		return false
+	}
+	c.Owner, c.Hidden = subid.NamespaceOwner(process)
+	return true
 }
 
 // report logs from time to time that connections of a user are closed unread.

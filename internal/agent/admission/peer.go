@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"fmt"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -28,4 +29,24 @@ func PeerGroups(fd int) ([]uint32, error) {
 		}
 		return raw, err
 	}
+}
+
+// Peer returns who made the connection: the process with its user and group, and its other groups.
+func (c *Connection) Peer() (cred *unix.Ucred, groups []uint32, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, nil, err
+	}
+	var inner error
+	if err = raw.Control(func(fd uintptr) {
+		if cred, inner = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); inner == nil {
+			groups, inner = PeerGroups(int(fd))
+		}
+	}); err == nil {
+		err = inner
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("peer credentials: %w", err)
+	}
+	return cred, groups, nil
 }
