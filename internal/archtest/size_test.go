@@ -11,7 +11,8 @@ const (
 	mostLines   = 6000
 )
 
-var largePackages = map[string]int{"internal/agent": 6500, "internal/tuning": 8500}
+// internal/tuning has a short file for each rule of the audit, and grows with their number.
+var largePackages = map[string]int{"internal/agent": 6500, "internal/tuning": 9600}
 
 // receiver is the type of a method; "" of a function.
 func receiver(d ast.Decl) string {
