@@ -303,7 +303,8 @@ func (b *bench) round(ctx context.Context, s settings, f *loopFigures) (found la
 	gap := float64(time.Second) * meanSize / f.Offered // between requests
 	var requests sync.WaitGroup
 	before, start := cpuTime(), time.Now()
-	for due := start; due.Sub(start) < s.span() || l.nothing(); due = due.Add(time.Duration(l.rand.ExpFloat64() * gap)) {
+	next := func(due time.Time) time.Time { return due.Add(time.Duration(l.rand.ExpFloat64() * gap)) }
+	for due := start; due.Sub(start) < s.span() || l.nothing(); due = next(due) {
 		time.Sleep(time.Until(due))
 		come, gone := l.draws(l.sizeOf(), time.Now())
 		requests.Go(func() { l.fail(l.write(ctx, come, nil)) })

@@ -28,10 +28,6 @@ func set(d farm.Domain, element string, attributes ...string) Edit {
 	return e
 }
 
-func remove(d farm.Domain, element string) Edit {
-	return Edit{File: d.Path, Element: element, Remove: true}
-}
-
 // pin is an edit that gives a vCPU host CPUs.
 func pin(d farm.Domain, vcpu int, cpus farm.CPUSet) Edit {
 	return set(d, fmt.Sprintf("cputune/vcpupin[vcpu=%d]", vcpu), "cpuset", cpus.String())

@@ -46,7 +46,8 @@ func checkParams(conf map[string]string, add adder) {
 // leastAddresses is the address space with which the wrapper starts; docs/guide/gridengine.md has the reason.
 const leastAddresses = 3 * farm.GiB / 2
 
-// checkRoom looks at limits of the queue that are too small for the wrapper, or for as many jobs as the queue has slots.
+// checkRoom looks at limits of the queue that are too small for the wrapper, or for as many jobs as the queue has
+// slots.
 func checkRoom(queue, conf map[string]string, add adder) {
 	for _, key := range []string{"s_vmem", "h_vmem"} {
 		for _, v := range byHost(queue[key]) {
