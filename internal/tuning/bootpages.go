@@ -115,8 +115,7 @@ func (r *pageReader) pageSize(p bootParam) {
 func (r *pageReader) standardSize(p bootParam) {
 	if r.named {
 		r.refused = p.name + "=" + p.value
-		r.drop("hugepagesz="+p.value+" once",
-			"hugepagesz="+p.value+" is there twice: the kernel drops the second one")
+		r.drop(p.name+" once", r.refused+" is the second: the kernel drops it")
 		return
 	}
 	if size, ok := r.take(p); ok {
