@@ -61,12 +61,26 @@ func floodedServer(ctx context.Context, s *site) error { return s.floodServer(ct
 // crowdedServer has an account keep as many connections with half a request as it gets.
 func crowdedServer(ctx context.Context, s *site) error { return s.floodServer(ctx, "hold") }
 
+// readerOfCell lets ann list the cell.
+const readerOfCell = standaloneFarm + `
+[[grants]]
+user = "ann"
+role = "reader"
+cell = "general"
+`
+
 func (s *site) floodServer(ctx context.Context, how string) error {
 	a, err := s.standalone(ctx)
 	if err != nil {
 		return err
 	}
 	defer a.close()
+	if err := os.WriteFile(a.path("farm.toml"), []byte(readerOfCell), 0o600); err != nil {
+		return err
+	}
+	if _, err := a.grange(ctx, "apply", "-f", a.path("farm.toml")); err != nil {
+		return err
+	}
 	if _, err := a.as(ctx, "ann", "cell", "list"); err != nil {
 		return err
 	}
