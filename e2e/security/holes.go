@@ -39,6 +39,15 @@ var attacks = []attack{
 	{"M10", "after a rotation, who has the old CA's key and a host's old certificate is neither a server nor a host " +
 		"of the fleet", retiredCA},
 	{"M11", "a caller who comes again after a restart of the agent gets no more than was allowed", rejoinWithMore},
+	{"S1", "an account with subordinate IDs does not take all CPUs of a host as several users of a user namespace",
+		cpusOfSubordinates},
+	{"S1b", "guests that never come up, of several subordinate users of one account, close the host to nobody else",
+		guestsOfSubordinates},
+	{"S1c", "large requests of an account's subordinate users do not take the agent's memory", memoryOfSubordinates},
+	{"S1d", "connections of an account's subordinate users do not take the agent's files", filesOfSubordinates},
+	{"S1d", "connections of many accounts do not take the agent's files", filesOfAccounts},
+	{"S1e", "an account does not take all CPUs of a host by files with the set-user-ID bit of its subordinate users",
+		cpusOfFiles},
 	{"S2", "root and other accounts are served while an account connects to the agent and hangs up without end",
 		floodedAgent},
 	{"S2", "root and other accounts are served while an account keeps connections to the agent half open",
@@ -46,6 +55,8 @@ var attacks = []attack{
 	{"S2b", "root and users are served while an account connects to the server and hangs up without end",
 		floodedServer},
 	{"S2b", "root and users are served while an account keeps connections to the server half open", crowdedServer},
+	{"S3", "an account does not pass a rule that denies VMs to a group by dropping the group", droppedGroup},
+	{"S3b", "an account does not pass a rule that denies VMs to its number as a subordinate user", deniedByNumber},
 	{"names", "a rule that denies by name holds for users whom only a directory service knows", deniedByName},
 }
 
@@ -56,4 +67,9 @@ var roles = map[string]func(args []string) error{
 	"serve":        serve,
 	"reach":        reachFor,
 	"flood":        flood,
+	"namespace":    namespace,
+	"mapped":       mapped,
+	"become":       become,
+	"body":         body,
+	"crowd":        crowd,
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os/exec"
 	"runtime"
 	"strings"
 	"sync"
@@ -51,15 +52,24 @@ func (s *site) hog(ctx context.Context, l *lab.Lab, requests [][]string, modest 
 	if err != nil {
 		return err
 	}
+	holding, stop := context.WithCancel(ctx)
+	defer stop()
+	var cmds []*exec.Cmd
+	for _, flags := range requests {
+		cmds = append(cmds, greedy.exec(holding, l, append(flags, "--", "sh", "-c", "echo RUNS; exec sleep 600")...))
+	}
+	return s.holdAll(ctx, l, cmds, modest...)
+}
+
+// holdAll has commands of one account hold what they are given, and another account start a VM beside them without
+// waiting.
+func (s *site) holdAll(ctx context.Context, l *lab.Lab, cmds []*exec.Cmd, modest ...string) error {
 	victim, err := s.account(2)
 	if err != nil {
 		return err
 	}
-	holding, stop := context.WithCancel(ctx)
-	defer stop()
-	said := make([]*lines, len(requests))
-	for i, flags := range requests {
-		cmd := greedy.exec(holding, l, append(flags, "--", "sh", "-c", "echo RUNS; exec sleep 600")...)
+	said := make([]*lines, len(cmds))
+	for i, cmd := range cmds {
 		said[i] = new(lines)
 		cmd.Stdout, cmd.Stderr = said[i], said[i]
 		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -68,7 +78,7 @@ func (s *site) hog(ctx context.Context, l *lab.Lab, requests [][]string, modest 
 			return err
 		}
 		defer cmd.Wait()
-		defer stop()
+		defer cmd.Cancel()
 		if err := said[i].await(ctx); err != nil {
 			return err
 		}
