@@ -10,13 +10,11 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/admission"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/wire"
 )
-
-// smallBody is of a request that others of its user need not wait for.
-const smallBody = 1 << 20
 
 // routes are what the agent's socket serves. They see all of the agent, which knows none of them.
 type routes struct{ *Agent }
@@ -26,8 +24,11 @@ type action func(w http.ResponseWriter, r *http.Request, c Caller) error
 
 // decode reads the body of a request.
 func (a routes) decode(w http.ResponseWriter, r *http.Request, c Caller, into any) error {
-	if large := r.ContentLength < 0 || r.ContentLength > smallBody; large && !c.admin() {
-		done, err := a.admission.Carry(r.Context(), c.share(a.Agent))
+	if size := r.ContentLength; !c.admin() {
+		if size < 0 || size > maxRequest {
+			size = maxRequest
+		}
+		done, err := a.admission.Read(r.Context(), c.share(a.Agent), size)
 		if err != nil {
 			return err
 		}
@@ -39,7 +40,7 @@ func (a routes) decode(w http.ResponseWriter, r *http.Request, c Caller, into an
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(into)
 	if err == nil {
 		// net/http watches for the caller's end only behind the body
-		_, err = io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, smallBody))
+		_, err = io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, admission.SmallBody))
 	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):

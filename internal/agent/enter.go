@@ -128,36 +128,24 @@ func (a *Agent) enter(v *vm, j *job) (bool, error) {
 // mostJobs is how many jobs a user may have here: more than fit, for some wait.
 func (a *Agent) mostJobs() int { return 4*a.hostCPUs() + 64 }
 
-// mostBytes is what the requests of one user's jobs may take in the agent's memory: a few of the largest scripts, or
-// thousands of usual ones. A job whose guest has it takes none.
-const mostBytes = 256 << 20
-
 // roomForLocked refuses a user who has too many jobs already, or too much in them.
 func (a *Agent) roomForLocked(late *job, most int) error {
 	c := late.caller
 	if c.admin() {
 		return nil
 	}
-	n, bytes := 0, jobrequest.Size(late.request)
+	bytes := jobrequest.Size(late.request)
 	late.weight.Store(bytes)
+	has := jobrequest.Held{MostJobs: most, Bytes: bytes, All: bytes}
 	for _, j := range a.live {
 		if j.caller.charged() == c.charged() {
-			n, bytes = n+1, bytes+j.weight.Load()
+			has.Jobs, has.Bytes = has.Jobs+1, has.Bytes+j.weight.Load()
+		}
+		if !j.caller.admin() {
+			has.All += j.weight.Load()
 		}
 	}
-	if bytes > mostBytes && n > 0 {
-		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeTooManyBytes,
-			Message: fmt.Sprintf("your waiting jobs on this host have scripts and environments of %v with this one; "+
-				"%v are kept for one user", farm.Bytes(bytes), farm.Bytes(mostBytes)),
-			Hint: "wait until some have begun; or put large scripts into a directory that is bound, which sends " +
-				"none"}
-	}
-	if n >= most {
-		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeTooManyJobs,
-			Message: fmt.Sprintf("you have %d jobs on this host already, those that wait included", n),
-			Hint:    "wait until some have ended"}
-	}
-	return nil
+	return has.Check()
 }
 
 // vmOf is the VM that a job of the caller enters; nil when it gets its own.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/admission"
 	"github.com/grange-project/grange/internal/agent/jobrequest"
 	"github.com/grange-project/grange/internal/agent/publish"
 	"github.com/grange-project/grange/internal/farm"
@@ -63,7 +64,9 @@ func (a routes) actions() map[string]action {
 // edge finds out who calls and turns errors into problems.
 func (a routes) edge(do action) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		c, err := callerIn(a.Agent, r)
+		conn, _ := r.Context().Value(connKey{}).(*admission.Connection)
+		defer conn.Serves()()
+		c, err := callerIn(a.Agent, conn)
 		if err == nil {
 			err = do(w, r, c)
 		}

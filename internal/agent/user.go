@@ -2,7 +2,6 @@ package agent
 
 import (
 	"math"
-	"net/http"
 
 	"github.com/grange-project/grange/internal/agent/account"
 	"github.com/grange-project/grange/internal/agent/admission"
@@ -36,8 +35,7 @@ func (c Caller) charged() uint32 {
 func (c Caller) owns(other Caller) bool { return c.UID == other.UID || c.UID == other.User() }
 
 // callerIn returns who made the connection of a request.
-func callerIn(a *Agent, r *http.Request) (Caller, error) {
-	conn, _ := r.Context().Value(connKey{}).(*admission.Connection)
+func callerIn(a *Agent, conn *admission.Connection) (Caller, error) {
 	c, err := callerOf(conn)
 	if err != nil || c.admin() {
 		return c, err

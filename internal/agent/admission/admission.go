@@ -13,11 +13,15 @@ import (
 // Each user has more than a host full of their jobs needs, so that nobody shuts others out. The administrator's share
 // is all.
 type Shares struct {
-	mu    sync.Mutex
-	open  map[uint32]int // connections by user
-	large turns          // of users whose large bodies are read
-	asks  turns          // of users whom the name service is asked about
-	deaf  time.Time      // when a connection could not be taken last
+	mu   sync.Mutex
+	open map[uint32]int // connections by user
+	deaf time.Time      // when a connection could not be taken last
+
+	crowd  crowd
+	small  bodies
+	bodies bodies // large ones
+	large  turns  // of users whose large bodies are read
+	asks   turns  // of users whom the name service is asked about
 }
 
 // A job has a connection for its events and one for its heartbeats, and now and then a third. Small hosts have few

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/grange-project/grange/internal/peer"
@@ -39,7 +40,9 @@ type Connection struct {
 	Start  uint64 // of the process that made it, in clock ticks since boot; 0: the kernel does not show it
 	Owner  uint32 // of the process's user namespace; 0: it is that of the agent, or root's
 	Hidden error  // why Owner is not known; nil: it is
-	leave  func() // once
+
+	serving atomic.Int32 // requests
+	leave   func()       // once
 }
 
 // NewDoor returns a listener that gives each user a share of the connections, and logs who makes too many.
@@ -93,8 +96,31 @@ func (d *Door) admit(conn *net.UnixConn) *Connection {
 			return nil
 		}
 	}
-	c.leave = sync.OnceFunc(func() { d.shares.Leave(party) })
+	c.leave = sync.OnceFunc(func() { d.shares.crowd.leave(c, party); d.shares.Leave(party) })
+	if !d.limits.Free(party) && !d.makeRoom(c, party) {
+		c.leave()
+		return nil
+	}
 	return c
+}
+
+// makeRoom counts a connection among those of all users. It reports whether there is room, or was made.
+func (d *Door) makeRoom(c *Connection, party uint32) bool {
+	closes, ok := d.shares.crowd.enter(c, party)
+	if !ok {
+		d.report(party)
+	}
+	if closes != nil {
+		closes.Close()
+	}
+	return ok
+}
+
+// Serves notes that a request of the connection is being served, until done is called: the connection is not the first
+// to make room for others.
+func (c *Connection) Serves() (done func()) {
+	c.serving.Add(1)
+	return func() { c.serving.Add(-1) }
 }
 
 // enter counts a connection of a user. It reports whether the user may have one more.
