@@ -18,7 +18,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-move e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-oci-start bench-streams chaos clean install install-grange install-grange-server packages test-packages test-images test-metal metal metal-down test-net test-gateways test-security test-metrics completion test-hwloc test-api test-nova-cases bench-numa bench-capacity bench-trial bench-sizes bench-place bench-images bench-files test-pages screenshots test-pools test-accounting test-login test-same
+.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-move e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-oci-start bench-streams chaos clean install install-grange install-grange-server packages test-packages test-images test-metal metal metal-down test-net test-gateways test-security test-metrics completion test-hwloc test-api test-nova-cases bench-numa bench-capacity bench-trial bench-sizes bench-place bench-images bench-files test-pages screenshots test-pools test-accounting test-login test-same test-reports
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -179,6 +179,10 @@ test-hwloc: ## have grange host show read recorded machines, and compare with wh
 test-nova-cases: ## answer recorded placement cases with grange host fit, and judge the answers; CASES=file for others
 	$(GOBUILD) -o bin/grange ./cmd/grange
 	$(GO) run ./e2e/novacases -grange bin/grange $(if $(CASES),-cases $(CASES))
+
+test-reports: ## audit, verify and plan hosts that were made after public problem reports; ARGS="-only a13"; JSON on the last line
+	$(GOBUILD) -o bin/grange ./cmd/grange
+	$(GO) run ./e2e/reports -grange bin/grange $(ARGS)
 
 bench-numa: ## the planner's speed on one core, and how it packs recorded traces; JSON on the last line
 	$(GO) run ./e2e/benchnuma $(ARGS)
