@@ -335,6 +335,8 @@ type Cell struct {
 	Memory   uint64 `json:"memory"`
 	Node     int    `json:"node"`
 	PageSize uint64 `json:"page_size,omitempty"`
+	// Remote: the node of its CPUs has no memory, and Node is the nearest that has any.
+	Remote bool `json:"remote,omitempty"`
 }
 
 // Applied says what the hypervisor did of what was planned.

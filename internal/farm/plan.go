@@ -20,6 +20,8 @@ type GuestCell struct {
 	Memory   Bytes
 	Node     int   // host Node.ID its memory is bound to
 	PageSize Bytes // huge page size; 0 means ordinary pages
+	// Remote: its vCPUs run on a node without memory, and Node is the nearest that has any.
+	Remote bool
 }
 
 // CPUs is every host CPU that the plan's vCPUs may use.

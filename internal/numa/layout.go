@@ -18,8 +18,22 @@ type cell struct {
 	emulator bool // the emulator's own CPU is here too
 }
 
-// layout places the VM, or tells that there is no room.
+// layout places the VM, or tells that there is no room. CPUs beside memory come first: nodes without memory are used
+// only where the others do not do.
 func (v *view) layout() (layout, bool) {
+	if v.lends {
+		v.lends, v.local = false, true
+		l, ok := v.anywhere()
+		v.lends, v.local = true, false
+		if ok {
+			return l, true
+		}
+	}
+	return v.anywhere()
+}
+
+// anywhere is layout on all nodes that the view has.
+func (v *view) anywhere() (layout, bool) {
 	if len(v.req.Each) > 0 || v.req.Cells > 1 {
 		return v.matched()
 	}

@@ -215,6 +215,7 @@ func (m *matcher) layout() layout {
 
 // rating says how good a set of nodes is; lower is better, the first field first.
 type rating struct {
+	remote   int // vCPUs on nodes without memory
 	distance int // sum over pairs
 	spread   int // vCPUs that the largest cell has more than the smallest
 	left     int // usable threads on the nodes
@@ -222,8 +223,8 @@ type rating struct {
 }
 
 func (r rating) compare(o rating) int {
-	return cmp.Or(cmp.Compare(r.distance, o.distance), cmp.Compare(r.spread, o.spread), cmp.Compare(r.left, o.left),
-		cmp.Compare(r.nodes, o.nodes))
+	return cmp.Or(cmp.Compare(r.remote, o.remote), cmp.Compare(r.distance, o.distance),
+		cmp.Compare(r.spread, o.spread), cmp.Compare(r.left, o.left), cmp.Compare(r.nodes, o.nodes))
 }
 
 func (v *view) rate(l layout) rating {
@@ -232,6 +233,9 @@ func (v *view) rate(l layout) rating {
 	for i, a := range l {
 		r.left += v.state[a.node].threads
 		r.nodes += a.node
+		if !v.state[a.node].home {
+			r.remote += a.want.vcpus()
+		}
 		least, most = min(least, a.want.vcpus()), max(most, a.want.vcpus())
 		for _, b := range l[:i] {
 			r.distance += v.nodes[a.node].distance[b.node]

@@ -103,7 +103,7 @@ func (o *Outline) Read(r Room) {
 		n.ordinary = outlineMemory{free: left.Memory, total: max(ordinary(was), left.Memory)}
 		n.readPages(was.Pages, left.Pages)
 		o.threads, o.free, o.whole = o.threads+n.threads, o.free+n.free, o.whole+n.whole
-		o.lends = o.lends || n.threads > 0 && was.Memory == 0 && left.Memory == 0 && len(left.Pages) == 0
+		o.lends = o.lends || n.threads > 0 && !left.home(was)
 	}
 	o.worth = o.hostWorth(o.free)
 }

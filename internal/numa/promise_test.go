@@ -1,6 +1,7 @@
 package numa_test
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -24,17 +25,42 @@ func (g *game) checkPlan(t *testing.T, what string, req numa.Request, p farm.Pla
 	g.checkEmulator(bad, req, p)
 	g.checkThreads(bad, p)
 	auto := req.Cells == 0 && len(req.Each) == 0
-	if auto && len(p.Cells) > 1 && (brute{g.room, req}).fits(len(p.Cells)-1) {
+	remote := slices.ContainsFunc(p.Cells, func(c farm.GuestCell) bool { return c.Remote })
+	beside := brute{besideMemory(g.room), req}
+	if remote && beside.fits(0) {
+		bad("CPUs beside memory would do")
+	}
+	if auto && !remote && len(p.Cells) > 1 && beside.fits(len(p.Cells)-1) {
 		bad("fewer nodes would do")
 	}
 	if len(req.Pages) > 1 && len(req.Each) == 0 && p.Cells[0].PageSize != req.Pages[0] {
 		best := req
 		best.Pages = req.Pages[:1]
 		if req.Memory%farm.Bytes(max(req.Cells, 1))/max(pageSize(best.Pages[0]), 1) == 0 &&
-			divides(req, best.Pages[0]) && (brute{g.room, best}).fits(len(p.Cells)) {
+			divides(req, best.Pages[0]) && !remote && (brute{beside.room, best}).fits(len(p.Cells)) {
 			bad("the best page size would do")
 		}
 	}
+}
+
+// besideMemory is a room without the CPUs of nodes that have no memory.
+func besideMemory(r numa.Room) numa.Room {
+	nodes := maps.Clone(r.Nodes)
+	for _, n := range r.Topology.Nodes {
+		room := nodes[n.ID]
+		memory := n.Memory + room.Memory
+		for size, count := range room.Pages {
+			memory += size * farm.Bytes(count)
+		}
+		if memory > 0 {
+			continue
+		}
+		r.Free = r.Free.Minus(n.CPUs)
+		room.Shared.CPUs = farm.CPUSet{}
+		nodes[n.ID] = room
+	}
+	r.Nodes = nodes
+	return r
 }
 
 func pageSize(size farm.Bytes) farm.Bytes {

@@ -7,18 +7,18 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// shareCores is share in steps of smt vCPUs.
-func shareCores(total, smt int, weights, caps []int) []int {
-	if total%smt != 0 {
+// shareSteps is share by equal weights, in steps of so many vCPUs.
+func shareSteps(total, step int, caps []int) []int {
+	if total%step != 0 {
 		return nil
 	}
-	cores := slices.Clone(caps)
-	for i := range cores {
-		cores[i] /= smt
+	steps := slices.Clone(caps)
+	for i := range steps {
+		steps[i] /= step
 	}
-	parts := share(total/smt, weights, cores)
+	parts := share(total/step, slices.Repeat([]int{1}, len(caps)), steps)
 	for i := range parts {
-		parts[i] *= smt
+		parts[i] *= step
 	}
 	return parts
 }

@@ -24,6 +24,11 @@ func (v splitter) layout() (layout, bool) {
 			continue
 		}
 		for _, size := range w.sizes {
+			if v.lends { // equal parts would leave CPUs beside memory idle
+				if l, ok := v.uneven(k, []farm.Bytes{size}); ok {
+					return l, true
+				}
+			}
 			if v.smt > 1 && w.threads != farm.IsolateCores && w.pinned%v.smt == 0 && w.pinned/v.smt >= k {
 				if l, ok := v.even(k, v.smt, size); ok && v.wholeCores(l) {
 					return l, true
@@ -185,13 +190,12 @@ func (v splitter) share(set []int, from []source) layout {
 // shareBeside is share with the emulator's CPU on one node of set, or on none when carrier is below 0.
 func (v splitter) shareBeside(set []int, from []source, carrier int) layout {
 	w, caps := &v.wants[0], make([]int, len(set))
-	ones := slices.Repeat([]int{1}, len(set))
 	for i, n := range set {
 		caps[i] = v.capacity(n, i == carrier)
 	}
-	vcpus := shareCores(w.vcpus(), v.smt, ones, caps)
+	vcpus := v.shareCPUs(set, caps, v.smt)
 	if vcpus == nil {
-		vcpus = share(w.vcpus(), ones, caps)
+		vcpus = v.shareCPUs(set, caps, 1)
 	}
 	if vcpus == nil {
 		return nil
@@ -209,6 +213,39 @@ func (v splitter) shareBeside(set []int, from []source, carrier int) layout {
 		l[i] = cell{want: part, node: n, from: from[i], emulator: i == carrier}
 	}
 	return l
+}
+
+// shareCPUs cuts the vCPUs over the nodes of set in steps of so many, evenly as far as caps allow. Nodes without memory
+// get only those that the others cannot take.
+func (v splitter) shareCPUs(set, caps []int, step int) []int {
+	total, homes, beside := v.wants[0].vcpus(), 0, 0
+	for i, n := range set {
+		if v.state[n].home {
+			homes, beside = homes+1, beside+caps[i]/step*step
+		}
+	}
+	if homes == 0 || homes == len(set) {
+		return shareSteps(total, step, caps)
+	}
+	beside = min(beside, total-(len(set)-homes)*step)
+	var groups [2][]int // caps of nodes without memory, and of those with
+	for i, n := range set {
+		at := number(v.state[n].home)
+		groups[at] = append(groups[at], caps[i])
+	}
+	remote, local := shareSteps(total-beside, step, groups[0]), shareSteps(beside, step, groups[1])
+	if remote == nil || local == nil {
+		return nil
+	}
+	out := make([]int, 0, len(set))
+	for _, n := range set {
+		from := &remote
+		if v.state[n].home {
+			from = &local
+		}
+		out, *from = append(out, (*from)[0]), (*from)[1:]
+	}
+	return out
 }
 
 // sets is all sets of k nodes, or where they are too many for the cost of each, the likeliest.

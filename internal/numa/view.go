@@ -15,6 +15,7 @@ type view struct {
 	state  []nodeState // by node
 	shares bool        // no vCPU is pinned, so that ordinary memory comes from the shared account
 	lends  bool        // some node gives memory to the CPUs of another as well
+	local  bool        // CPUs of nodes without memory are left out
 	picker picker
 }
 
@@ -56,7 +57,7 @@ func newView(room Room, req *Request, wants []want) *view {
 	for i := range v.nodes {
 		n, s := &v.nodes[i], &v.state[i]
 		s.room = room.Nodes[n.id]
-		s.home = room.Topology.Nodes[i].Memory > 0 || s.room.Memory > 0 || len(s.room.Pages) > 0
+		s.home = s.room.home(room.Topology.Nodes[i])
 		s.threads = v.usable.Common(n.cpus)
 		if !s.room.Shared.CPUs.Empty() {
 			s.pool = s.room.Shared.CPUs.Minus(req.Service)
@@ -73,6 +74,20 @@ func newView(room Room, req *Request, wants []want) *view {
 	}
 	v.picker = newPicker(most)
 	return v
+}
+
+// home reports whether the node has memory of its own, free or not. A pool of huge pages without a page is no memory:
+// newer kernels show one on every node.
+func (r NodeRoom) home(n farm.Node) bool {
+	if n.Memory > 0 || r.Memory > 0 {
+		return true
+	}
+	for _, pages := range r.Pages {
+		if pages > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (v *view) count(n *nodeIndex) coreCount {
@@ -141,7 +156,8 @@ func units(memory, unit farm.Bytes) int { return int(min(memory, maxMemory) / un
 // fits is memoryFor where the cell's CPUs have room on the node too.
 func (v *view) fits(w *want, node int, sizes []farm.Bytes, emulator bool) (source, bool) {
 	s := &v.state[node]
-	if w.floating > s.floats || (w.pinned > 0 || emulator) && v.pinnable(node, w.threads, emulator) < w.pinned {
+	if v.local && !s.home || w.floating > s.floats ||
+		(w.pinned > 0 || emulator) && v.pinnable(node, w.threads, emulator) < w.pinned {
 		return source{}, false
 	}
 	return v.memoryFor(w, node, sizes)
@@ -208,6 +224,9 @@ func (v *view) givers(node int) []int {
 // capacity is how many vCPUs of the VM a node can take.
 func (v *view) capacity(node int, emulator bool) int {
 	w := &v.wants[0]
+	if v.local && !v.state[node].home {
+		return 0
+	}
 	if w.pinned > 0 {
 		return v.pinnable(node, w.threads, emulator)
 	}

@@ -20,7 +20,8 @@ func (v *view) write(l layout) farm.Plan {
 	given := v.numbered(l)
 	for i := range l {
 		w.Floating = w.Floating.Or(given[i].Floating)
-		w.addCells(&l[i], given[i].VCPUs, v.nodes[l[i].from.node].id)
+		w.addCells(given[i].VCPUs, l[i].want.pieces, l[i].from, farm.GuestCell{Memory: l[i].want.memory,
+			Node: v.nodes[l[i].from.node].id, PageSize: l[i].from.size, Remote: l[i].from.node != l[i].node})
 		v.pin(w, &l[i], given[i])
 	}
 	w.VCPUs = farm.EachCPU(w.cpus)
@@ -82,26 +83,27 @@ func (v *view) pin(w *written, c *cell, given CellRequest) {
 	}
 }
 
-// addCells enters the cell, or one for each run of its vCPUs where the hypervisor wants that; node is the one with its
-// memory.
-func (w *written) addCells(c *cell, vcpus farm.CPUSet, node int) {
-	if c.want.pieces == 1 {
-		w.Cells = append(w.Cells, farm.GuestCell{VCPUs: vcpus, Memory: c.want.memory, Node: node,
-			PageSize: c.from.size})
+// addCells enters the cell, or one for each run of its vCPUs where the hypervisor wants that; whole is the cell without
+// its vCPUs.
+func (w *written) addCells(vcpus farm.CPUSet, pieces int, from source, whole farm.GuestCell) {
+	if pieces == 1 {
+		whole.VCPUs = vcpus
+		w.Cells = append(w.Cells, whole)
 		return
 	}
 	parts := runs(vcpus)
 	weights, caps := make([]int, len(parts)), make([]int, len(parts))
-	step := c.from.unit
-	if c.want.memory%roundUnit == 0 && units(c.want.memory, roundUnit) >= len(parts) {
+	step := from.unit
+	if whole.Memory%roundUnit == 0 && units(whole.Memory, roundUnit) >= len(parts) {
 		step = max(step, roundUnit)
 	}
 	for i, p := range parts {
-		weights[i], caps[i] = p.Len(), units(c.want.memory, step)
+		weights[i], caps[i] = p.Len(), units(whole.Memory, step)
 	}
-	for i, n := range share(units(c.want.memory, step), weights, caps) {
-		w.Cells = append(w.Cells, farm.GuestCell{VCPUs: parts[i], Memory: farm.Bytes(n) * step, Node: node,
-			PageSize: c.from.size})
+	for i, n := range share(units(whole.Memory, step), weights, caps) {
+		part := whole
+		part.VCPUs, part.Memory = parts[i], farm.Bytes(n)*step
+		w.Cells = append(w.Cells, part)
 	}
 }
 

@@ -39,7 +39,7 @@ func Plan(p farm.Plan) api.Plan {
 	}
 	for _, c := range p.Cells {
 		v.Cells = append(v.Cells, api.Cell{VCPUs: c.VCPUs.String(), Memory: uint64(c.Memory), Node: c.Node,
-			PageSize: uint64(c.PageSize)})
+			PageSize: uint64(c.PageSize), Remote: c.Remote})
 	}
 	return v
 }
@@ -73,7 +73,7 @@ func (r *reader) plan(v api.Plan) farm.Plan {
 	}
 	for _, c := range v.Cells {
 		p.Cells = append(p.Cells, farm.GuestCell{VCPUs: r.cpus("cells", c.VCPUs), Memory: farm.Bytes(c.Memory),
-			Node: c.Node, PageSize: farm.Bytes(c.PageSize)})
+			Node: c.Node, PageSize: farm.Bytes(c.PageSize), Remote: c.Remote})
 	}
 	return p
 }

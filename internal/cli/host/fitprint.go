@@ -60,6 +60,8 @@ type fitCell struct {
 	Pages  farm.Bytes `json:"pages"`  // bytes of one page; 0 is ordinary pages
 	VCPUs  string     `json:"vcpus"`
 	CPUs   string     `json:"cpus"` // of the host
+	// Remote: the node of its CPUs has no memory, and Node is the nearest that has any.
+	Remote bool `json:"remote,omitempty"`
 }
 
 type fitGuest struct {
@@ -84,7 +86,7 @@ func fitOf(p farm.Plan, err error) fitVM {
 			cpus = cpus.Or(p.VCPUs[v])
 		}
 		vm.Cells = append(vm.Cells, fitCell{Node: c.Node, Memory: c.Memory, Pages: c.PageSize, VCPUs: c.VCPUs.String(),
-			CPUs: cpus.String()})
+			CPUs: cpus.String(), Remote: c.Remote})
 	}
 	return vm
 }
@@ -131,6 +133,12 @@ func (a fitCommands) printFitVM(n int, host string, vm fitVM) error {
 	}
 	if err := t.Flush(); err != nil {
 		return err
+	}
+	for i, c := range vm.Cells {
+		if c.Remote {
+			fmt.Fprintf(a.Out, "  cell %d: the memory is remote: the node of its CPUs has none, and node %d is the nearest "+
+				"that has any\n", i, c.Node)
+		}
 	}
 	fmt.Fprintf(a.Out, "  emulator threads: CPUs %s", vm.Emulator)
 	if vm.Extra != "" {

@@ -234,8 +234,12 @@ func (a vmCommands) showVM(vm api.VM) error {
 		if c.PageSize > 0 {
 			pages = fmt.Sprintf("pages of %v", farm.Bytes(c.PageSize))
 		}
-		fmt.Fprintf(t, "cell %d\tvCPUs %s, %v on node %d, %s\n", i, c.VCPUs, farm.Bytes(c.Memory).Rounded(),
-			c.Node, pages)
+		remote := ""
+		if c.Remote {
+			remote = "; the memory is remote: the node of its CPUs has none"
+		}
+		fmt.Fprintf(t, "cell %d\tvCPUs %s, %v on node %d, %s%s\n", i, c.VCPUs, farm.Bytes(c.Memory).Rounded(),
+			c.Node, pages, remote)
 	}
 	if p.Floating != "" {
 		fmt.Fprintf(t, "floating\tvCPUs %s share their CPUs with other VMs\n", p.Floating)
