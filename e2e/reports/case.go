@@ -43,7 +43,7 @@ func readCase(path string) (*report, error) {
 		}
 	}
 	if len(c.args) == 0 || len(c.demand.want)+len(c.demand.not) == 0 {
-		return nil, fmt.Errorf("%s needs a line Run: and one of Want: or Not:", path)
+		return nil, fmt.Errorf("%s needs a Run line, and a Want or a Not line", path)
 	}
 	return c, nil
 }
