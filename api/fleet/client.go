@@ -133,12 +133,15 @@ func (c Config) trust() (*tls.Config, error) {
 // Close closes connections that are not in use.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
+// Absent as the revision of what is put creates it: where there is one of its name already, the server refuses.
+const Absent = -1
+
 // request is one request.
 type request struct {
 	method, path string
 	query        url.Values
 	body         any
-	revision     int64  // If-Match; 0: whatever it is
+	revision     int64  // If-Match; 0: whatever it is; Absent: If-None-Match
 	key          string // Idempotency-Key
 	upgrade      string
 	last         int64 // Last-Event-ID; -1: none
@@ -174,7 +177,11 @@ func (r request) headers(h http.Header) {
 	if r.body != nil {
 		h.Set("Content-Type", "application/json")
 	}
-	if r.revision != 0 {
+	switch r.revision {
+	case 0:
+	case Absent:
+		h.Set("If-None-Match", "*")
+	default:
 		h.Set("If-Match", ETag(r.revision))
 	}
 	if r.key != "" {

@@ -17,8 +17,10 @@ func (c UserClient) List(ctx context.Context) ([]User, error) {
 
 // Put makes or changes a user.
 func (c UserClient) Put(ctx context.Context, u User) (User, error) {
+	revision := u.Revision
+	u.Revision = 0
 	return call[User](ctx, c.client, request{method: "PUT", path: "/v1/users/" + url.PathEscape(u.Name), body: u,
-		revision: u.Revision})
+		revision: revision})
 }
 
 // Delete deletes a user, with its grants and tokens.

@@ -157,6 +157,7 @@ func (c GroupClient) List(ctx context.Context) ([]Group, error) {
 }
 
 // Put makes a server group, or changes its rule; with a revision other than 0 only that one.
+// Absent makes one only.
 func (c GroupClient) Put(ctx context.Context, g Group) (Group, error) {
 	return call[Group](ctx, c.client, request{method: "PUT", path: groupPath(g.Project, g.Name), body: struct {
 		Affinity string `json:"affinity"`
@@ -188,6 +189,7 @@ func (c SecurityGroupClient) Get(ctx context.Context, project, name string) (Sec
 }
 
 // Put makes a security group, or replaces its rules; with a revision other than 0 only that one's.
+// Absent makes one only.
 func (c SecurityGroupClient) Put(ctx context.Context, g SecurityGroup) (SecurityGroup, error) {
 	return call[SecurityGroup](ctx, c.client, request{method: "PUT", path: securityGroupPath(g.Project, g.Name),
 		body: struct {

@@ -81,7 +81,7 @@ func (a *API) userRoutes() {
 	handle(a, route{method: "PUT", path: "/v1/users/{user}", id: "put-user", tag: "access",
 		summary: "Make or change a user"}, func(ctx context.Context, who farm.Identity, in *struct {
 		UserRef
-		Seen
+		Put
 		Body struct {
 			Name     string   `json:"name,omitempty" doc:"as in the path, or nothing"`
 			Subjects []string `json:"subjects,omitempty" maxItems:"100" doc:"of client certificates: CN=Ann,O=Grid or /O=Grid/CN=Ann, or cern:CN=Ann,O=Grid of one authority"`

@@ -110,7 +110,7 @@ func (a *API) groupRoutes() {
 		summary: "Make or change a server group"}, func(ctx context.Context, who farm.Identity, in *struct {
 		Project string `path:"project" maxLength:"100" example:"atlas"`
 		Name    string `path:"name" maxLength:"100" example:"apart"`
-		Seen
+		Put
 		Body struct {
 			Affinity string `json:"affinity" enum:"affinity,anti-affinity,soft-affinity,soft-anti-affinity"`
 		}

@@ -47,6 +47,8 @@ func TestProblems(t *testing.T) {
 			"no-project", "other"},
 		{"If-Match of no revision", "POST", "/v1/vms/atlas%2Fa/stop", "", []string{"If-Match", `"x"`}, 400,
 			"bad-request", "If-Match"},
+		{"If-None-Match of a revision", "PUT", "/v1/groups/atlas/a", `{"affinity":"affinity"}`,
+			[]string{"If-None-Match", `"7"`}, 400, "bad-request", "If-None-Match"},
 		{"no upgrade", "GET", "/v1/vms/atlas%2Fa/stream", "", nil, 426, "not-a-stream", ""},
 		{"a host's route", "GET", fleet.RouteWanted, "", nil, 401, "", "certificate"},
 	} {

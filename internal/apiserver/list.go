@@ -8,6 +8,7 @@ import (
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/server/action"
 )
 
 // Paging is which part of a list is wanted.
@@ -89,9 +90,28 @@ type Seen struct {
 	seen    int64  // 0: any will do
 }
 
+// Put is the revision that a change is meant for, of something that the same request may create.
+type Put struct {
+	Seen
+	IfNoneMatch string `header:"If-None-Match" maxLength:"40" doc:"*: create it, and answer 409 where there is one of this name already"`
+}
+
 // Once is the key under which a request makes its things once.
 type Once struct {
 	Key string `header:"Idempotency-Key" maxLength:"100" doc:"a random text of the caller's: the same request under the same key makes its things once, and is answered alike, but for secrets, which are returned once"`
+}
+
+func (p *Put) read() error {
+	switch {
+	case p.IfNoneMatch == "":
+		return p.Seen.read()
+	case p.IfNoneMatch != "*" || p.IfMatch != "":
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest,
+			Message: "If-None-Match: invalid value " + strconv.Quote(p.IfNoneMatch),
+			Hint:    "write `If-None-Match: *`, without If-Match, to create an object"}
+	}
+	p.seen = action.Absent
+	return nil
 }
 
 // read is called for every route whose input has it, before the route is.

@@ -49,7 +49,7 @@ func (a *API) securityGroupRoutes() {
 		summary: "Make a security group, or give it other rules"},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			SecurityGroupRef
-			Seen
+			Put
 			Body struct {
 				Rules []fleet.SecurityRule `json:"rules" maxItems:"100"`
 			}

@@ -243,7 +243,7 @@ func TestUsersGroupsAndCatalogueOnTheCommandLine(t *testing.T) {
 		{"user delete eve", "eve deleted\n"},
 		{"user delete eve", "no-user"},
 		{"group create atlas/db --affinity anti-affinity", "atlas/db  anti-affinity  -\n"},
-		{"group create atlas/db --affinity soft-affinity", "atlas/db  soft-affinity  -\n"},
+		{"group create atlas/db --affinity soft-affinity --replace", "atlas/db  soft-affinity  -\n"},
 		{"group create db --affinity affinity", "usage"},
 		{"group list", "atlas/db"},
 		{"group delete atlas/db", "atlas/db deleted\n"},

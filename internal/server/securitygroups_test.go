@@ -10,6 +10,7 @@ import (
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/wire"
 )
@@ -135,6 +136,43 @@ func TestSecurityGroups(t *testing.T) {
 	}
 	if wall := l.walls(h)["pg"]; len(wall.Rules) != 1 || wall.Rules[0].Protocol != "udp" {
 		t.Errorf("after its rules have changed: %+v", wall)
+	}
+}
+
+// TestCreateExisting: a request that creates a group leaves one of the same name alone.
+func TestCreateExisting(t *testing.T) {
+	l := newLab(t)
+	put := func(revision int64, rules ...string) error {
+		_, err := l.SecurityGroups.Put(t.Context(), root, securityGroup(t, "web", rules...), revision)
+		return err
+	}
+	if err := put(action.Absent, "in tcp 443"); err != nil {
+		t.Fatal(err)
+	}
+	for _, rules := range [][]string{{"in tcp 22"}, {"in tcp 443"}, nil} {
+		if err := put(action.Absent, rules...); code(err) != action.CodeExists {
+			t.Errorf("%q: %v", rules, err)
+		}
+	}
+	g, err := l.SecurityGroups.Get(t.Context(), root, "alice", "web")
+	if err != nil || len(g.Rules) != 1 || g.Rules[0].String() != "in tcp 443" {
+		t.Errorf("%+v %v", g, err)
+	}
+	if err := put(0, "in tcp 22"); err != nil {
+		t.Error(err)
+	}
+	group := farm.ServerGroup{Project: "alice", Name: "ha", Affinity: farm.Apart}
+	for i, want := range []farm.Code{"", action.CodeExists} {
+		if _, err := l.Groups.Put(t.Context(), ann, group, action.Absent); code(err) != want {
+			t.Errorf("request %d: %v", i, err)
+		}
+		group.Affinity = farm.Together
+	}
+	user := farm.User{Name: "zoe", Logins: []string{}}
+	for i, want := range []farm.Code{"", action.CodeExists} {
+		if _, err := l.Accounts.PutUser(t.Context(), root, user, action.Absent); code(err) != want {
+			t.Errorf("user, request %d: %v", i, err)
+		}
 	}
 }
 

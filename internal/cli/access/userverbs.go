@@ -33,7 +33,7 @@ func (a userCommands) userSet() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			u := fleet.User{Name: args[0]}
+			u := fleet.User{Name: args[0], Revision: fleet.Absent}
 			if i := slices.IndexFunc(users, func(o fleet.User) bool { return o.Name == args[0] }); i >= 0 {
 				u = users[i]
 			}

@@ -99,6 +99,29 @@ func (l *fleetLab) names(args ...string) (names []string) {
 	return names
 }
 
+// TestCreateExistingGroup: `create` of a name that exists fails, and changes nothing without --replace.
+func TestCreateExistingGroup(t *testing.T) {
+	l := newFleetLab(t)
+	for _, c := range []struct{ line, code, says string }{
+		{"security-group create atlas/web --rule=in", "bad-security-rule", ""},
+		{"security-group create atlas/web", "", "nothing passes"},
+		{"security-group rule add atlas/web in tcp 443", "", "in tcp 443"},
+		{"security-group create atlas/web", "exists", ""},
+		{"security-group show atlas/web", "", "in tcp 443"},
+		{"security-group create atlas/web --replace", "", "nothing passes"},
+		{"security-group create atlas/new --replace", "", "nothing passes"},
+		{"group create atlas/ha --affinity affinity", "", "affinity"},
+		{"group create atlas/ha --affinity anti-affinity", "exists", ""},
+		{"group list", "", "atlas/ha  affinity"},
+		{"group create atlas/ha --affinity anti-affinity --replace", "", "anti-affinity"},
+	} {
+		out, code := l.run(strings.Fields(c.line)...)
+		if code != c.code || !strings.Contains(out, c.says) {
+			t.Errorf("%s: %q, %s", c.line, code, out)
+		}
+	}
+}
+
 func TestFleetVMs(t *testing.T) {
 	l := newFleetLab(t)
 	create := func(project, name string, more ...string) string {

@@ -37,16 +37,19 @@ func (a groupCommands) groupList() *cobra.Command {
 
 func (a groupCommands) groupCreate() *cobra.Command {
 	var affinity string
+	var replace bool
 	cmd := &cobra.Command{Use: "create PROJECT/NAME --affinity RULE",
-		Short: "Create a server group, or change its rule",
-		Args:  cobra.ExactArgs(1), Example: "  grange group create atlas/db --affinity anti-affinity\n  grange vm " +
+		Short: "Create a server group",
+		Long: "Create a server group. One that exists keeps its rule, and the command fails; --replace gives it\n" +
+			"another while it has no VMs.",
+		Args: cobra.ExactArgs(1), Example: "  grange group create atlas/db --affinity anti-affinity\n  grange vm " +
 			"create -p atlas -i sl9 -s medium --name db --count 3 --group db",
 		RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			g, err := groupNamed(args[0])
 			if err != nil {
 				return err
 			}
-			g.Affinity = affinity
+			g.Affinity, g.Revision = affinity, expected(replace)
 			if g, err = c.Groups.Put(ctx, g); err != nil {
 				return err
 			}
@@ -57,11 +60,20 @@ func (a groupCommands) groupCreate() *cobra.Command {
 		})}
 	cmd.Flags().StringVar(&affinity, "affinity", "",
 		"`RULE`: affinity, anti-affinity, soft-affinity, soft-anti-affinity")
+	cmd.Flags().BoolVar(&replace, "replace", false, "change the rule of a group that exists and has no VMs")
 	cmd.MarkFlagRequired("affinity")
 	app.Complete(cmd, "affinity", func() []string {
 		return []string{string(farm.Together), string(farm.Apart), string(farm.SoftTogether), string(farm.SoftApart)}
 	})
 	return cmd
+}
+
+// expected is the revision that a command creates a group at: none, unless it may replace one.
+func expected(replace bool) int64 {
+	if replace {
+		return 0
+	}
+	return fleet.Absent
 }
 
 // groupNamed reads the name of a server group.

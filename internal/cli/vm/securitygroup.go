@@ -96,9 +96,10 @@ func securityGroupNamed(text string) (project, name string, err error) {
 
 func (a securityGroupCommands) create() *cobra.Command {
 	var rules []string
-	cmd := &cobra.Command{Use: "create PROJECT/NAME", Short: "Create a security group, or replace its rules",
-		Long: "Create a security group with the rules that are named, or replace the rules of one that exists.\n" +
-			"Without --rule nothing passes.\n\n" + ruleHelp,
+	var replace bool
+	cmd := &cobra.Command{Use: "create PROJECT/NAME", Short: "Create a security group",
+		Long: "Create a security group with the rules that are named. Without --rule nothing passes.\n" +
+			"A group that exists keeps its rules, and the command fails; --replace gives it these.\n\n" + ruleHelp,
 		Example: "  grange security-group create atlas/web --rule 'in tcp 443' --rule 'out any'\n" +
 			"  grange vm create -p atlas -i sl9 -s medium --name web --network lan --security-group web",
 		Args: cobra.ExactArgs(1), RunE: a.OnServer(func(ctx context.Context, c *fleet.Client, args []string) error {
@@ -106,7 +107,8 @@ func (a securityGroupCommands) create() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			g := fleet.SecurityGroup{Project: project, Name: name, Rules: []fleet.SecurityRule{}}
+			g := fleet.SecurityGroup{Project: project, Name: name, Rules: []fleet.SecurityRule{},
+				Revision: expected(replace)}
 			for _, text := range rules {
 				r, err := farm.ParseSecurityRule(strings.Fields(text))
 				if err != nil {
@@ -120,6 +122,7 @@ func (a securityGroupCommands) create() *cobra.Command {
 			return a.print(g)
 		})}
 	cmd.Flags().StringArrayVar(&rules, "rule", nil, "`RULE`, for example \"in tcp 22 from 192.0.2.0/24\" (repeatable)")
+	cmd.Flags().BoolVar(&replace, "replace", false, "replace the rules of a group that exists")
 	return cmd
 }
 

@@ -16,13 +16,28 @@ func (c *Call) Unchanged(vm farm.VM, seen int64) error {
 	return c.Still("VM "+Label(vm), VMTarget(vm), vm.Changed, seen)
 }
 
+// Absent is the revision that a caller has seen who creates something: there was none.
+const Absent = -1
+
 // Still is unchanged for whatever has a revision of its own; what names it for people, has is 0 where there is none.
 func (c *Call) Still(what string, target policy.Target, has, seen int64) error {
+	if seen == Absent {
+		return absent(what, has)
+	}
 	if seen == 0 || has != 0 && has <= seen {
 		return nil
 	}
 	said, _ := c.meanwhile(target, seen)
 	return changedSince(what, seen, said)
+}
+
+// absent refuses to create what exists.
+func absent(what string, has int64) error {
+	if has == 0 {
+		return nil
+	}
+	return &farm.Error{Kind: farm.Conflict, Code: CodeExists, Message: what + " exists already",
+		Hint: "choose another name, or replace it: `--replace`, or the same request without If-None-Match"}
 }
 
 func changedSince(what string, seen int64, said string) error {

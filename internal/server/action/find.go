@@ -14,6 +14,7 @@ const (
 	CodeNoProject farm.Code = "no-project" // no project of that name
 	CodeNoToken   farm.Code = "no-token"   // no token, or join token, of the caller's
 	CodeNoHost    farm.Code = "no-host"    // no such host
+	CodeExists    farm.Code = "exists"     // there is one of that name, and If-None-Match says that there is none
 )
 
 // Missing reports whether an error is of a lookup that found nothing.
