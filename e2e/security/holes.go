@@ -57,6 +57,8 @@ var attacks = []attack{
 	{"S2b", "root and users are served while an account keeps connections to the server half open", crowdedServer},
 	{"S3", "an account does not pass a rule that denies VMs to a group by dropping the group", droppedGroup},
 	{"S3b", "an account does not pass a rule that denies VMs to its number as a subordinate user", deniedByNumber},
+	{"S12", "root reads no directory for an account by a link in a directory of `pull_images`", linkedDirectory},
+	{"S12", "root reads no file for an account by a link in a directory of `pull_images`", linkedFile},
 	{"names", "a rule that denies by name holds for users whom only a directory service knows", deniedByName},
 }
 

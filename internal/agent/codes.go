@@ -12,9 +12,6 @@ const (
 	CodeDiskBound    farm.Code = "disk-bound" // a VM's overlay has outgrown what it may take
 )
 
-// CodeNotFetched is of a container image that is not here, and is not the caller's to fetch.
-const CodeNotFetched farm.Code = "image-not-fetched"
-
 // CodeSlowRequest is of a request whose body did not come in time.
 const CodeSlowRequest farm.Code = "slow-request"
 

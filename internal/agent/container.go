@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"runtime/debug"
 	"time"
 
@@ -20,23 +19,15 @@ const rootSerial = "root"
 
 var errNoRoots = errors.New("its grange-guest knows no other roots")
 
-// mayFetch refuses a job an image that would have to be fetched first, unless its caller may do that: it takes this
-// host's network, and space that is everybody's. What the site chose needs no leave, nor does the fleet's catalogue.
-func mayFetch(a requests, c Caller, r *api.JobRequest, image string, memory farm.Bytes) error {
-	err := a.Images.MayRun(cmp.Or(image, a.config().DefaultImage), memory, c.admin())
+// mayFetch refuses a job an image that is not its caller's to have fetched. It returns the entry of pull_images that
+// allows it.
+func mayFetch(a requests, c Caller, r *api.JobRequest, image string, memory farm.Bytes) (entry string, err error) {
+	err = a.Images.MayRun(cmp.Or(image, a.config().DefaultImage), memory, c.admin())
 	if err != nil || !container.Is(image) {
-		return err
+		return "", err
 	}
-	if _, err := container.Parse(image); err != nil {
-		return err
-	}
-	if _, err := a.images.Get(image); err == nil && !r.Pull || c.admin() || r.Image == "" && !r.Pull ||
-		a.config().MayPull(image) {
-		return nil
-	}
-	return &farm.Error{Kind: farm.Denied, Code: CodeNotFetched,
-		Message: fmt.Sprintf("image %s is not on this host, or was to be looked up anew, which is not yours to do", image),
-		Hint:    "use an image of `grange image list`, or ask the site: pull_images in the agent's configuration"}
+	return catalogue.MayFetch(a.images, a.config(), catalogue.Wish{Image: image, Chosen: r.Image == "", Pull: r.Pull,
+		Admin: c.admin()})
 }
 
 // fetchImage brings the image of a VM to this host: one of the fleet's catalogue, or that of a reference that is not
@@ -51,7 +42,8 @@ func fetchImage(v *vm) error {
 	}
 	began := time.Now()
 	v.agent.Images.MakeRoom()
-	_, err := v.agent.images.FetchReference(v.ctx, v.image, catalogue.InWords(v.image, v.publishWaiting))
+	_, err := v.agent.images.FetchReference(v.ctx, v.image, catalogue.Resolve(v.recordNow().PullEntry),
+		catalogue.InWords(v.image, v.publishWaiting))
 	debug.FreeOSMemory() // of a tree of many files
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/catalogue"
 	"github.com/grange-project/grange/internal/container"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
@@ -26,7 +27,7 @@ func TestMayFetch(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { a.images.Close() })
-	if _, err := a.images.FetchReference(t.Context(), "dir:"+dir, nil); err != nil {
+	if _, err := a.images.FetchReference(t.Context(), "dir:"+dir, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	user, root := Caller{UID: 12345}, Caller{}
@@ -41,22 +42,22 @@ func TestMayFetch(t *testing.T) {
 		{user, "oci://r.example/public/a:2", "", false, ""},
 		{user, "oci://r.example/public/a:2", "", true, ""},
 		{user, "oci://r.example/one:1", "", false, ""},
-		{user, "oci://r.example/one:2", "", false, CodeNotFetched},
+		{user, "oci://r.example/one:2", "", false, catalogue.CodeNotFetched},
 		{user, "oci://r.example/private/../public/a", "", false, imagesource.CodeBadSource},
 		{user, "oci://r.example/public/../private/a", "", false, imagesource.CodeBadSource},
-		{user, "dir:/root", "", false, CodeNotFetched},
-		{user, "/root/a.sif", "", false, CodeNotFetched},
+		{user, "dir:/root", "", false, catalogue.CodeNotFetched},
+		{user, "/root/a.sif", "", false, catalogue.CodeNotFetched},
 		{user, "dir:" + dir, "", false, ""},
-		{user, "dir:" + dir, "", true, CodeNotFetched},
+		{user, "dir:" + dir, "", true, catalogue.CodeNotFetched},
 		{root, "dir:/root", "", true, ""},
 		{user, "", "dir:/chosen/by/the/site", false, ""},
-		{user, "", "dir:/chosen/by/the/site", true, CodeNotFetched},
+		{user, "", "dir:/chosen/by/the/site", true, catalogue.CodeNotFetched},
 		{root, "oci://nonsense", "", false, imagesource.CodeBadSource},
 	} {
 		if c.image == "" {
 			c.image = c.asked
 		}
-		err := mayFetch(a.requests(), c.who, &api.JobRequest{Image: c.asked, Pull: c.pull}, c.image, 0)
+		_, err := mayFetch(a.requests(), c.who, &api.JobRequest{Image: c.asked, Pull: c.pull}, c.image, 0)
 		if c.code == "" && err != nil || c.code != "" && !farm.IsCode(err, c.code) {
 			t.Errorf("%+v: %v", c, err)
 		}

@@ -40,8 +40,10 @@ type record struct {
 	Lease    *leases.Lease    `json:",omitempty"` // nil: it has none, or none yet
 	Services []string         `json:",omitempty"` // of the host that it may use, by name
 	Pool     string           `json:",omitempty"` // whose limits end it; "": it is of none
-	Worker   *workerRecord    // nil: the VM is a job's, or
-	Cloud    *cloud.About     // the server's: it has no job
+	// PullEntry is the entry of pull_images that lets the caller have the image fetched; "": none is needed.
+	PullEntry string        `json:",omitempty"`
+	Worker    *workerRecord // nil: the VM is a job's, or
+	Cloud     *cloud.About  // the server's: it has no job
 }
 
 const recordVersion = 1

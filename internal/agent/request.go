@@ -145,7 +145,8 @@ func (a requests) begin(r *api.JobRequest, c Caller) (*job, error) {
 		return nil, err
 	}
 	c.Nameless = known.OneOfMany()
-	if err := mayFetch(a, c, r, d.Image, s.Memory); err != nil {
+	entry, err := mayFetch(a, c, r, d.Image, s.Memory)
+	if err != nil {
 		return nil, err
 	}
 	if image, err := a.images.Get(cmp.Or(d.Image, a.config().DefaultImage)); err == nil {
@@ -169,7 +170,8 @@ func (a requests) begin(r *api.JobRequest, c Caller) (*job, error) {
 	}
 	j.record = record{Version: recordVersion, Job: r.ID, Created: time.Now(), Shape: s,
 		User: known.Shown(), Name: vmName(r.ID), Command: jobrequest.Brief(r.Argv), Caller: c,
-		Keep: r.Keep, OneFS: d.OneFilesystem, Gateways: d.Gateways, Site: site.Name, Services: may, Pool: r.Pool,
+		Keep: r.Keep, OneFS: d.OneFilesystem, Gateways: d.Gateways, Site: site.Name, Services: may,
+		Pool: r.Pool, PullEntry: entry,
 		Uses: filesystems.Of(r.Binds, c.PID, d.OneFilesystem)}
 	return j, nil
 }

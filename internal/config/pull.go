@@ -7,12 +7,24 @@ import (
 	"time"
 )
 
-// MayPull reports whether jobs of all users may have the container image of a valid reference fetched: it is named, or
-// lies below one that ends in a slash.
-func (a Agent) MayPull(reference string) bool {
-	return slices.ContainsFunc(a.PullImages, func(p string) bool {
-		return reference == p || strings.HasSuffix(p, "/") && strings.HasPrefix(reference, p)
-	})
+// PullEntry returns the entry of pull_images by which jobs of all users may have the container image of a valid
+// reference fetched: it is named, or lies below one that ends in a slash.
+func (a Agent) PullEntry(reference string) (entry string, ok bool) {
+	for _, p := range a.PullImages {
+		if reference == p || strings.HasSuffix(p, "/") && strings.HasPrefix(reference, p) {
+			return p, true
+		}
+	}
+	return "", false
+}
+
+// PullDirectory returns the directory below which an entry of pull_images allows all; "" of other entries.
+func PullDirectory(entry string) string {
+	scheme, path, _ := strings.Cut(entry, ":")
+	if !strings.HasSuffix(path, "/") || !slices.Contains([]string{"oci-layout", "dir", "sif"}, scheme) {
+		return ""
+	}
+	return strings.TrimRight(path, "/")
 }
 
 // checkPull refuses what would let everybody read what only root may.

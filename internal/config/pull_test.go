@@ -17,8 +17,14 @@ func TestPullImages(t *testing.T) {
 	a := Agent{PullImages: []string{"oci://r.example/a/", "oci://r.example/b:1"}}
 	for ref, want := range map[string]bool{"oci://r.example/a/x:2": true, "oci://r.example/ab": false,
 		"oci://r.example/b:1": true, "oci://r.example/b:12": false, "": false} {
-		if a.MayPull(ref) != want {
+		if _, ok := a.PullEntry(ref); ok != want {
 			t.Error(ref)
+		}
+	}
+	for entry, want := range map[string]string{"dir:/a/b/": "/a/b", "dir:/a/b": "", "sif:/a/": "/a",
+		"oci-layout:/a/b:1": "", "oci://r.example/a/": ""} {
+		if got := PullDirectory(entry); got != want {
+			t.Errorf("%s: %q", entry, got)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"io/fs"
 	"math"
 	"os"
 	"path"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/erofs"
+	"github.com/grange-project/grange/internal/rootpath"
 )
 
 // unpacked reads a directory that holds the root of a container, as unpacked.cern.ch has them.
@@ -27,13 +27,16 @@ type unpacked struct {
 	links map[[2]uint64]*erofs.Node // by device and inode, of files with several names
 }
 
-// directory writes the file system that a directory holds. No symbolic link is followed.
+// directory writes the file system that a directory holds. No symbolic link in it is followed.
 func directory(ctx context.Context, dir string, to *os.File, o Options) error {
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return sourceError(Reference{text: schemeDirectory + dir}, true, &fs.PathError{Op: "open", Path: dir, Err: err})
+	open := rootpath.Open
+	if o.Resolve == nil {
+		open = func(name string, flags int) (*os.File, error) { return os.OpenFile(name, flags, 0) }
 	}
-	root := os.NewFile(uintptr(fd), dir)
+	root, err := open(dir, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return sourceError(Reference{text: schemeDirectory + dir}, true, err)
+	}
 	out, release, err := o.turn(ctx, to)
 	if err != nil {
 		root.Close()

@@ -34,6 +34,9 @@ type Options struct {
 	Limit int64    // the most bytes that layers and contents may take, each
 	// Report is told what is being done: "download" or "import". It may be nil.
 	Report func(step string, done, total int64)
+	// Resolve returns the path to open in place of the reference's, which has no symbolic links. nil: the reference's
+	// own is opened, and links are followed.
+	Resolve func(path string) (string, error)
 }
 
 // Built is what Build has found out of an image beside its files.
@@ -73,11 +76,7 @@ func Build(ctx context.Context, r Reference, to *os.File, o Options) (Built, err
 	over := make(chan result, 1)
 	go func() { // a call that reads a dead file system does not return
 		var done result
-		if r.scheme == schemeDirectory {
-			done.err = directory(ctx, r.path, to, o)
-		} else {
-			done.Built, done.err = pull(ctx, r, to, o)
-		}
+		done.Built, done.err = produce(ctx, r, to, o)
 		over <- done
 	}()
 	var done result
@@ -96,6 +95,23 @@ func Build(ctx context.Context, r Reference, to *os.File, o Options) (Built, err
 		done.err = context.Cause(ctx)
 	}
 	return done.Built, done.err
+}
+
+// produce builds the image at the path that the reference's resolves to.
+func produce(ctx context.Context, r Reference, to *os.File, o Options) (Built, error) {
+	if o.Resolve != nil && r.path != "" {
+		path, err := o.Resolve(r.path)
+		if known := new(farm.Error); errors.As(err, &known) {
+			return Built{}, err
+		} else if err != nil {
+			return Built{}, sourceError(r, true, err)
+		}
+		r.path = path
+	}
+	if r.scheme == schemeDirectory {
+		return Built{}, directory(ctx, r.path, to, o)
+	}
+	return pull(ctx, r, to, o)
 }
 
 // building is held while a file system is made: a tree takes some hundred megabytes of memory at most, and only once.

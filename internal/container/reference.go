@@ -152,6 +152,9 @@ func (r Reference) ImageName() string {
 	return fmt.Sprintf("%s-%x", words, sha256.Sum256([]byte(r.text)))[:len(words)+1+digits]
 }
 
+// Path returns the path of a reference; "" of one in a registry.
+func (r Reference) Path() string { return r.path }
+
 func bad(ref, why string) error {
 	return &farm.Error{Kind: farm.Invalid, Code: imagesource.CodeBadSource,
 		Message: fmt.Sprintf("invalid image reference %.300q: %s", ref, why),

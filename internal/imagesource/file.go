@@ -2,28 +2,41 @@ package imagesource
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/rootpath"
 )
 
 // file is a regular file that this host mounts, on a shared file system for instance.
-type file struct{ name string }
+type file struct {
+	name    string
+	resolve func(path string) (string, error) // nil: links are followed
+}
 
-func newFile(name string) (Source, error) {
+func newFile(name string) (Source, error) { return Resolved(name, nil) }
+
+// Resolved returns the source of a file whose path is resolved each time that it is opened, to one without symbolic
+// links. Where resolve is nil, links are followed. Error: CodeBadSource.
+func Resolved(name string, resolve func(path string) (string, error)) (Source, error) {
 	if !filepath.IsAbs(name) {
 		return nil, badSource(name, "the path is not absolute")
 	}
-	return file{filepath.Clean(name)}, nil
+	return file{filepath.Clean(name), resolve}, nil
 }
 
 // open does not wait for the writer of a named pipe.
 func (p file) open() (*os.File, fs.FileInfo, error) {
-	f, err := os.OpenFile(p.name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
+	f, err := p.openPath(os.O_RDONLY | syscall.O_NONBLOCK)
+	if known := new(farm.Error); errors.As(err, &known) {
+		return nil, nil, err
+	} else if err != nil {
 		return nil, nil, sourceError(p.name, true, err)
 	}
 	info, err := f.Stat()
@@ -35,6 +48,17 @@ func (p file) open() (*os.File, fs.FileInfo, error) {
 		return nil, nil, sourceError(p.name, true, err)
 	}
 	return f, info, nil
+}
+
+func (p file) openPath(flags int) (*os.File, error) {
+	if p.resolve == nil {
+		return os.OpenFile(p.name, flags, 0)
+	}
+	name, err := p.resolve(p.name)
+	if err != nil {
+		return nil, err
+	}
+	return rootpath.Open(name, flags)
 }
 
 // version changes with every write that the file system records.

@@ -73,6 +73,23 @@ func Over(all []Mount, path string) (over Mount, found bool) {
 	return over, found
 }
 
+// Sealed returns the mount that a path is of, and whether its file system is read-only by itself, by whatever mount it
+// is reached.
+func Sealed(mountinfo io.Reader, path string) (over Mount, sealed bool, err error) {
+	s := bufio.NewScanner(mountinfo)
+	s.Buffer(nil, maxLine)
+	for s.Scan() {
+		_, m, ok := parse(s.Text())
+		if !ok || m.Point != path && !Below(path, m.Point) || len(m.Point) < len(over.Point) {
+			continue
+		}
+		_, options, _ := strings.Cut(s.Text(), " - ") // type, source, options of the file system
+		f := strings.Split(options, " ")
+		over, sealed = m, len(f) > 2 && strings.HasPrefix(f[2]+",", "ro,")
+	}
+	return over, sealed, s.Err()
+}
+
 // Below reports whether a path is below a directory, and not the directory itself.
 func Below(path, dir string) bool {
 	return path != dir && strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")

@@ -16,7 +16,8 @@ import (
 )
 
 // openSource opens what Fetch is asked for: a file, or, where it is nil, an image that is not one file.
-func openSource(ref string) (imagesource.Source, container.Reference, error) {
+func openSource(ref string, resolve func(path string) (string, error)) (imagesource.Source, container.Reference,
+	error) {
 	if !container.Is(ref) {
 		source, err := imagesource.Open(ref)
 		return source, container.Reference{}, err
@@ -29,7 +30,7 @@ func openSource(ref string) (imagesource.Source, container.Reference, error) {
 	if !ok {
 		return nil, r, nil
 	}
-	source, err := imagesource.Open(file)
+	source, err := imagesource.Resolved(file, resolve)
 	return imagesource.Bounded(source), r, err
 }
 
@@ -53,13 +54,15 @@ func (s *Store) byReference(ref string) (Image, error) {
 }
 
 // FetchReference brings the container image that a reference means now into the store, under the name that the
-// reference has there: Get and Acquire find it by the reference from then on. Errors: those of Fetch.
-func (s *Store) FetchReference(ctx context.Context, ref string, progress func(Progress)) (Image, error) {
+// reference has there: Get and Acquire find it by the reference from then on. resolve is FetchOptions.Resolve. Errors:
+// those of Fetch.
+func (s *Store) FetchReference(ctx context.Context, ref string, resolve func(path string) (string, error),
+	progress func(Progress)) (Image, error) {
 	r, err := container.Parse(ref)
 	if err != nil {
 		return Image{}, err
 	}
-	return s.Fetch(ctx, FetchOptions{Name: r.ImageName(), Source: ref, Progress: progress})
+	return s.Fetch(ctx, FetchOptions{Name: r.ImageName(), Source: ref, Resolve: resolve, Progress: progress})
 }
 
 // buildRoot brings a container image that is not one file.
@@ -83,7 +86,7 @@ func (f *fetch) buildRoot(ctx context.Context, r container.Reference, dir *os.Ro
 		return Image{}, err
 	}
 	came := f.store.pace.Follow(ctx)
-	built, err := container.Build(ctx, r, file, container.Options{Dir: dir, Limit: int64(limit),
+	built, err := container.Build(ctx, r, file, container.Options{Dir: dir, Limit: int64(limit), Resolve: f.Resolve,
 		Report: func(step string, done, total int64) {
 			if step == "download" {
 				came(done)

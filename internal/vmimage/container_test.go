@@ -37,7 +37,7 @@ func TestFetchReference(t *testing.T) {
 	if _, err := s.Get(ref); !farm.IsCode(err, farm.CodeNoImage) {
 		t.Error(err)
 	}
-	i, err := s.FetchReference(t.Context(), ref, nil)
+	i, err := s.FetchReference(t.Context(), ref, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestFetchReference(t *testing.T) {
 	if again, err := s.Get(ref); err != nil || again.Digest != i.Digest || again.Config == nil {
 		t.Errorf("%+v, %v", again, err)
 	}
-	if _, err := s.FetchReference(t.Context(), ref, nil); !farm.IsCode(err, imagesource.CodeSource) {
+	if _, err := s.FetchReference(t.Context(), ref, nil, nil); !farm.IsCode(err, imagesource.CodeSource) {
 		t.Error(err)
 	}
 	if left := slices.Concat(entries(t, s, "tmp"), entries(t, s, partialDir)); len(left) > 0 {
@@ -109,7 +109,7 @@ func TestFetchReferenceOnce(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			began, waited := false, false
-			_, err := s.FetchReference(t.Context(), ref, func(p Progress) {
+			_, err := s.FetchReference(t.Context(), ref, nil, func(p Progress) {
 				if p.Step == "import" && !began {
 					began = true
 					imports.Add(1)
@@ -155,8 +155,8 @@ func TestSIF(t *testing.T) {
 	writeFile(t, file, sif(root))
 	for name, get := range map[string]func() (Image, error){
 		"import":    func() (Image, error) { return s.Import(t.Context(), "imported", file, nil) },
-		"path":      func() (Image, error) { return s.FetchReference(t.Context(), file, nil) },
-		"reference": func() (Image, error) { return s.FetchReference(t.Context(), "sif:"+file, nil) },
+		"path":      func() (Image, error) { return s.FetchReference(t.Context(), file, nil, nil) },
+		"reference": func() (Image, error) { return s.FetchReference(t.Context(), "sif:"+file, nil, nil) },
 	} {
 		i, err := get()
 		if err != nil {
@@ -173,7 +173,7 @@ func TestSIF(t *testing.T) {
 		t.Error(err)
 	}
 	disk := rawDisk(t, "no sif")
-	if _, err := s.FetchReference(t.Context(), "sif:"+disk, nil); !farm.IsCode(err, farm.CodeBadImage) {
+	if _, err := s.FetchReference(t.Context(), "sif:"+disk, nil, nil); !farm.IsCode(err, farm.CodeBadImage) {
 		t.Error(err)
 	}
 	if left := entries(t, s, "tmp"); len(left) > 0 {
@@ -181,9 +181,46 @@ func TestSIF(t *testing.T) {
 	}
 }
 
+// TestResolvedPath: where a path is to be resolved, what it leads to is opened, and no symbolic link is followed any
+// more.
+func TestResolvedPath(t *testing.T) {
+	s := testStore(t)
+	ref := unpacked(t, "x")
+	dir := strings.TrimPrefix(ref, "dir:")
+	file := filepath.Join(t.TempDir(), "image.sif")
+	writeFile(t, file, sif(append([]byte("hsqs"), make([]byte, 5000)...)))
+	links := t.TempDir()
+	for name, to := range map[string]string{"dir": dir, "sif": file} {
+		if err := os.Symlink(to, filepath.Join(links, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	as := func(path string) (string, error) { return path, nil }
+	denied := &farm.Error{Kind: farm.Denied, Code: "denied"}
+	for _, c := range []struct {
+		ref     string
+		resolve func(string) (string, error)
+		code    farm.Code
+	}{
+		{"dir:" + links + "/dir", nil, ""},
+		{"dir:" + links + "/dir", as, imagesource.CodeSource},
+		{"dir:" + links + "/dir", filepath.EvalSymlinks, ""},
+		{"dir:" + links + "/dir", func(string) (string, error) { return "", denied }, "denied"},
+		{"sif:" + links + "/sif", nil, ""},
+		{"sif:" + links + "/sif", as, imagesource.CodeSource},
+		{"sif:" + links + "/sif", filepath.EvalSymlinks, ""},
+		{"sif:" + links + "/sif", func(string) (string, error) { return "", denied }, "denied"},
+	} {
+		i, err := s.FetchReference(t.Context(), c.ref, c.resolve, nil)
+		if c.code == "" && (err != nil || i.Source != c.ref) || c.code != "" && !farm.IsCode(err, c.code) {
+			t.Errorf("%s: %v", c.ref, err)
+		}
+	}
+}
+
 func TestKernelOfRoot(t *testing.T) {
 	s := testStore(t)
-	root, err := s.FetchReference(t.Context(), unpacked(t, "x"), nil)
+	root, err := s.FetchReference(t.Context(), unpacked(t, "x"), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,10 @@ type FetchOptions struct {
 	Sums, Signature string
 	Keyring         []byte
 
+	// Resolve returns the path to open in place of a container image's that is a path: it has no symbolic links. nil:
+	// the path is opened as it is, and links are followed.
+	Resolve func(path string) (string, error)
+
 	Most farm.Bytes // that may come; 0: what is free
 
 	Progress func(Progress) // may be nil
@@ -73,7 +77,7 @@ func (s *Store) Fetch(ctx context.Context, o FetchOptions) (Image, error) {
 	if err := o.check(); err != nil {
 		return Image{}, err
 	}
-	source, r, err := openSource(o.Source)
+	source, r, err := openSource(o.Source, o.Resolve)
 	if err != nil {
 		return Image{}, err
 	}

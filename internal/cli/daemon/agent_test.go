@@ -34,6 +34,19 @@ func TestAgentCheck(t *testing.T) {
 	if out, err := check(); err != nil || out != want {
 		t.Errorf("a sound file: %v %q", err, out)
 	}
+	users := t.TempDir()
+	if err := os.Chmod(users, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, fmt.Appendf(nil, "%spull_images = [\"dir:%s/\"]\n", sound, users), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := check(); err != nil || !strings.Contains(out, "warning: pull_images: \"dir:"+users) {
+		t.Errorf("a directory of pull_images that users may write to: %v %q", err, out)
+	}
+	if err := os.WriteFile(file, []byte(sound), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	var report agentCheck
 	if out, err := check("--json"); err != nil || json.Unmarshal([]byte(out), &report) != nil || report.Default ||
 		report.Config != file || !strings.HasPrefix(report.Agent, "not known: ") {

@@ -13,12 +13,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/grange-project/grange/internal/agent/catalogue"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/hyper/libvirt"
 	"github.com/grange-project/grange/internal/mounts"
 	"github.com/grange-project/grange/internal/names"
+	"github.com/grange-project/grange/internal/rootpath"
 	"github.com/grange-project/grange/internal/vmuid"
 )
 
@@ -43,6 +45,9 @@ func (a agentCommands) checkAgent(ctx context.Context, c config.Agent, path stri
 	}
 	for _, text := range c.Renamed {
 		fmt.Fprintln(a.Err, "grange: note:", text)
+	}
+	for _, text := range catalogue.CheckPulls(rootpath.Host(), c.PullImages) {
+		fmt.Fprintln(a.Err, "grange: warning:", text)
 	}
 	if !a.JSON {
 		if err := printChecked(a.App, path); err != nil { // also where what follows finds a fault
