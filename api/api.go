@@ -42,10 +42,12 @@ type JobRequest struct {
 	// DefaultDir says that nobody chose Dir: a container image's own working directory goes before it.
 	DefaultDir bool   `json:"default_dir,omitempty"`
 	Home       string `json:"home,omitempty"`
-	Binds      []Bind `json:"binds,omitempty"`
-	Terminal   *Size  `json:"terminal,omitempty"`
-	NoWait     bool   `json:"no_wait,omitempty"` // fail at once when there is no room
-	Keep       bool   `json:"keep,omitempty"`    // leave the VM when the job has ended
+	// Process is the state of the caller's process that the command inherits; nil: an older caller does not tell it.
+	Process  *Process `json:"process,omitempty"`
+	Binds    []Bind   `json:"binds,omitempty"`
+	Terminal *Size    `json:"terminal,omitempty"`
+	NoWait   bool     `json:"no_wait,omitempty"` // fail at once when there is no room
+	Keep     bool     `json:"keep,omitempty"`    // leave the VM when the job has ended
 	// Paused makes the VM and checks its pins, and lets its first instruction wait for POST /v1/vms/{vm}/resume.
 	Paused bool `json:"paused,omitempty"`
 	// Batch is the batch system whose job the caller says it runs in the place of. The agent refuses when it finds
@@ -66,6 +68,11 @@ type JobRequest struct {
 	// Started says that this caller was told "ready" before: the job may have run, and must not run again in another
 	// VM.
 	Started bool `json:"started,omitempty"`
+}
+
+// Process is the state of a process that its children inherit.
+type Process struct {
+	Umask *uint32 `json:"umask,omitempty"`
 }
 
 // Script is a file of the job's own.

@@ -58,7 +58,7 @@ func (a requests) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, er
 		g.Files = append(g.Files, guest.File{Path: r.Script.Path, Content: r.Script.Content, Own: true})
 	}
 	g.Scratch, g.Disks = machine.GuestDisks(vm.Shape)
-	g.Limits = rlimits.Of(os.DirFS("/"), j.caller.PID, a.config().CoreFiles)
+	g.Process = guestProcess(r.Process, rlimits.Of(os.DirFS("/"), j.caller.PID, a.config().CoreFiles))
 	m := j.vm.current()
 	g.Binds, err = binds.ForGuest(j.ctx, vm.Binds, r.Binds, j.bindCaller(vm), m)
 	if err != nil {
@@ -68,6 +68,15 @@ func (a requests) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, er
 		g.Terminal = &guest.Size{Rows: r.Terminal.Rows, Cols: r.Terminal.Cols}
 	}
 	return g, nil
+}
+
+// guestProcess returns the state that a command starts in: what its caller asks for, within the caller's limits.
+func guestProcess(asked *api.Process, limits []guest.Limit) guest.Process {
+	p := guest.Process{Limits: limits}
+	if asked != nil {
+		p.Umask = asked.Umask
+	}
+	return p
 }
 
 // featured is a VM and its job as the job is told of them.

@@ -88,8 +88,8 @@ type Job struct {
 	// Address6 is of the first network card, too. An older grange-guest takes none.
 	Address6 *Address `json:"address6,omitempty"`
 	Files    []File   `json:"files,omitempty"`
-	Limits   []Limit  `json:"limits,omitempty"` // the command has these; none: those of grange-guest
-	Hook     []byte   `json:"hook,omitempty"`   // the site's script, run as root before the job
+	Process
+	Hook []byte `json:"hook,omitempty"` // the site's script, run as root before the job
 	// Prologs are paths of scripts, of Files, that run before the job as its user: see inside.runProlog.
 	Prologs []string `json:"prologs,omitempty"`
 	Port    int      `json:"port,omitempty"` // number of the job port that its session uses
@@ -113,6 +113,12 @@ type Root struct {
 	Serial  string `json:"serial"`
 	Format  string `json:"format"`            // "erofs" or "squashfs"
 	Workdir string `json:"workdir,omitempty"` // the image's own, which is made if it is not there
+}
+
+// Process is the state of the calling process that the command inherits, as it would by execve(2).
+type Process struct {
+	Limits []Limit `json:"limits,omitempty"` // none: those of grange-guest
+	Umask  *uint32 `json:"umask,omitempty"`  // nil: that of grange-guest; an older grange-guest ignores it
 }
 
 // Limit is one of setrlimit(2), which has the same numbers on every host and guest of x86-64.

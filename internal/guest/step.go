@@ -30,6 +30,7 @@ type Step struct {
 	Argv []string `json:"argv"` // without srun itself
 	Env  []string `json:"env"`
 	Dir  string   `json:"dir"`
+	Process
 }
 
 // StepAnswer is one line to the guest: how the step ended. It comes once for each Open, when all output is on its way.

@@ -3,7 +3,15 @@ package runner
 import (
 	"os"
 	"strings"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/guest"
 )
+
+// processOf returns the state of a process as the agent is told of it.
+func processOf(p guest.Process) *api.Process {
+	return &api.Process{Umask: p.Umask}
+}
 
 // environment is ours and what was set on top. TMPDIR names a directory of this host: the VM has /tmp.
 func environment(set []string) []string {

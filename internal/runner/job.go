@@ -17,6 +17,7 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
+	"github.com/grange-project/grange/internal/inherited"
 	"github.com/grange-project/grange/internal/steps"
 )
 
@@ -105,6 +106,7 @@ type outcome struct {
 func New(request api.JobRequest, o Options) (*Job, error) {
 	binds := newBinds(o.Binds)
 	request.ID, request.Home, request.Env = api.NewID(), os.Getenv("HOME"), environment(request.Env)
+	request.Process = processOf(inherited.Process())
 	request.Binds = targets(binds)
 	j := &Job{opts: o, request: request, binds: binds, asked: binds, stdin: o.Stdin,
 		client: api.NewClient(o.Socket), session: guest.NewSession(request.ID), waitTimeout: agentTimeout,

@@ -44,6 +44,7 @@ func (j *Job) becomeStep() error {
 		return err
 	}
 	j.request.Argv, j.request.Env, j.request.Dir, j.request.Script = task.Argv, task.Env, task.Dir, nil
+	j.request.Process = processOf(task.Process)
 	j.step = &task
 	return nil
 }

@@ -144,7 +144,8 @@ func (s *Server) command(ctx context.Context, step guest.Step) (*exec.Cmd, error
 	if err != nil {
 		return nil, fmt.Errorf("this host has no srun: %w", err)
 	}
-	packed, err := Task{guest.Step{Argv: command, Env: step.Env, Dir: step.Dir}, s.Job.Places}.Pack()
+	packed, err := Task{guest.Step{Argv: command, Env: step.Env, Dir: step.Dir, Process: step.Process},
+		s.Job.Places}.Pack()
 	if err != nil {
 		return nil, err
 	}

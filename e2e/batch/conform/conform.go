@@ -62,6 +62,7 @@ type Job struct {
 	Image  string        // "": what the lab has for its users
 	Stdin  string        // the job's input, where the system gives it one
 	Env    []string      // exported by the user
+	Umask  int           // of the user, where the system hands it on to jobs; 0: 022
 	Mounts []string      // directories of the host that the user asks for, as `grange exec --bind` takes them
 	Limit  time.Duration // how long it may run, as close as the system can count
 	Memory int           // MiB that the job may use; 0: what the lab gives to everybody

@@ -130,7 +130,7 @@ func (l *Lab) launch(j *job, cpu int) {
 	if err == nil {
 		s.Job, s.UID = j.id, nobody
 		s.Cgroups, s.Stdout, s.Stderr = j.groups.dirs, j.out, j.err
-		s.Umask = 0o022
+		s.Umask = cmp.Or(j.wanted.Umask, 0o022) // qsub -W umask; bsub takes that of its caller
 		err = l.orders.Encode(map[string]any{"start": s})
 	}
 	if err != nil {

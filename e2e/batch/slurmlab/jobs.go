@@ -132,7 +132,12 @@ func (q *queue) Submit(ctx context.Context, j conform.Job) (string, error) {
 		return "", err
 	}
 	args = append(append(append([]string{"--parsable"}, args...), base+".sh"), j.Args...)
-	cmd := q.Command(ctx, User, "sbatch", args...)
+	program := "sbatch"
+	if j.Umask != 0 { // which sbatch takes from its caller
+		args = append([]string{"-c", fmt.Sprintf("umask %o; exec sbatch \"$@\"", j.Umask), "sh"}, args...)
+		program = "/bin/sh"
+	}
+	cmd := q.Command(ctx, User, program, args...)
 	cmd.Env = append(cmd.Env, j.Env...)
 	out, err := run(cmd)
 	if err != nil {

@@ -92,10 +92,10 @@ func (t *streams) start(path string, j *guest.Job, p *processes) (int, error) {
 		defer dir.Close()
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(dir.Fd())
 	}
-	if len(j.Binds) == 0 && len(j.Limits) == 0 {
+	if inherited := processText(j.Process); len(j.Binds) == 0 && inherited == "" {
 		attr.Dir = j.Dir // nothing to wait for: the shorter way
 	} else {
-		path, argv = "/proc/self/exe", append([]string{TrampolineName, limitsText(j.Limits), j.Dir, path}, j.Argv...)
+		path, argv = "/proc/self/exe", append([]string{TrampolineName, inherited, j.Dir, path}, j.Argv...)
 	}
 	pid, err := syscall.ForkExec(path, argv, attr)
 	if err != nil && attr.Sys.UseCgroupFD { // a kernel that cannot start a process in a group: before 5.7
@@ -111,18 +111,18 @@ func (t *streams) start(path string, j *guest.Job, p *processes) (int, error) {
 // TrampolineName is the argument 0 that makes grange-guest become the job.
 const TrampolineName = "grange-guest: job"
 
-// Trampoline becomes the job: the arguments are TrampolineName, its limits, the working directory, the program, and
-// the job's own arguments. Directory and program may lie in a bound directory, whose file requests grange-guest
+// Trampoline becomes the job: the arguments are TrampolineName, its processText, the working directory, the program,
+// and the job's own arguments. Directory and program may lie in a bound directory, whose file requests grange-guest
 // answers; between fork and exec it answers nothing, so a child that looked at them there would wait for ever. It
 // returns the exit status when it fails.
 func Trampoline(args []string) int {
-	limits, dir, path, argv := args[1], args[2], args[3], args[4:]
+	inherited, dir, path, argv := args[1], args[2], args[3], args[4:]
 	if err := unix.Chdir(dir); err != nil {
 		fmt.Fprintf(os.Stderr, "grange: working directory %s: %v\n", dir, err)
 		return exitNotExecutable
 	}
 	environ := os.Environ()
-	setLimits(limits)
+	inherit(inherited)
 	err := syscall.Exec(path, argv, environ)
 	if err == unix.ENOEXEC { // a script without "#!": shells run it themselves
 		err = syscall.Exec("/bin/sh", append([]string{"sh", path}, argv[1:]...), environ)

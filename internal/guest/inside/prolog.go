@@ -80,7 +80,7 @@ func (t *task) launchProlog(path string, files []uintptr) (<-chan ending, error)
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(dir.Fd())
 	}
 	pid, end, err := t.guest.reaper.start(func() (int, error) {
-		argv := []string{TrampolineName, limitsText(j.Limits), j.Dir, path, path}
+		argv := []string{TrampolineName, processText(j.Process), j.Dir, path, path}
 		return syscall.ForkExec("/proc/self/exe", argv, attr)
 	})
 	t.pid = pid

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/guest"
+	"github.com/grange-project/grange/internal/inherited"
 )
 
 // Srun is the program of that name in a VM. It returns the exit status.
@@ -40,7 +41,8 @@ func srun(args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	in, out, errs, err := sendStep(conn, guest.Step{Argv: args, Env: os.Environ(), Dir: here})
+	in, out, errs, err := sendStep(conn, guest.Step{Argv: args, Env: os.Environ(), Dir: here,
+		Process: inherited.Process()})
 	if err != nil {
 		return 0, err
 	}

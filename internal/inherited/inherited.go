@@ -1,0 +1,28 @@
+// Package inherited reads the state that this process inherited from its caller, so that a command in a VM can have it.
+package inherited
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/grange-project/grange/internal/guest"
+)
+
+// Process returns the state that this process was started in.
+func Process() guest.Process {
+	status, _ := os.ReadFile("/proc/self/status") // without /proc, the guest's defaults apply
+	return guest.Process{Umask: umask(string(status))}
+}
+
+// umask reads the umask in the text of /proc/PID/status. umask(2) cannot read it without a change of it, which other
+// threads would see.
+func umask(status string) *uint32 {
+	for line := range strings.Lines(status) {
+		var mask uint32
+		if n, _ := fmt.Sscanf(line, "Umask:\t%o", &mask); n == 1 {
+			return &mask
+		}
+	}
+	return nil
+}
