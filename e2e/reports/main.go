@@ -10,6 +10,9 @@
 //	Not: REGEXP    must not match it
 //	Status: N      the exit status
 //
+// Without -only, it also makes up virtual machines of all properties of flavors within small bounds, and holds their
+// plans against rules.
+//
 // It runs in the root of the repository.
 package main
 
@@ -25,14 +28,19 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/grange-project/grange/e2e/reports/generate"
 )
 
 // figures are the line at the end.
 type figures struct {
-	Cases   int     `json:"cases"`
-	Wrong   int     `json:"wrong"`  // cases of which something that is demanded was not printed
-	Failed  int     `json:"failed"` // what could not be tried
-	Seconds float64 `json:"seconds"`
+	Cases int `json:"cases"`
+	Wrong int `json:"wrong"` // cases of which something that is demanded was not printed
+	// Generated are plans, of which BadPlans break a rule.
+	Generated int     `json:"generated"`
+	BadPlans  int     `json:"bad_plans"`
+	Failed    int     `json:"failed"` // what could not be tried
+	Seconds   float64 `json:"seconds"`
 }
 
 func main() {
@@ -46,11 +54,26 @@ func main() {
 		f.Failed++
 		fmt.Fprintln(os.Stderr, "reports:", err)
 	}
+	if *only == "" && ctx.Err() == nil {
+		f.plans(generate.Flavors(1))
+	}
 	f.Seconds = math.Round(time.Since(began).Seconds())
 	text, _ := json.Marshal(f)
 	fmt.Println(string(text))
-	if f.Wrong+f.Failed > 0 {
+	if f.Wrong+f.BadPlans+f.Failed > 0 {
 		os.Exit(1)
+	}
+}
+
+// maxNamed bounds how many bad plans of a generator are printed.
+const maxNamed = 20
+
+// plans counts what a generator of plans found.
+func (f *figures) plans(r generate.Result) {
+	f.Generated += r.Generated
+	f.BadPlans += len(r.Bad)
+	for _, bad := range r.Bad[:min(len(r.Bad), maxNamed)] {
+		fmt.Println(bad)
 	}
 }
 

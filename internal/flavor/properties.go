@@ -44,7 +44,7 @@ func (v VM) Request() (numa.Request, error) {
 	if req.Each, err = v.cells(cpu); err != nil {
 		return numa.Request{}, err
 	}
-	if req.Guest, err = v.guest(); err != nil {
+	if req.Guest, err = v.guest(req.Each); err != nil {
 		return numa.Request{}, err
 	}
 	return req, nil

@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/numa"
 )
 
 // guest is the topology that lscpu shows in the guest; zero when nothing is said, which lets the planner follow the
@@ -11,8 +12,10 @@ import (
 //
 // The flavor's hw:cpu_max_* bound what an image may ask for, maximum or not. What the image prefers wins over what the
 // flavor prefers. Of the shapes that are left, the one that meets most of what is preferred is taken; of several, the
-// one with fewest sockets, and then fewest threads, for licences and schedulers of guests count sockets.
-func (v VM) guest() (farm.GuestTopology, error) {
+// one with fewest threads, for the host may have no more, and then fewest sockets, for licences and schedulers of
+// guests count sockets. Each core lies in one of the cells, and sockets and cells lie within each other: where what is
+// preferred contradicts the cells, it is refused.
+func (v VM) guest(cells []numa.CellRequest) (farm.GuestTopology, error) {
 	flavorMax, imageMax, err := v.shapes("cpu_max_")
 	if err != nil {
 		return farm.GuestTopology{}, err
@@ -37,13 +40,31 @@ func (v VM) guest() (farm.GuestTopology, error) {
 	if want == (shape{}) && limit == (shape{}) {
 		return farm.GuestTopology{}, nil
 	}
-	best, found := v.best(want, limit)
-	if !found {
+	all := v.best(want, limit)
+	if len(all) == 0 {
 		return farm.GuestTopology{},
 			badProperty("allow a larger maximum, or another number of vCPUs",
 				"no sockets × cores × threads within hw:cpu_max_* make %d vCPUs", v.VCPUs)
 	}
-	return farm.GuestTopology{Sockets: best[0], Cores: best[1], Threads: best[2]}, nil
+	return nested(all, cells)
+}
+
+// nested is the first of some topologies that nests with the cells.
+func nested(all []farm.GuestTopology, cells []numa.CellRequest) (farm.GuestTopology, error) {
+	var sets []farm.CPUSet
+	for _, c := range cells {
+		sets = append(sets, c.VCPUs)
+	}
+	for _, g := range all {
+		if numa.Cut(g, sets) == "" {
+			return g, nil
+		}
+	}
+	g := all[0]
+	return farm.GuestTopology{}, badProperty(
+		"give each cell the vCPUs of whole cores and sockets, in a row, or leave hw:cpu_sockets, hw:cpu_cores and "+
+			"hw:cpu_threads out", "%d sockets × %d cores × %d threads do not nest with the NUMA cells: %s", g.Sockets,
+		g.Cores, g.Threads, numa.Cut(g, sets))
 }
 
 // shape is sockets, cores and threads; 0 where nothing is said.
@@ -90,10 +111,12 @@ func or(a, b shape) shape {
 	return a
 }
 
-func (v VM) best(want, limit shape) (best shape, found bool) {
+// best returns the topologies within limit that meet most of what is wanted: those with fewest threads first, and then
+// those with fewest sockets.
+func (v VM) best(want, limit shape) (best []farm.GuestTopology) {
 	score := -1
-	for sockets := 1; sockets <= v.VCPUs; sockets++ {
-		for threads := 1; threads*sockets <= v.VCPUs; threads++ {
+	for threads := 1; threads <= v.VCPUs; threads++ {
+		for sockets := 1; threads*sockets <= v.VCPUs; sockets++ {
 			s := shape{sockets, v.VCPUs / sockets / threads, threads}
 			if s[0]*s[1]*s[2] != v.VCPUs || exceeds(s, limit) {
 				continue
@@ -105,9 +128,12 @@ func (v VM) best(want, limit shape) (best shape, found bool) {
 				}
 			}
 			if met > score {
-				best, score = s, met
+				best, score = nil, met
+			}
+			if met == score {
+				best = append(best, farm.GuestTopology{Sockets: s[0], Cores: s[1], Threads: s[2]})
 			}
 		}
 	}
-	return best, score >= 0
+	return best
 }

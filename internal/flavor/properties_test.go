@@ -188,10 +188,10 @@ func TestProperties(t *testing.T) {
 			func(r numa.Request) bool { return r.Each == nil }},
 		{vm(8, "hw:cpu_sockets=2"), guestIs(2, 4, 1)},
 		{vm(8, "hw:cpu_threads=2"), guestIs(1, 4, 2)},
-		{vm(8, "hw:cpu_max_cores=2"), guestIs(1, 2, 4)},
+		{vm(8, "hw:cpu_max_cores=2"), guestIs(4, 2, 1)},
 		{vm(8, "hw:cpu_max_cores=2", "hw:cpu_max_threads=1"), guestIs(4, 2, 1)},
 		{vm(8, "hw:cpu_max_sockets=2", "hw:cpu_sockets=2", "hw_cpu_max_sockets=1"), guestIs(1, 8, 1)},
-		{vm(8, "hw:cpu_sockets=8", "hw_cpu_cores=4"), guestIs(1, 4, 2)},
+		{vm(8, "hw:cpu_sockets=8", "hw_cpu_cores=4"), guestIs(2, 4, 1)},
 		{vm(8), guestIs(0, 0, 0)},
 	} {
 		req, err := c.vm.Request()

@@ -20,12 +20,21 @@ func (v refusal) err(room Room) error {
 	all := room.emptied()
 	never := refusal{newView(all, v.req, v.wants)}
 	if _, ok := never.layout(); !ok {
+		if text := never.cutText(all); text != "" {
+			return &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooBig,
+				Message: "this host can never hold " + v.wanted() + ": " + text + " (even when the host is empty)",
+				Hint:    "leave the guest's topology out, or ask for one that nests with the host's nodes"}
+		}
 		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooBig,
 			Message: "this host can never hold " + never.wanted() + ": " + never.shortages() +
 				" (even when the host is empty)", Hint: never.tooBigHint(all)}
 	}
+	short := v.cutText(room)
+	if short == "" {
+		short = v.shortages()
+	}
 	return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom,
-		Message: "no room for " + v.wanted() + ": " + v.shortages() + " (now)",
+		Message: "no room for " + v.wanted() + ": " + short + " (now)",
 		Hint:    v.noRoomHint()}
 }
 

@@ -173,6 +173,10 @@ func (r *Request) validateGuest() error {
 		return bad(hint, "a guest of %d sockets × %d cores × %d threads does not have %d vCPUs", g.Sockets, g.Cores,
 			g.Threads, r.VCPUs)
 	}
+	if text := Cut(g, r.cellSets()); text != "" {
+		return bad("give each cell the vCPUs of whole cores and sockets, in a row, or leave the guest's topology out",
+			"a guest of %s does not nest with its cells: %s", shapeText(g), text)
+	}
 	return nil
 }
 

@@ -29,12 +29,7 @@ func (v splitter) layout() (layout, bool) {
 					return l, true
 				}
 			}
-			if v.smt > 1 && w.threads != farm.IsolateCores && w.pinned%v.smt == 0 && w.pinned/v.smt >= k {
-				if l, ok := v.even(k, v.smt, size); ok && v.wholeCores(l) {
-					return l, true
-				}
-			}
-			if l, ok := v.even(k, 1, size); ok {
+			if l, ok := v.inEqualParts(k, size); ok {
 				return l, true
 			}
 			if l, ok := v.uneven(k, []farm.Bytes{size}); ok {
@@ -48,6 +43,39 @@ func (v splitter) layout() (layout, bool) {
 		}
 	}
 	return nil, false
+}
+
+// inEqualParts splits over k nodes in whole cores where each vCPU gets one, else in vCPUs, or in parts that nest with
+// the wanted guest topology.
+func (v splitter) inEqualParts(k int, size farm.Bytes) (layout, bool) {
+	w := &v.wants[0]
+	for _, step := range v.steps() {
+		if w.vcpus()%step != 0 || w.vcpus()/step < k {
+			continue
+		}
+		cores := step == v.smt && step > 1 && v.req.Guest == (farm.GuestTopology{})
+		if cores && (w.threads == farm.IsolateCores || w.pinned == 0) {
+			continue
+		}
+		if l, ok := v.even(k, step, size); ok && (!cores || v.wholeCores(l)) && v.nests(l) {
+			return l, true
+		}
+	}
+	return nil, false
+}
+
+// steps are the numbers of vCPUs that parts are multiples of, the best first: sockets and cores of the wanted guest
+// topology, cores of the host, vCPUs.
+func (v splitter) steps() []int {
+	g, out := v.req.Guest, []int{v.smt, 1}
+	if g != (farm.GuestTopology{}) {
+		core := g.Threads
+		for core%v.smt != 0 {
+			core += g.Threads
+		}
+		out = []int{g.Cores * g.Threads, core, g.Threads}
+	}
+	return slices.Compact(out)
 }
 
 // pages is the page sizes that will do, each once; the memory of the whole need not be a multiple of each.
@@ -189,17 +217,25 @@ func (v splitter) share(set []int, from []source) layout {
 
 // shareBeside is share with the emulator's CPU on one node of set, or on none when carrier is below 0.
 func (v splitter) shareBeside(set []int, from []source, carrier int) layout {
-	w, caps := &v.wants[0], make([]int, len(set))
+	caps := make([]int, len(set))
 	for i, n := range set {
 		caps[i] = v.capacity(n, i == carrier)
 	}
-	vcpus := v.shareCPUs(set, caps, v.smt)
-	if vcpus == nil {
-		vcpus = v.shareCPUs(set, caps, 1)
+	for _, step := range v.steps() {
+		vcpus := v.shareCPUs(set, caps, step)
+		if vcpus == nil {
+			continue
+		}
+		if l := v.parts(set, vcpus, from, carrier); l == nil || v.nests(l) {
+			return l
+		}
 	}
-	if vcpus == nil {
-		return nil
-	}
+	return nil
+}
+
+// parts is the VM with so many vCPUs on each node of set, and memory by their number; nil where that is short.
+func (v splitter) parts(set, vcpus []int, from []source, carrier int) layout {
+	w := &v.wants[0]
 	memory := shareMemory(w.memory, vcpus, from)
 	if memory == nil {
 		return nil

@@ -39,7 +39,7 @@ func (v *view) write(l layout) farm.Plan {
 		w.Emulator = w.CPUs()
 	}
 	w.IOThread = w.Emulator
-	w.Guest = v.guest(w.cpus)
+	w.Guest = v.guest(w.cpus, w.Cells)
 	return w.Plan
 }
 
@@ -109,12 +109,20 @@ func (w *written) addCells(vcpus farm.CPUSet, pieces int, from source, whole far
 
 // guest is the wanted topology, or the one that the pins make true: SMT only when every core is the VM's alone and all
 // are alike, several sockets only when each holds as many vCPUs in one run of numbers.
-func (v *view) guest(cpus []int) farm.GuestTopology {
+func (v *view) guest(cpus []int, cells []farm.GuestCell) farm.GuestTopology {
 	if v.req.Guest != (farm.GuestTopology{}) {
 		return v.req.Guest
 	}
 	threads, sockets := v.guestThreads(cpus), v.guestSockets(cpus)
-	return farm.GuestTopology{Sockets: sockets, Cores: len(cpus) / sockets / threads, Threads: threads}
+	g := farm.GuestTopology{Sockets: sockets, Cores: len(cpus) / sockets / threads, Threads: threads}
+	sets := make([]farm.CPUSet, len(cells))
+	for i, c := range cells {
+		sets[i] = c.VCPUs
+	}
+	if sockets > 1 && Cut(g, sets) != "" { // a node of several sockets beside a node of one
+		g.Sockets, g.Cores = 1, len(cpus)/threads
+	}
+	return g
 }
 
 // guestThreads is the number of threads of a guest core: each run of so many vCPUs has all threads of one host core.
