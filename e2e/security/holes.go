@@ -59,6 +59,9 @@ var attacks = []attack{
 	{"S3b", "an account does not pass a rule that denies VMs to its number as a subordinate user", deniedByNumber},
 	{"S12", "root reads no directory for an account by a link in a directory of `pull_images`", linkedDirectory},
 	{"S12", "root reads no file for an account by a link in a directory of `pull_images`", linkedFile},
+	{"S10", "an address that is taken does not tell a member of another project whose it is", holderOfAddress},
+	{"S10b", "names of VMs and hosts that a user may not see are not told apart from names that are not there",
+		guessedNames},
 	{"names", "a rule that denies by name holds for users whom only a directory service knows", deniedByName},
 }
 

@@ -264,7 +264,8 @@ func (c creation) networkFor(p farm.Project, name string) (network farm.FleetNet
 	return network, slices.Delete(all, i, i+1), nil
 }
 
-// free refuses a static address that another VM holds.
+// free refuses a static address that another VM holds. Only a caller who may see that VM is told which one it is, and
+// the audit log of the caller's project is not.
 func (c creation) free(network, address string, asked bool) error {
 	if !asked {
 		return nil
@@ -276,9 +277,12 @@ func (c creation) free(network, address string, asked bool) error {
 	if err != nil {
 		return err
 	}
+	hint := "name another address, or none"
+	if c.Sees(holder) {
+		hint = fmt.Sprintf("VM %s has it; %s", action.Label(holder), hint)
+	}
 	return &farm.Error{Kind: farm.Conflict, Code: CodeAddressTaken,
-		Message: fmt.Sprintf("address %s of network %s is leased to VM %s", address, network, action.Label(holder)),
-		Hint:    "name another address, or none"}
+		Message: fmt.Sprintf("address %s of network %s is leased to another VM", address, network), Hint: hint}
 }
 
 // insert makes the row, with a place where there is one at once, and names the holder where the VM's name is taken. It

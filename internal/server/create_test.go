@@ -145,7 +145,7 @@ func TestCreateRefuses(t *testing.T) {
 		"closed network": {ann, func(r *CreateVM) { r.Network = "inner" }, farm.CodeNoNetwork, ""},
 		"address taken": {ann,
 			func(r *CreateVM) { r.Network, r.Address = "lan", netip.MustParseAddr("10.0.0.11") }, CodeAddressTaken,
-			"leased to VM alice/taken"},
+			"leased to another VM"},
 		"address of nobody": {ann,
 			func(r *CreateVM) { r.Network, r.Address = "lan", netip.MustParseAddr("10.9.0.11") },
 			CodeAddressTaken, ""},

@@ -169,6 +169,7 @@ func TestHostsAreAnswered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.update(func(tx *store.Tx) error { return tx.PutGrant(farm.Grant{User: "wes", Role: farm.RoleReader}) })
 	if _, err := l.Hosts.Close(t.Context(), farm.Identity{User: "wes"}, []string{"node-0?"},
 		"x"); code(err) != farm.CodeNoRole {
 		t.Error(err)

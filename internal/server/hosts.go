@@ -393,7 +393,8 @@ func (hs Hosts) altered(ctx context.Context, who farm.Identity, a policy.Action,
 	return views, err
 }
 
-// hostsOf are the hosts that patterns name, at least one, without their facts.
+// hostsOf are the hosts that patterns name, at least one, without their facts. Hosts that the caller may not see are
+// left out, as if they were not there.
 func (c *call) hostsOf(patterns []string) ([]farm.Host, error) {
 	c.Target = policy.Target{Name: farm.Printable(fmt.Sprintf("%.200s", strings.Join(patterns, " ")))}
 	if err := checkPatterns(patterns); err != nil {
@@ -403,6 +404,7 @@ func (c *call) hostsOf(patterns []string) ([]farm.Host, error) {
 	if err != nil {
 		return nil, err
 	}
+	hosts = slices.DeleteFunc(hosts, func(h farm.Host) bool { return !c.SeesHost(h) })
 	if len(hosts) == 0 {
 		if err := c.May(c.Target); err != nil {
 			return nil, err

@@ -200,7 +200,7 @@ func TestStreamsRefused(t *testing.T) {
 		"a port":      {ann, v.ID, fleet.StreamConsole, 1, CodeBadVM},
 		"no display":  {ann, v.ID, fleet.StreamDisplay, 0, farm.CodeNoDisplay},
 		"display at":  {ann, v.ID, fleet.StreamDisplay, 5900, CodeBadVM},
-		"another's":   {otto, v.ID, fleet.StreamConsole, 0, farm.CodeNoRole},
+		"another's":   {otto, v.ID, fleet.StreamConsole, 0, farm.CodeNoVM},
 		"not running": {ann, off.ID, fleet.StreamConsole, 0, farm.CodeVMState},
 	} {
 		if _, err := l.Streams.Open(t.Context(), c.who, c.vm, c.kind, c.port); code(err) != c.want {

@@ -111,12 +111,11 @@ func (c *call) mayMove(vm farm.VM) (from farm.Host, err error) {
 func (c *call) moveTarget(vm farm.VM, from farm.Host, to string, why placement.Explanation) (farm.Host, error) {
 	var named farm.Host
 	if to != "" {
-		c.Target = action.VMTarget(vm)
-		h, err := c.hostCalled(to)
+		h, err := c.FindHost(to) // the caller needs its role in the cell that the VM goes to as well
 		if err != nil {
 			return h, err
 		}
-		named = h
+		named, c.Target = h, action.VMTarget(vm)
 	}
 	var fit []moveTarget
 	var refusals []string
@@ -155,18 +154,6 @@ func (c *call) moveTarget(vm farm.VM, from farm.Host, to string, why placement.E
 	return farm.Host{}, &farm.Error{Kind: farm.Conflict, Code: placement.CodeMoveRefused,
 		Message: fmt.Sprintf("VM %s can go nowhere: %s", action.Label(vm), strings.Join(refusals, "; ")),
 		Hint:    "`grange why " + action.Label(vm) + "` says more of each host"}
-}
-
-// hostCalled is a host by name or ID, whatever the caller may do with it.
-func (c *call) hostCalled(ref string) (farm.Host, error) {
-	h, err := c.Tx.HostNamed(ref)
-	if action.Missing(err) {
-		h, err = c.Tx.Host(ref)
-	}
-	if action.Missing(err) {
-		return h, action.NoHost(ref)
-	}
-	return h, err
 }
 
 // LastMove returns the last move of a VM.

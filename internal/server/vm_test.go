@@ -189,12 +189,12 @@ func TestWhoMayDoWhat(t *testing.T) {
 	v := l.running(ann, web("web"), h)
 	for _, a := range []policy.Action{policy.StopVM, policy.DeleteVM, policy.UpdateVM, policy.RebuildVM} {
 		for _, who := range []farm.Identity{otto, eve, {Host: "h1"}, {}} {
-			if _, err := l.act(a, who, v.ID); code(err) != farm.CodeNoRole {
+			if _, err := l.act(a, who, v.ID); code(err) != farm.CodeNoVM {
 				t.Errorf("%s by %+v: %v", a, who, err)
 			}
 		}
-		if n := len(l.entries(string(a), "denied")); n != 4 {
-			t.Errorf("%s: %d entries", a, n)
+		if e := l.entries(string(a), "denied"); len(e) != 4 || e[0].Target != "alice/web" || e[0].Project != "alice" {
+			t.Errorf("%s: %+v", a, e)
 		}
 	}
 	if got := l.get(v.ID); got.Revision != v.Revision {

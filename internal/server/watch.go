@@ -147,7 +147,7 @@ func (c watching) watchedHost(ch store.Change, w *Watched) error {
 		w.Deleted = true
 		return nil
 	}
-	if err != nil || !c.Allowed(policy.ReadHost, action.HostTarget(h)) {
+	if err != nil || !c.SeesHost(h) {
 		return err
 	}
 	view, err := c.showOne(h)

@@ -29,6 +29,7 @@ type Call struct {
 	action policy.Action
 	Target policy.Target
 	Grants []farm.Grant
+	unseen error // the refusal as the audit log has it, where the caller is told less; nil: the caller is told all
 }
 
 // Outcomes of an entry.
@@ -50,7 +51,7 @@ func (s Actions) Change(ctx context.Context, who farm.Identity, action policy.Ac
 		return do(c)
 	})
 	if err != nil && c != nil {
-		s.refused(ctx, c, err)
+		s.refused(ctx, c, cmp.Or(c.unseen, err))
 	}
 	return revision, err
 }
@@ -109,6 +110,9 @@ func (c *Call) Allowed(a policy.Action, t policy.Target) bool {
 func (c *Call) Sees(vm farm.VM) bool {
 	return c.Allowed(policy.ReadVM, VMTarget(vm))
 }
+
+// SeesHost reports whether the caller may read a host.
+func (c *Call) SeesHost(h farm.Host) bool { return c.Allowed(policy.ReadHost, HostTarget(h)) }
 
 // Did enters what was done. Of several targets, each has an entry.
 func (c *Call) Did(reason string) error {

@@ -62,32 +62,43 @@ func NoCell(name string) error {
 		Message: fmt.Sprintf("no cell %.80q", name), Hint: "`grange cell list` shows those that there are"}
 }
 
-// FindVM looks a VM up by its ID or as "project/name", if the caller may do the action to it. Of a VM that is not there
-// people of its project hear that, and others that they may not.
-func (c *Call) FindVM(ref string) (farm.VM, error) {
+// FindVM looks a VM up by its ID or as "project/name", if the caller may do the action to it. The answer for a VM that
+// the caller may not see is the same as for one that is not there.
+func (c *Call) FindVM(ref string) (vm farm.VM, err error) {
 	project, name, named := strings.Cut(ref, "/")
-	if !named {
-		vm, err := c.Tx.VM(ref)
-		if Missing(err) {
-			c.Target = policy.Target{Name: farm.Printable(ref)}
-			return vm, NoVM(ref)
-		}
-		if err != nil {
-			return vm, err
-		}
-		return vm, c.May(VMTarget(vm))
+	if named {
+		vm, err = c.VMNamed(project, name)
+	} else {
+		vm, err = c.Tx.VM(ref)
 	}
-	vm, err := c.VMNamed(project, name)
-	if Missing(err) {
-		if err := c.May(policy.Target{Project: project, Owner: c.Who.User, Name: farm.Printable(ref)}); err != nil {
-			return vm, err
-		}
-		return vm, NoVM(ref)
-	}
-	if err != nil {
+	switch {
+	case Missing(err):
+		return farm.VM{}, c.absentVM(ref)
+	case err != nil:
 		return vm, err
+	case !c.Sees(vm):
+		return farm.VM{}, c.hide(VMTarget(vm), c.absentVM(ref))
 	}
 	return vm, c.May(VMTarget(vm))
+}
+
+// absentVM is what the caller hears of a VM that is not there.
+func (c *Call) absentVM(ref string) error {
+	project, _, named := strings.Cut(ref, "/")
+	if !named {
+		c.Target = policy.Target{Name: farm.Printable(ref)}
+		return NoVM(ref)
+	}
+	if err := c.May(policy.Target{Project: project, Owner: c.Who.User, Name: farm.Printable(ref)}); err != nil {
+		return err
+	}
+	return NoVM(ref)
+}
+
+// hide returns what the caller is told of a target that it may not see. The audit log gets the target and the rule.
+func (c *Call) hide(target policy.Target, told error) error {
+	c.unseen = c.May(target)
+	return told
 }
 
 // NoVM is the error of a VM that is not there.
@@ -96,22 +107,30 @@ func NoVM(ref string) error {
 		Hint: "`grange vm list` shows those that there are; name it PROJECT/NAME, or by its ID"}
 }
 
-// FindHost looks a host up by its name or ID, if the caller may do the action to it.
+// FindHost looks a host up by its name or ID, if the caller may do the action to it. The answer for a host that the
+// caller may not see is the same as for one that is not there.
 func (c *Call) FindHost(ref string) (farm.Host, error) {
 	h, err := c.Tx.HostNamed(ref)
 	if Missing(err) {
 		h, err = c.Tx.Host(ref)
 	}
-	if Missing(err) {
-		if err := c.May(policy.Target{Name: farm.Printable(ref)}); err != nil {
-			return h, err
-		}
-		return h, NoHost(ref)
-	}
-	if err != nil {
+	switch {
+	case Missing(err):
+		return h, c.absentHost(ref)
+	case err != nil:
 		return h, err
+	case !c.SeesHost(h):
+		return farm.Host{}, c.hide(HostTarget(h), c.absentHost(ref))
 	}
 	return h, c.May(HostTarget(h))
+}
+
+// absentHost is what the caller hears of a host that is not there.
+func (c *Call) absentHost(ref string) error {
+	if err := c.May(policy.Target{Name: farm.Printable(ref)}); err != nil {
+		return err
+	}
+	return NoHost(ref)
 }
 
 // NoHost is the error of a host that is not there.

@@ -137,7 +137,7 @@ func (s *FileSystems) show(c *action.Call, some []farm.FileSystem) ([]fleet.File
 	}
 	views := []fleet.FileSystem{}
 	for _, f := range some {
-		v := count(f, hosts, func(h farm.Host) bool { return c.Allowed(policy.ReadHost, action.HostTarget(h)) })
+		v := count(f, hosts, func(h farm.Host) bool { return c.SeesHost(h) })
 		if i := slices.IndexFunc(drains, called(f.Name)); i >= 0 {
 			v.Drain = &drains[i]
 		}

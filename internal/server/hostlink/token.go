@@ -123,8 +123,11 @@ func mayReplace(c *action.Call, o JoinOrder) error {
 	if err != nil {
 		return err
 	}
-	token := c.Target
-	if err := c.May(action.HostTarget(old)); err != nil {
+	token, target := c.Target, action.HostTarget(old)
+	if !c.SeesHost(old) {
+		target.Cell = "" // which the caller is not told
+	}
+	if err := c.May(target); err != nil {
 		return err
 	}
 	c.Target = token

@@ -197,7 +197,7 @@ func holders(call *action.Call, d *Details) error {
 			continue
 		}
 		d.Hosts++
-		if !call.Allowed(policy.ReadHost, action.HostTarget(h)) {
+		if !call.SeesHost(h) {
 			continue
 		}
 		d.Holders = append(d.Holders, h.Name)

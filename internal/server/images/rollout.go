@@ -141,7 +141,7 @@ func subject(rows store.Images, what string, task *farm.ImageTask) (err error) {
 	return i.Refused(what)
 }
 
-// chosen are the hosts of a choice. The caller may have them do that, or none of it is done.
+// chosen are the hosts of a choice that the caller may see. The caller may have them do that, or none of it is done.
 func (c *Catalogue) chosen(call *action.Call, f Choice) (hosts []farm.Host, err error) {
 	for _, p := range f.Hosts {
 		if _, err := path.Match(p, ""); err != nil {
@@ -153,7 +153,7 @@ func (c *Catalogue) chosen(call *action.Call, f Choice) (hosts []farm.Host, err 
 		return nil, err
 	}
 	for _, h := range all {
-		if !f.chooses(h) {
+		if !f.chooses(h) || !call.SeesHost(h) {
 			continue
 		}
 		if err := call.May(action.HostTarget(h)); err != nil {
@@ -193,7 +193,7 @@ func (c *Catalogue) Rollout(ctx context.Context, who farm.Identity, id string) (
 		r.Tasks = nil
 		for _, h := range hosts {
 			i := slices.IndexFunc(tasks, func(t farm.ImageTask) bool { return t.Host == h.ID })
-			if i >= 0 && call.Allowed(policy.ReadHost, action.HostTarget(h)) {
+			if i >= 0 && call.SeesHost(h) {
 				r.Tasks = append(r.Tasks, HostTask{tasks[i], h.Name})
 			}
 		}
