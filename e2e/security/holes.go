@@ -57,6 +57,8 @@ var attacks = []attack{
 	{"S2b", "root and users are served while an account keeps connections to the server half open", crowdedServer},
 	{"S3", "an account does not pass a rule that denies VMs to a group by dropping the group", droppedGroup},
 	{"S3b", "an account does not pass a rule that denies VMs to its number as a subordinate user", deniedByNumber},
+	{"S8", "a small layer with files behind long symbolic links takes no core for long", longLinks},
+	{"S8", "a small layer that hides many files again and again takes no core for long", hiddenAgain},
 	{"S12", "root reads no directory for an account by a link in a directory of `pull_images`", linkedDirectory},
 	{"S12", "root reads no file for an account by a link in a directory of `pull_images`", linkedFile},
 	{"S10", "an address that is taken does not tell a member of another project whose it is", holderOfAddress},

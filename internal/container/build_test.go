@@ -3,6 +3,7 @@ package container
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -344,11 +345,85 @@ func TestBombs(t *testing.T) {
 	wantCode(t, "size", err, farm.CodeBadImage, "")
 	_, err = fetch(t, ref("bomb/gzip"), Options{Limit: 1000})
 	wantCode(t, "packed size", err, farm.CodeBadImage, "unpacks to more")
+	// All layers together unpack to no more than one that packs its files well.
+	low := filepath.Join(t.TempDir(), "layer")
+	if err := os.WriteFile(low, tarOf(t, file("x", strings.Repeat("x", 1<<20))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(low)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	p, err := newPass(t.Context(), []*os.File{f, f}, 1<<40, func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	skip := func(int32, *tar.Header, io.Reader) error { return nil }
+	if before := p.left; before < 2*200<<20 || p.readLayer(f, skip) != nil || before-p.left < 1<<20 {
+		t.Errorf("%d bytes are left of %d", p.left, before)
+	}
+	p.left = 1 << 19
+	wantCode(t, "all layers", p.readLayer(f, skip), farm.CodeBadImage, "unpacks to more")
 	many := newTree()
 	many.entries = mostEntries
 	wantCode(t, "files", many.count("x"), farm.CodeBadImage, "files")
 	many = newTree()
 	wantCode(t, "words", many.count(string(make([]byte, mostWords+1))), farm.CodeBadImage, "names")
+}
+
+// TestSteps: links whose targets have many parts, and directories that are hidden again and again, are given up before
+// they take long.
+func TestSteps(t *testing.T) {
+	const left = 1 << 20 // of the steps of an image
+	links := []tar.Header{{Name: "a", Typeflag: tar.TypeDir}, {Name: "end/deep", Typeflag: tar.TypeDir}}
+	for n := range mostLinks - 1 {
+		to := fmt.Sprintf("l%d", n+1)
+		if n == mostLinks-2 {
+			to = "end"
+		}
+		links = append(links, tar.Header{Name: fmt.Sprintf("l%d", n), Typeflag: tar.TypeSymlink,
+			Linkname: strings.Repeat("a/../", 800) + to})
+	}
+	shifted := []tar.Header{{Name: "end/deep", Typeflag: tar.TypeDir}, {Name: "x", Typeflag: tar.TypeSymlink,
+		Linkname: strings.Repeat("./", 2000) + "end"}}
+	var children []tar.Header
+	for n := range 1000 {
+		children = append(children, file(fmt.Sprintf("end/%d", n), ""))
+	}
+	for what, c := range map[string]struct {
+		layer []tar.Header
+		again func(n int) tar.Header
+	}{
+		"files":      {links, func(n int) tar.Header { return file(fmt.Sprintf("l0/%d", n), "") }},
+		"long rests": {shifted, func(n int) tar.Header { return file(fmt.Sprintf("x/%d", n), "") }},
+		"hard links": {append(slices.Clone(links), file("end/f", "")), func(n int) tar.Header {
+			return tar.Header{Name: fmt.Sprintf("h%d", n), Typeflag: tar.TypeLink, Linkname: "l0/f"}
+		}},
+		"whiteouts":    {links, func(n int) tar.Header { return file(fmt.Sprintf("l0/.wh.%d", n), "") }},
+		"opaque":       {children, func(int) tar.Header { return file("end/.wh..wh..opq", "") }},
+		"opaque above": {children, func(int) tar.Header { return file(".wh..wh..opq", "") }},
+		"hidden":       {children, func(int) tar.Header { return file(".wh.end", "") }},
+	} {
+		many := newTree()
+		many.steps = mostSteps - left
+		many.begin(0)
+		for n, h := range c.layer {
+			if h.Typeflag == 0 {
+				h.Typeflag = tar.TypeReg
+			}
+			if err := many.add(int32(n), &h); err != nil {
+				t.Fatal(what, err)
+			}
+		}
+		var err error
+		for n := 0; n < left && err == nil; n++ {
+			h := c.again(n)
+			h.Typeflag = cmp.Or(h.Typeflag, tar.TypeReg)
+			err = many.add(int32(n), &h)
+		}
+		wantCode(t, what, err, farm.CodeBadImage, "steps")
+	}
 }
 
 func TestPlatform(t *testing.T) {

@@ -22,9 +22,14 @@ import (
 // contents that are left in it. limit bounds the bytes of the contents, and of what the layers unpack to.
 func build(ctx context.Context, to io.WriterAt, layers []*os.File, limit int64, alive func()) error {
 	t := newTree()
+	first, err := newPass(ctx, layers, limit, alive)
+	if err != nil {
+		return err
+	}
+	second := *first
 	for i, l := range layers {
 		t.begin(int32(i))
-		err := readLayer(ctx, l, limit, alive,
+		err := first.readLayer(l,
 			func(index int32, h *tar.Header, _ io.Reader) error { return t.add(index, h) })
 		if err != nil {
 			return err
@@ -32,7 +37,7 @@ func build(ctx context.Context, to io.WriterAt, layers []*os.File, limit int64, 
 	}
 	w := erofs.NewWriter(to)
 	for i, files := range t.withoutDevices(len(layers)) {
-		err := readLayer(ctx, layers[i], limit, alive, func(index int32, h *tar.Header, r io.Reader) error {
+		err := second.readLayer(layers[i], func(index int32, h *tar.Header, r io.Reader) error {
 			if len(files) == 0 {
 				return errEnough
 			}
@@ -53,7 +58,7 @@ func build(ctx context.Context, to io.WriterAt, layers []*os.File, limit int64, 
 			return badImage("a layer changed while it was read", "try again", nil)
 		}
 	}
-	_, err := w.Finish(t.root, 0)
+	_, err = w.Finish(t.root, 0)
 	return err
 }
 
@@ -64,16 +69,38 @@ func tooLarge(limit int64) error {
 		"free space in the store, or take a smaller image", nil)
 }
 
+// pass is one reading of all layers.
+type pass struct {
+	ctx   context.Context
+	alive func()
+	limit int64
+	left  int64 // bytes that layers may unpack to, all together
+}
+
+// newPass bounds a pass by what the layers have packed: zeros are packed a thousandfold, and files tenfold.
+func newPass(ctx context.Context, layers []*os.File, limit int64, alive func()) (*pass, error) {
+	p := &pass{ctx: ctx, alive: alive, limit: limit, left: 2 << 30}
+	for _, l := range layers {
+		info, err := l.Stat()
+		if err != nil {
+			return nil, err
+		}
+		p.left += info.Size() * 200
+	}
+	return p, nil
+}
+
 // readLayer calls each with every entry of a layer: a tar, packed or not.
-func readLayer(ctx context.Context, f *os.File, limit int64, alive func(),
-	each func(int32, *tar.Header, io.Reader) error) error {
+func (p *pass) readLayer(f *os.File, each func(int32, *tar.Header, io.Reader) error) error {
 	r, done, err := unpack(io.NewSectionReader(f, 0, math.MaxInt64))
 	if err != nil {
 		return damaged(err)
 	}
 	defer done()
 	// A tar of empty files has some more bytes than its files.
-	bounded := &boundedReader{ctx: ctx, r: r, alive: alive, left: limit + (limit/4 + 64<<20)}
+	most := min(p.left, p.limit+(p.limit/4+64<<20))
+	bounded := &boundedReader{ctx: p.ctx, r: r, alive: p.alive, left: most}
+	defer func() { p.left -= most - bounded.left }()
 	entries := tar.NewReader(bounded)
 	for index := int32(0); ; index++ {
 		h, err := entries.Next()

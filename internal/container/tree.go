@@ -16,6 +16,8 @@ const (
 	mostDepth   = 128
 	mostLayers  = 512
 	mostLinks   = 40 // symbolic links on the way to a file, as Linux counts
+	// mostSteps bounds the names that are looked up: a million files have some ten million on their ways.
+	mostSteps = 64 << 20
 )
 
 // tree is the file system that layers add up to.
@@ -25,6 +27,7 @@ type tree struct {
 	here           map[entry]bool        // names that it has given
 	hidden         map[entry]*erofs.Node // files of lower layers that it has hidden or replaced
 	entries, words int
+	steps          int // names that were looked up
 }
 
 // entry is a name in a directory. A file may have several, of different layers.
@@ -62,6 +65,16 @@ func (t *tree) count(words ...string) error {
 	case t.words > mostWords:
 		return badImage(fmt.Sprintf("the names and attributes of the image's files have more than %d bytes", mostWords),
 			tooLargeHint, nil)
+	}
+	return nil
+}
+
+// step holds n more names that are looked up against the bound: those on the way to a file, those that the targets of
+// symbolic links add, and those of a directory that a layer hides.
+func (t *tree) step(n int) error {
+	if t.steps += n; t.steps > mostSteps {
+		return badImage(fmt.Sprintf("the names and links of the image's files take more than %d steps to follow",
+			mostSteps), tooLargeHint, nil)
 	}
 	return nil
 }
@@ -115,6 +128,9 @@ func (t *tree) child(d *erofs.Node, name string, v view) *erofs.Node {
 func (t *tree) directory(parts []string, v view) (*erofs.Node, error) {
 	var stack []*erofs.Node // above d
 	d, links := t.root, 0
+	if err := t.step(len(parts)); err != nil {
+		return nil, err
+	}
 	for len(parts) > 0 {
 		part := parts[0]
 		parts = parts[1:]
@@ -134,6 +150,9 @@ func (t *tree) directory(parts []string, v view) (*erofs.Node, error) {
 					d, stack = t.root, nil
 				}
 				parts = append(strings.Split(c.Target, "/"), parts...)
+				if err := t.step(len(parts)); err != nil {
+					return nil, err
+				}
 				continue
 			}
 			return nil, badImage("symbolic links in the image lead in a circle", brokenHint, nil)
@@ -227,28 +246,38 @@ func (t *tree) hide(parts []string) error {
 	}
 	if parts[last] == opaque {
 		for name := range dir.Children {
-			t.prune(entry{dir, name})
+			if _, err := t.prune(entry{dir, name}); err != nil {
+				return err
+			}
 		}
 		return nil
 	}
 	if name := strings.TrimPrefix(parts[last], whiteout); dir.Children[name] != nil {
-		t.prune(entry{dir, name})
+		_, err = t.prune(entry{dir, name})
 	}
-	return nil
+	return err
 }
 
 // prune removes a name that is of a lower layer, and such names from the directory that it is, and reports whether the
 // name stays.
-func (t *tree) prune(at entry) bool {
-	n, stays := at.dir.Children[at.name], t.here[at]
+func (t *tree) prune(at entry) (stays bool, err error) {
+	if err := t.step(1); err != nil {
+		return true, err
+	}
+	n := at.dir.Children[at.name]
+	stays = t.here[at]
 	for name := range n.Children {
-		stays = t.prune(entry{n, name}) || stays
+		below, err := t.prune(entry{n, name})
+		if err != nil {
+			return true, err
+		}
+		stays = below || stays
 	}
 	if !stays {
 		t.hidden[at] = n
 		delete(at.dir.Children, at.name)
 	}
-	return stays
+	return stays, nil
 }
 
 // device marks what is not taken over: a device, which only stands here as what hard links may refer to.
