@@ -47,8 +47,8 @@ vCPU, and the memory node and page size of each guest NUMA cell. Nothing is star
 changed. The host is this one, or the recorded host given with --from.
 
 If a VM does not fit, the command prints why, and the largest VM of the same kind that would
-fit. Exit status 1: the VMs do not fit. 2: a flag or a property is invalid; a VM needs at
-least 64M of memory.
+fit, with as much memory for each vCPU. Exit status 1: the VMs do not fit. 2: a flag or a
+property is invalid; a VM needs at least 64M of memory.
 
 --beside places other VMs of the same kind first. A VM whose value ends in "-" is removed
 again after all of them are placed, which leaves a hole. With --repack, VMs are moved within
