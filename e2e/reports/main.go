@@ -10,8 +10,8 @@
 //	Not: REGEXP    must not match it
 //	Status: N      the exit status
 //
-// Without -only, it also makes up virtual machines of all properties of flavors within small bounds, and holds their
-// plans against rules.
+// Without -only, it also makes up virtual machines of all properties of flavors within small bounds, and machines with
+// and without memory and huge pages on their nodes, and holds plans and refusals against rules.
 //
 // It runs in the root of the repository.
 package main
@@ -56,6 +56,7 @@ func main() {
 	}
 	if *only == "" && ctx.Err() == nil {
 		f.plans(generate.Flavors(1))
+		f.plans(generate.Machines(machines))
 	}
 	f.Seconds = math.Round(time.Since(began).Seconds())
 	text, _ := json.Marshal(f)
@@ -64,6 +65,9 @@ func main() {
 		os.Exit(1)
 	}
 }
+
+// machines are as many as are made up.
+const machines = 10000
 
 // maxNamed bounds how many bad plans of a generator are printed.
 const maxNamed = 20

@@ -12,6 +12,15 @@ func TestFlavors(t *testing.T) {
 	show(t, r, 10000)
 }
 
+// TestMachines places VMs on some of the machines.
+func TestMachines(t *testing.T) {
+	count := 10000
+	if testing.Short() {
+		count = 300
+	}
+	show(t, Machines(count), count)
+}
+
 func show(t *testing.T, r Result, least int) {
 	t.Helper()
 	for i, bad := range r.Bad {

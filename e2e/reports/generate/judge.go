@@ -54,6 +54,18 @@ func (l *ledger) have(node int, size farm.Bytes) farm.Bytes {
 	return l.pages[node][size]
 }
 
+// take takes what a plan uses.
+func (l *ledger) take(p farm.Plan) {
+	l.free = l.free.Minus(p.Held())
+	for _, c := range p.Cells {
+		if c.PageSize == 0 {
+			l.memory[c.Node] -= c.Memory
+		} else {
+			l.pages[c.Node][c.PageSize] -= c.Memory
+		}
+	}
+}
+
 // home reports whether the node has any memory.
 func (l *ledger) home(node int) bool {
 	i := slices.IndexFunc(l.host.Nodes, func(n farm.Node) bool { return n.ID == node })
