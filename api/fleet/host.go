@@ -79,6 +79,8 @@ type Facts struct {
 	Findings []HostFinding `json:"findings,omitempty"`
 	// fingerprints (SHA-256) of the authorities that the host believes about servers
 	Trusts []string `json:"trusts,omitempty"`
+	// the host's name in its batch system, as its agent is configured; none: it belongs to none
+	BatchNode string `json:"batch_node,omitempty"`
 }
 
 // HostFinding is what a rule of the tuning audit found of a host itself, not of single VMs.

@@ -15,6 +15,7 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/agent/cloud"
 	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/numa"
@@ -461,11 +462,13 @@ func TestCloudLosesItsRecord(t *testing.T) {
 // TestFacts: what others hold is told, and the server's own VMs are not.
 func TestFacts(t *testing.T) {
 	f := newFarmhouse(t)
+	f.configure(func(c *config.Agent) { c.Batch.Node = "rack7-03" })
 	w := f.cloud()
 	f.want(w)
 	f.seesState(w, farm.VMRunning)
 	facts, err := f.agent.Cloud.Facts(t.Context())
-	if err != nil || len(facts.Taken) != 0 || facts.Instance == "" || facts.Boot != machine.BootID() ||
+	if err != nil || facts.BatchNode != "rack7-03" ||
+		len(facts.Taken) != 0 || facts.Instance == "" || facts.Boot != machine.BootID() ||
 		facts.Now.IsZero() {
 		t.Fatalf("%+v, %v", facts, err)
 	}

@@ -3,7 +3,9 @@ package config
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/grange-project/grange/internal/batch/systems"
@@ -22,6 +24,16 @@ type Batch struct {
 	Node        string        // what it calls this host; "": the short host name
 	Program     string        // the site's own program, for the system "exec"
 	Comments    bool          // the system is told what jobs have used in their VMs
+}
+
+// NodeName returns the name of this host in its batch system; "" without a batch system.
+func (b Batch) NodeName() (string, error) {
+	if b.Node != "" || b.System == "" {
+		return b.Node, nil
+	}
+	host, err := os.Hostname()
+	short, _, _ := strings.Cut(host, ".")
+	return short, err
 }
 
 // DefaultRequeues bounds how often a job whose VM does not start goes around, where nobody said otherwise.

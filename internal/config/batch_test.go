@@ -1,6 +1,7 @@
 package config
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -101,5 +102,22 @@ func TestRenamedKeys(t *testing.T) {
 	if err != nil || a.Batch.WaitTimeout != 2*time.Minute || len(a.Renamed) != 1 ||
 		!strings.Contains(a.Renamed[0], "batch.wait_timeout") {
 		t.Errorf("%v, %v, %v", a.Batch, a.Renamed, err)
+	}
+}
+
+func TestNodeName(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, _, _ := strings.Cut(host, ".")
+	for _, c := range []struct {
+		batch Batch
+		want  string
+	}{{Batch{}, ""}, {Batch{System: "slurm"}, short}, {Batch{Node: "rack7-03"}, "rack7-03"},
+		{Batch{System: "slurm", Node: "rack7-03"}, "rack7-03"}} {
+		if got, err := c.batch.NodeName(); err != nil || got != c.want {
+			t.Errorf("%+v: %q, %v", c.batch, got, err)
+		}
 	}
 }

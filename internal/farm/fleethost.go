@@ -53,6 +53,8 @@ type Facts struct {
 	// fingerprints of the authorities that it believes about servers; none: its agent is of a release that does not
 	// report them
 	Trusts []string
+	// the host's name in its batch system, as its agent is configured; "": it belongs to none
+	BatchNode string
 }
 
 // HostFinding is what a rule of the tuning audit found of a host itself; what it found of single VMs is not in it.

@@ -11,6 +11,7 @@ import (
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/fake"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/store"
 )
 
 // metalLab is a batch lab whose jobs without a VM are in the accounts. Its clock is that of its batch system.
@@ -232,5 +233,100 @@ func TestMetalChanged(t *testing.T) {
 	page, err := l.Usage.Records(t.Context(), site, fleet.UsageQuery{From: "2000-01"}, "", 10)
 	if err != nil || len(page.Items) != 2 {
 		t.Errorf("%+v, %v", page.Items, err)
+	}
+}
+
+// TestMetalJoinsLater: jobs that were read before their host had joined are counted when it has.
+func TestMetalJoinsLater(t *testing.T) {
+	l := newMetalLab(t)
+	read := func(nodes ...string) map[string]api.Usage {
+		t.Helper()
+		hosts := map[string]string{}
+		for _, n := range nodes {
+			hosts[n] = n + ".example.org"
+		}
+		if err := l.Usage.ReadEnded(t.Context(), l.lease, farm.Cell{Name: "farm"}, l.slurm, hosts); err != nil {
+			t.Fatal(err)
+		}
+		return l.records()
+	}
+	one := l.ran(fake.Job{User: "eva", Host: "n1", CPUs: 2}, batch.OutcomeDone, 0)
+	two := l.ran(fake.Job{User: "eva", Host: "n2", CPUs: 3}, batch.OutcomeDone, 0)
+	if got := read(); len(got) != 0 {
+		t.Errorf("without hosts: %+v", got)
+	}
+	if got := read("n1"); len(got) != 1 || got[one].Cores != 2 {
+		t.Errorf("with one host: %+v", got)
+	}
+	for range 2 {
+		if got := read("n1", "n2"); len(got) != 2 || got[two].Cores != 3 || got[two].Host != "n2.example.org" {
+			t.Errorf("with both hosts: %+v", got)
+		}
+	}
+	if got := read("n1"); len(got) != 2 {
+		t.Errorf("when a host has left: %+v", got)
+	}
+	three := l.ran(fake.Job{User: "eva", Host: "n2"}, batch.OutcomeDone, 0)
+	read("n1")
+	if got := read("n1", "n2"); len(got) != 3 || got[three].Kind != api.UsageMetal {
+		t.Errorf("when it is back: %+v", got)
+	}
+}
+
+// TestMetalJoinsClosed: a host that joins changes no closed month.
+func TestMetalJoinsClosed(t *testing.T) {
+	l := newMetalLab(t)
+	month := l.clock().UTC().Format("2006-01")
+	l.ran(fake.Job{User: "eva", Host: "n2"}, batch.OutcomeDone, 0)
+	hosts := map[string]string{"n1": "n1.example.org"}
+	read := func() int {
+		t.Helper()
+		if err := l.Usage.ReadEnded(t.Context(), l.lease, farm.Cell{Name: "farm"}, l.slurm, hosts); err != nil {
+			t.Fatal(err)
+		}
+		return len(l.records())
+	}
+	read()
+	l.pass(40 * 24 * time.Hour)
+	if _, err := l.Usage.CloseMonth(t.Context(), site, month); err != nil {
+		t.Fatal(err)
+	}
+	hosts["n2"] = "n2.example.org"
+	if n := read(); n != 0 {
+		t.Errorf("%d records of a closed month", n)
+	}
+	l.ran(fake.Job{User: "eva", Host: "n2"}, batch.OutcomeDone, 0)
+	if n := read(); n != 1 {
+		t.Errorf("%d records of the open month", n)
+	}
+}
+
+// TestNodeOfAnotherName: a host has the node that its agent is configured with; it is closed with the host, and its
+// jobs are counted.
+func TestNodeOfAnotherName(t *testing.T) {
+	l := newMetalLab(t)
+	l.Server.brokers.ReadEnded = l.Usage.ReadEnded
+	h := l.hosts["n2"]
+	h.Name = "rack7-03.example.org"
+	l.update(func(tx *store.Tx) error { return tx.SetHost(h) })
+	job := l.ran(fake.Job{User: "eva", Host: "n2"}, batch.OutcomeDone, 0)
+	l.loop()
+	if got := l.records(); len(got) != 0 {
+		t.Errorf("before the agent has said so: %+v", got)
+	}
+	l.update(func(tx *store.Tx) error {
+		return tx.SetHostFacts(h.ID, farm.Facts{BatchNode: "n2"})
+	})
+	if _, err := l.Hosts.Close(t.Context(), site, []string{h.Name}, "new disks"); err != nil {
+		t.Fatal(err)
+	}
+	l.pass(2 * time.Minute)
+	l.loop()
+	if got := l.records(); got[job].Host != h.Name {
+		t.Errorf("%+v", got)
+	}
+	nodes, err := l.slurm.Nodes(t.Context())
+	if err != nil || nodes[1].Name != "n2" || !nodes[1].Closed {
+		t.Errorf("%+v, %v", nodes, err)
 	}
 }

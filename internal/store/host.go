@@ -25,16 +25,16 @@ type hostWanted struct {
 }
 
 const (
-	hostColumns = `id, revision, name, cell, machine, wanted, facts, seen, clock`
-	hostBrief   = `id, revision, name, cell, machine, wanted, '{}', seen, clock`
+	hostColumns = `id, revision, name, cell, machine, wanted, facts, seen, clock, node`
+	hostBrief   = `id, revision, name, cell, machine, wanted, '{}', seen, clock, node`
 )
 
 func scanHost(r scanner) (farm.Host, error) {
 	var h farm.Host
 	var w hostWanted
-	var wanted, facts string
+	var wanted, facts, node string
 	var seen, clock int64
-	err := r.Scan(&h.ID, &h.Revision, &h.Name, &h.Cell, &h.MachineID, &wanted, &facts, &seen, &clock)
+	err := r.Scan(&h.ID, &h.Revision, &h.Name, &h.Cell, &h.MachineID, &wanted, &facts, &seen, &clock, &node)
 	if err == nil {
 		err = errors.Join(decode(wanted, &w), decode(facts, &h.Facts))
 	}
@@ -43,6 +43,7 @@ func scanHost(r scanner) (farm.Host, error) {
 	}
 	h.Labels, h.Closed, h.Reason, h.Drain, h.Fenced = w.Labels, w.Closed, w.Reason, w.Drain, w.Fenced
 	h.Serial, h.Before, h.Issuer, h.Expires, h.Enrolled = w.Serial, w.Before, w.Issuer, w.Expires, w.Enrolled
+	h.Facts.BatchNode = node
 	h.Kind, h.Seen, h.Clock = h.Facts.Kind, unstamp(seen), time.Duration(clock)
 	return h, nil
 }
@@ -61,7 +62,7 @@ func (t hostRows) Host(id string) (farm.Host, error) {
 	return h, found(err, "host", id)
 }
 
-// HostBrief is Host without Facts and Kind.
+// HostBrief is Host without Kind, and without Facts but BatchNode.
 func (t hostRows) HostBrief(id string) (farm.Host, error) {
 	h, err := scanHost(t.row("SELECT "+hostBrief+" FROM hosts WHERE id = $1", id))
 	return h, found(err, "host", id)
@@ -91,7 +92,7 @@ func (t hostRows) EachHost(cell string, do func(farm.Host)) error {
 	return t.eachHost(cell, hostColumns, do)
 }
 
-// HostsBrief are Hosts without Facts and Kind: cheap enough to be looked at every few seconds.
+// HostsBrief are Hosts without Kind, and without Facts but BatchNode: cheap enough to be looked at every few seconds.
 func (t hostRows) HostsBrief(cell string) (hosts []farm.Host, err error) {
 	err = t.eachHost(cell, hostBrief, func(h farm.Host) { hosts = append(hosts, h) })
 	return hosts, err
@@ -155,9 +156,10 @@ func (t hostRows) InsertHost(h farm.Host) error {
 	if err != nil {
 		return err
 	}
-	n, err := t.exec(`INSERT INTO hosts (id, revision, name, cell, machine, wanted, facts, seen, clock)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING`,
-		h.ID, t.revision, h.Name, h.Cell, h.MachineID, wanted, facts, stamp(h.Seen), int64(h.Clock))
+	n, err := t.exec(`INSERT INTO hosts (id, revision, name, cell, machine, wanted, facts, seen, clock, node)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`,
+		h.ID, t.revision, h.Name, h.Cell, h.MachineID, wanted, facts, stamp(h.Seen), int64(h.Clock),
+		h.Facts.BatchNode)
 	if err != nil {
 		return err
 	}
@@ -218,8 +220,8 @@ func (t hostRows) SetHostFacts(id string, f farm.Facts) error {
 	if err != nil {
 		return err
 	}
-	n, err := t.exec("UPDATE hosts SET revision = $1, facts = $2 WHERE id = $3 AND facts <> $4", t.revision,
-		facts, id, facts)
+	n, err := t.exec("UPDATE hosts SET revision = $1, facts = $2, node = $3 WHERE id = $4 AND facts <> $5", t.revision,
+		facts, f.BatchNode, id, facts)
 	if err != nil {
 		return err
 	}

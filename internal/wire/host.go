@@ -14,7 +14,8 @@ func Facts(f farm.Facts, now time.Time) fleet.Facts {
 		Accelerator: f.Accelerator, Kind: f.Kind, Topology: Topology(f.Topology), ReservedCPUs: f.Reserve.CPUs.String(),
 		ReservedMemory: uint64(f.Reserve.Memory), Images: f.Images, Networks: f.Networks,
 		ScratchFree: uint64(f.ScratchFree), Bandwidth: uint64(f.Bandwidth),
-		BookedIn: uint64(f.Booked.In), BookedOut: uint64(f.Booked.Out), Short: f.Short, Trusts: f.Trusts}
+		BookedIn: uint64(f.Booked.In), BookedOut: uint64(f.Booked.Out), Short: f.Short, Trusts: f.Trusts,
+		BatchNode: f.BatchNode}
 	for _, p := range f.Taken {
 		v.Taken = append(v.Taken, Plan(p))
 	}
@@ -41,7 +42,8 @@ func ParseFacts(v fleet.Facts) (farm.Facts, error) {
 		Images:  words(v.Images), Networks: words(v.Networks), ScratchFree: farm.Bytes(v.ScratchFree),
 		Bandwidth: rate(v.Bandwidth),
 		Booked:    farm.Bandwidth{In: rate(v.BookedIn), Out: rate(v.BookedOut)},
-		Short:     words(v.Short), Trusts: words(v.Trusts[:min(len(v.Trusts), maxTrusts)])}
+		Short:     words(v.Short), Trusts: words(v.Trusts[:min(len(v.Trusts), maxTrusts)]),
+		BatchNode: word(v.BatchNode)}
 	for _, p := range v.Taken {
 		f.Taken = append(f.Taken, r.plan(p))
 	}

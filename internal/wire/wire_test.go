@@ -48,7 +48,7 @@ func TestThereAndBack(t *testing.T) {
 	facts := farm.Facts{Version: "v1", Capability: 1, Instance: "i", Boot: "b", Accelerator: "kvm", Topology: topology,
 		Reserve: farm.HostReserve{CPUs: farm.NewCPUSet(0), Memory: farm.GiB}, Taken: []farm.Plan{plan},
 		Images: []string{"micro"}, Networks: []string{"br0"}, ScratchFree: farm.TiB, Short: []string{"disk"},
-		Kind: "amd-epyc-2s", Trusts: []string{"f"},
+		Kind: "amd-epyc-2s", Trusts: []string{"f"}, BatchNode: "rack7-03",
 		Audited: true, Findings: []farm.HostFinding{{Rule: "ept-off", Severity: "fault", Places: 2}},
 		FileSystems: []farm.HostFileSystem{{Source: "server:/x", Type: "nfs4", MountPoint: "/x", VMs: 3,
 			Drains: []string{"x"}}}}

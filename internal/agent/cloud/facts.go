@@ -37,6 +37,8 @@ func (h *Host) ReadFacts() fleet.Facts {
 		Short: h.Machines.TakesNothing(),
 		Kind:  topology.Kind(threads), ImageUse: h.Images.Use()}
 	var err error
+	facts.BatchNode, err = h.config().Batch.NodeName()
+	h.noNode.Log(h.log, "this host's name for the server", err)
 	facts.Networks, err = network.Bridges()
 	h.noBridges.Log(h.log, "bridges for the server", err)
 	facts.Networks = append(facts.Networks, h.config().Network.Carried()...)

@@ -71,8 +71,8 @@ type Host struct {
 	starts    chan struct{}   // as many as start at a time: a host that has booted starts all of its VMs
 	moves     moveListener
 
-	noBridges, noImages journal.Repeated // of the facts
-	flows               flows
+	noBridges, noImages, noNode journal.Repeated // of the facts
+	flows                       flows
 
 	mu      sync.Mutex
 	vms     map[string]*VM

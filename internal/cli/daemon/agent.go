@@ -108,7 +108,7 @@ func (a agentCommands) runAgent(ctx context.Context, c config.Agent, path string
 	if err != nil {
 		return err
 	}
-	gate, err := gateOf(system, c.Batch.Node)
+	gate, err := gateOf(system, c.Batch)
 	if err != nil {
 		return err
 	}

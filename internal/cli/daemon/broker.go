@@ -3,8 +3,6 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"os"
-	"strings"
 
 	"github.com/grange-project/grange/internal/agent"
 	"github.com/grange-project/grange/internal/agent/usage"
@@ -50,16 +48,13 @@ func batchOf(c config.Batch) (batch.System, error) {
 }
 
 // gateOf is what an agent tells when its host is sick; nil where there is no batch system.
-func gateOf(system batch.System, node string) (agent.Gate, error) {
+func gateOf(system batch.System, c config.Batch) (agent.Gate, error) {
 	if system == nil {
 		return nil, nil
 	}
-	if node == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			return nil, err
-		}
-		node, _, _ = strings.Cut(host, ".")
+	node, err := c.NodeName()
+	if err != nil {
+		return nil, err
 	}
 	return hostGate{system, node}, nil
 }

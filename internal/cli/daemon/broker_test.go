@@ -31,7 +31,7 @@ func TestEveryDriverIsWired(t *testing.T) {
 			}
 		}
 		system, err := batchOf(config.Batch{System: b.System, Program: b.Program})
-		if gate, err2 := gateOf(system, ""); err != nil || err2 != nil || gate == nil {
+		if gate, err2 := gateOf(system, config.Batch{System: "slurm"}); err != nil || err2 != nil || gate == nil {
 			t.Errorf("%s: %v, %v", d, err, err2)
 		}
 		told := config.Batch{System: b.System, Program: b.Program, Comments: true}
@@ -44,7 +44,7 @@ func TestEveryDriverIsWired(t *testing.T) {
 		}
 	}
 	system, err := batchOf(config.Batch{})
-	gate, err2 := gateOf(system, "")
+	gate, err2 := gateOf(system, config.Batch{System: "slurm"})
 	if gate != nil || commentsOf(system, config.Batch{}) != nil || err != nil || err2 != nil {
 		t.Errorf("no batch system: %v, %v, %v", gate, err, err2)
 	}

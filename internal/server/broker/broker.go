@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -156,28 +155,15 @@ type brokerPass struct {
 	epoch  int64
 	cell   farm.Cell
 	system batch.System
-	hosts  []farm.Host           // without their facts
+	hosts  []farm.Host           // brief
 	nodes  map[string]batch.Node // by the host's ID
 	memory *reservations
 }
 
 func newBrokerPass(s *Brokers, epoch int64, cell farm.Cell, system batch.System, hosts []farm.Host,
 	nodes []batch.Node) *brokerPass {
-	b := &brokerPass{Brokers: s, epoch: epoch, cell: cell, system: system, hosts: hosts, nodes: map[string]batch.Node{}}
-	byName := map[string]batch.Node{}
-	for _, n := range nodes {
-		byName[n.Name] = n
-	}
-	for _, h := range hosts {
-		short, _, _ := strings.Cut(h.Name, ".") // batch systems often leave the domain out
-		for _, name := range []string{h.Name, short} {
-			if n, ok := byName[name]; ok {
-				b.nodes[h.ID] = n
-				break
-			}
-		}
-	}
-	return b
+	return &brokerPass{Brokers: s, epoch: epoch, cell: cell, system: system, hosts: hosts,
+		nodes: nodesOf(hosts, nodes)}
 }
 
 // endedEvery is how often a batch system is asked for jobs that have ended.

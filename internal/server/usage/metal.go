@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -20,12 +22,6 @@ import (
 // settingEnded begins the names under which the store keeps how far a cell's batch system has been read.
 const settingEnded = "usage-ended:"
 
-// ended is how far a batch system has been read.
-type ended struct {
-	Cursor batch.Cursor `json:"cursor,omitempty"`
-	Since  time.Time    `json:"since"` // what ended before is not read: a batch system remembers years
-}
-
 // endedAtOnce is how many jobs one transaction takes: all writers wait for it.
 const endedAtOnce = 500
 
@@ -34,40 +30,55 @@ const endedAtOnce = 500
 // hosts by those of their nodes.
 func (s *Usage) ReadEnded(ctx context.Context, epoch int64, cell farm.Cell, system batch.System,
 	hosts map[string]string) error {
-	at, err := s.readSoFar(ctx, cell.Name)
+	at, err := s.readSoFar(ctx, cell.Name, slices.AppendSeq([]string{}, maps.Keys(hosts)))
 	if err != nil {
 		return err
 	}
 	if from, ok := system.(batch.Resumer); ok && at.Cursor == "" {
-		at.Cursor = from.Behind(at.Since)
+		at.Cursor = from.Behind(at.from())
 	}
 	for {
 		jobs, next, err := system.Ended(ctx, at.Cursor, endedAtOnce)
 		if err != nil {
 			return err
 		}
-		at.Cursor = next
+		last := len(jobs) < endedAtOnce
+		jobs = slices.DeleteFunc(jobs, func(j batch.Ended) bool { return j.Finished.Before(at.from()) })
+		if at.Cursor = next; last {
+			at.finish(s.Actions.Now().UTC())
+		}
 		err = s.Actions.ByItself(ctx, epoch, policy.CloseUsage, func(c *action.Call) error {
 			return s.takeEnded(c, cell, system.Name(), hosts, jobs, at)
 		})
-		if err != nil || len(jobs) < endedAtOnce {
+		if err != nil || last {
 			return err
 		}
 	}
 }
 
-func (s *Usage) readSoFar(ctx context.Context, cell string) (at ended, err error) {
+// readSoFar returns where to read on. Hosts may have joined, whose nodes were not counted.
+func (s *Usage) readSoFar(ctx context.Context, cell string, nodes []string) (at ended, err error) {
+	now := s.Actions.Now().UTC()
+	slices.Sort(nodes)
 	err = s.Store.View(ctx, func(t *store.Tx) error {
+		at = ended{Since: time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC), Nodes: nodes}
 		text, err := t.Setting(settingEnded + cell)
 		if action.Missing(err) {
-			now := s.Actions.Now().UTC()
-			at = ended{Since: time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)}
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		return json.Unmarshal(text, &at)
+		at = ended{}
+		if err := json.Unmarshal(text, &at); err != nil {
+			return err
+		}
+		closed, err := closedMonth(t)
+		if err != nil {
+			return err
+		}
+		at.join(nodes, closed.Month, now)
+		return nil
 	})
 	return at, err
 }
@@ -81,7 +92,7 @@ func (s *Usage) takeEnded(c *action.Call, cell farm.Cell, system farm.BatchSyste
 	}
 	for _, j := range jobs {
 		host, ok := ranOn(j, hosts)
-		if !ok || j.Finished.Before(at.Since) {
+		if !ok {
 			continue
 		}
 		u := s.placed(metalOf(cell.Name, system, j), farm.Host{Name: host, Cell: cell.Name}, b)

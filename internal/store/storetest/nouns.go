@@ -31,13 +31,13 @@ func hosts(s *suite) {
 	other.Facts, other.Kind, other.Seen, other.Clock, other.Revision = h.Facts, h.Kind, h.Seen, h.Clock, h.Revision
 	h = other
 	check("wanted")
-	h.Facts = farm.Facts{Version: "v2", Kind: "other"}
+	h.Facts = farm.Facts{Version: "v2", Kind: "other", BatchNode: "rack7-03"}
 	h.Kind = "other"
 	h.Revision = s.update(db, func(tx *store.Tx) error { return tx.SetHostFacts(h.ID, h.Facts) })
 	check("facts")
 	s.view(db, func(tx *store.Tx) error {
 		brief := h
-		brief.Facts, brief.Kind = farm.Facts{}, ""
+		brief.Facts, brief.Kind = farm.Facts{BatchNode: h.Facts.BatchNode}, ""
 		got, err := tx.HostBrief(h.ID)
 		same(s, "without facts", brief, err, got)
 		return nil
