@@ -57,6 +57,7 @@ var attacks = []attack{
 	{"S2b", "root and users are served while an account keeps connections to the server half open", crowdedServer},
 	{"S3", "an account does not pass a rule that denies VMs to a group by dropping the group", droppedGroup},
 	{"S3b", "an account does not pass a rule that denies VMs to its number as a subordinate user", deniedByNumber},
+	{"S7", "a published port answers its owner while an account connects there and hangs up without end", floodedPort},
 	{"S8", "a small layer with files behind long symbolic links takes no core for long", longLinks},
 	{"S8", "a small layer that hides many files again and again takes no core for long", hiddenAgain},
 	{"S12", "root reads no directory for an account by a link in a directory of `pull_images`", linkedDirectory},
@@ -79,4 +80,6 @@ var roles = map[string]func(args []string) error{
 	"become":       become,
 	"body":         body,
 	"crowd":        crowd,
+	"get":          get,
+	"hang-up":      hangUp,
 }

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/grange-project/grange/api"
 )
@@ -48,12 +47,12 @@ func (a audience) String() string {
 }
 
 // admits reports whether a connection is let through.
-func (a audience) admits(conn net.Conn) bool {
+func (a audience) admits(conn net.Conn, users *peerUsers) bool {
 	if len(a.hosts) > 0 {
 		peer, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 		return err == nil && slices.Contains(a.hosts, peer.Addr().Unmap())
 	}
-	uid, ok := peerUser(conn)
+	uid, ok := users.of(conn)
 	return ok && (uid == os.Getuid() || slices.Contains(a.uids, uint32(uid)))
 }
 
@@ -70,8 +69,36 @@ func (a audience) address() (string, error) {
 	return route.LocalAddr().(*net.UDPAddr).IP.String(), nil
 }
 
-// peerUser finds the user who made a connection over the loopback.
-func peerUser(conn net.Conn) (uid int, ok bool) {
+// peerUsers finds the users who made connections over the loopback. One goroutine at a time uses it.
+type peerUsers struct {
+	kernel *diagnosis // nil: this kernel cannot be asked for single sockets
+}
+
+// newPeerUsers asks the kernel for the listener, to find out whether it can be asked.
+func newPeerUsers(listener net.Addr) *peerUsers {
+	kernel, err := newDiagnosis()
+	if err != nil {
+		return &peerUsers{}
+	}
+	at, err := netip.ParseAddrPort(listener.String())
+	if err == nil {
+		_, err = kernel.socket(at, netip.AddrPortFrom(at.Addr(), 0))
+	}
+	if err != nil {
+		kernel.close()
+		return &peerUsers{}
+	}
+	return &peerUsers{kernel}
+}
+
+func (p *peerUsers) close() {
+	if p.kernel != nil {
+		p.kernel.close()
+	}
+}
+
+// of finds the user of a connection's other end. An end that was closed is nobody's.
+func (p *peerUsers) of(conn net.Conn) (uid int, ok bool) {
 	peer, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	if err != nil {
 		return 0, false
@@ -80,19 +107,20 @@ func peerUser(conn net.Conn) (uid int, ok bool) {
 	if err != nil {
 		return 0, false
 	}
-	for range 3 { // the kernel's list is not of one moment
-		for _, list := range []string{"/proc/net/tcp", "/proc/net/tcp6"} { // a socket of IPv6 may speak IPv4
-			f, err := os.Open(list)
-			if err != nil {
-				continue
-			}
-			uid, ok := ownerOf(f, peer, local)
-			f.Close()
-			if ok {
-				return uid, true
-			}
+	if p.kernel != nil {
+		info, err := p.kernel.socket(peer, local)
+		return int(info.uid), err == nil && info.state == established && info.inode != 0
+	}
+	for _, list := range []string{"/proc/net/tcp", "/proc/net/tcp6"} { // a socket of IPv6 may speak IPv4
+		f, err := os.Open(list)
+		if err != nil {
+			continue
 		}
-		time.Sleep(10 * time.Millisecond)
+		uid, ok := ownerOf(f, peer, local)
+		f.Close()
+		if ok {
+			return uid, true
+		}
 	}
 	return 0, false
 }
@@ -100,13 +128,13 @@ func peerUser(conn net.Conn) (uid int, ok bool) {
 // ownerOf finds who has the socket of a connection, by its own two ends, in the kernel's list. One that its owner has
 // closed is nobody's: the list then says root's.
 func ownerOf(list io.Reader, from, to netip.AddrPort) (uid int, ok bool) {
-	const established = "01"
+	const connected = "01"
 	ends, mapped := [2]string{hexAddr(from), hexAddr(to)}, [2]string{hexMapped(from), hexMapped(to)}
 	lines := bufio.NewScanner(list)
 	for lines.Scan() {
 		// sl local_address rem_address st queues timer retransmits uid timeout inode …
 		f := strings.Fields(lines.Text())
-		if len(f) < 10 || f[3] != established || f[9] == "0" {
+		if len(f) < 10 || f[3] != connected || f[9] == "0" {
 			continue
 		}
 		if at := [2]string{f[1], f[2]}; at != ends && at != mapped {

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/guest"
 )
@@ -157,16 +159,21 @@ func (d doors) open(session *guest.Session, use use, show func(api.JobEvent)) (p
 		ports = append(ports, one.port)
 		show(api.JobEvent{Event: api.EventWarning, Code: codePublished,
 			Message: fmt.Sprintf("port %d of the VM is %s here, %s", one.port, one.Addr(), one.to)})
-		go one.accept(relay, use)
+		for range acceptors {
+			go one.accept(func(c *net.TCPConn) { relay.Carry(used{c, use}, one.port) })
+		}
 	}
 	return ports
 }
 
-// askedAtOnce is how many connections of a port are looked at at a time: each has the kernel write out all of its own.
-const askedAtOnce = 4
+// acceptors is how many goroutines accept connections of a port, so that strangers who connect and hang up without end
+// are refused faster than they come.
+const acceptors = 4
 
-func (d door) accept(relay *guest.RelayGuest, use use) {
-	room := make(chan struct{}, askedAtOnce)
+// accept has the connections carried that the audience may make.
+func (d door) accept(carry func(*net.TCPConn)) {
+	users := newPeerUsers(d.Addr())
+	defer users.close()
 	for {
 		conn, err := d.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -176,17 +183,25 @@ func (d door) accept(relay *guest.RelayGuest, use use) {
 			time.Sleep(100 * time.Millisecond)
 			continue
 		}
-		room <- struct{}{}
-		go func() {
-			admitted := d.to.admits(conn)
-			<-room
-			if !admitted {
-				conn.Close()
-				return
-			}
-			relay.Carry(used{conn.(*net.TCPConn), use}, d.port)
-		}()
+		if hungUp(conn) || !d.to.admits(conn, users) {
+			conn.Close()
+			continue
+		}
+		go carry(conn.(*net.TCPConn))
 	}
+}
+
+// hungUp reports whether the other end of a connection has ended it, or its half of it.
+func hungUp(conn net.Conn) bool {
+	raw, err := conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return true
+	}
+	var info *unix.TCPInfo
+	control := raw.Control(func(fd uintptr) {
+		info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	})
+	return errors.Join(control, err) != nil || info.State != established
 }
 
 // publishing is the stream as a relay's device. It ends with its session.

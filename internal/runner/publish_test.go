@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -86,9 +87,90 @@ func TestPeerUser(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer in.Close()
-		if uid, ok := peerUser(in); !ok || uid != os.Getuid() {
-			t.Errorf("our own connection by a socket of %s is user %d's, %v", family, uid, ok)
+		users := newPeerUsers(l.Addr())
+		defer users.close()
+		if users.kernel == nil {
+			t.Skip("this kernel has no sock_diag")
 		}
+		for how, p := range map[string]*peerUsers{"sock_diag": users, "the list": {}} {
+			if uid, ok := p.of(in); !ok || uid != os.Getuid() {
+				t.Errorf("our own connection by a socket of %s is user %d's, %v, by %s", family, uid, ok, how)
+			}
+		}
+	}
+}
+
+// TestHungUp: a connection that was closed is nobody's and is seen to have ended, whoever made it, without a look at
+// the list of all; one that is open has not ended.
+func TestHungUp(t *testing.T) {
+	l, err := listenAt("127.0.0.1", Published{Port: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	users := newPeerUsers(l.Addr())
+	defer users.close()
+	if users.kernel == nil {
+		t.Skip("this kernel has no sock_diag")
+	}
+	for how, end := range map[string]func(*net.TCPConn){
+		"open":       nil,
+		"closed":     func(c *net.TCPConn) { c.Close() },
+		"half":       func(c *net.TCPConn) { c.CloseWrite() },
+		"with reset": func(c *net.TCPConn) { c.SetLinger(0); c.Close() },
+	} {
+		out, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer out.Close()
+		if end != nil {
+			end(out.(*net.TCPConn))
+		}
+		in, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		if got := hungUp(in); got != (end != nil) {
+			t.Errorf("%s: hung up is %v", how, got)
+		}
+		if _, ok := users.of(in); ok != (end == nil) {
+			t.Errorf("%s: somebody's is %v", how, ok)
+		}
+	}
+}
+
+// TestFloodOfPort: the owner of a port is let through while connections come that their maker has ended.
+func TestFloodOfPort(t *testing.T) {
+	l, err := listenAt("127.0.0.1", Published{Port: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	d := door{Listener: l, port: 1}
+	for range 500 { // they wait to be accepted
+		out, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.Close()
+	}
+	out, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	carried := make(chan string, 1)
+	began := time.Now()
+	go d.accept(func(c *net.TCPConn) { carried <- c.RemoteAddr().String() })
+	select {
+	case from := <-carried:
+		if took := time.Since(began); from != out.LocalAddr().String() || took > 2*time.Second {
+			t.Errorf("%s was carried, after %v behind 500 connections that have ended", from, took)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the owner's connection is not carried")
 	}
 }
 
@@ -137,13 +219,15 @@ func TestAudience(t *testing.T) {
 		t.Fatal(err)
 	}
 	const stranger = 61299
+	users := newPeerUsers(l.Addr())
+	defer users.close()
 	hub := audience{name: "hub", uids: []uint32{stranger}}
 	for _, c := range []struct {
 		who  audience
 		from string
 		want bool
 	}{{far, "127.0.0.2", true}, {far, "127.0.0.1", false}, {audience{}, "127.0.0.1", true}, {hub, "127.0.0.1", true}} {
-		if got := c.who.admits(from(c.from)); got != c.want {
+		if got := c.who.admits(from(c.from), users); got != c.want {
 			t.Errorf("%s admits %s: %v", c.who, c.from, got)
 		}
 	}
@@ -151,7 +235,7 @@ func TestAudience(t *testing.T) {
 		t.Skip("to be another user needs root")
 	}
 	for user, want := range map[uint32]bool{stranger: true, stranger + 1: false} {
-		if got := hub.admits(connectedAs(t, user)); got != want {
+		if got := hub.admits(connectedAs(t, user), users); got != want {
 			t.Errorf("user %d is admitted: %v", user, got)
 		}
 	}
