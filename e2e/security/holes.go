@@ -65,6 +65,9 @@ var attacks = []attack{
 	{"S10", "an address that is taken does not tell a member of another project whose it is", holderOfAddress},
 	{"S10b", "names of VMs and hosts that a user may not see are not told apart from names that are not there",
 		guessedNames},
+	{"S13d", "the list of VMs by host tells nobody whether a host that it may not see is there", hostsOfLists},
+	{"S13e", "members of one project keep nobody from opening an incident, in their project or another one",
+		fullOfIncidents},
 	{"names", "a rule that denies by name holds for users whom only a directory service knows", deniedByName},
 }
 

@@ -215,7 +215,8 @@ func (c *call) maySee(a policy.Action, project string) bool {
 	})
 }
 
-// hostID is the ID of a host that a filter names.
+// hostID is the ID of a host that a filter names. A caller who may see all hosts hears that one is not there. Others
+// get what no host has as its ID: their list is empty, as for a host with VMs that they may not see.
 func (c *call) hostID(ref string) (string, error) {
 	if ref == "" {
 		return "", nil
@@ -224,10 +225,13 @@ func (c *call) hostID(ref string) (string, error) {
 	if action.Missing(err) {
 		h, err = c.Tx.Host(ref)
 	}
-	if action.Missing(err) {
+	switch {
+	case !action.Missing(err):
+		return h.ID, err
+	case c.Allowed(policy.ReadHost, policy.Target{}):
 		return "", action.NoHost(ref)
 	}
-	return h.ID, err
+	return ref, nil
 }
 
 // Entries are lines of the audit log that the caller may see, newest first.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/server/hostlink"
 	"github.com/grange-project/grange/internal/store"
 )
@@ -114,6 +115,28 @@ func TestUnseenIsAbsent(t *testing.T) {
 	_, _, err := l.Links.CreateJoinToken(t.Context(), wes, hostlink.JoinOrder{Cell: "west", Name: "h1"})
 	if got := told(err); code(err) != farm.CodeNoRole || strings.Contains(got, "east") {
 		t.Error(got)
+	}
+}
+
+// TestUnseenHostOfList: a list of a host's VMs tells a caller who may not see the host nothing of it.
+func TestUnseenHostOfList(t *testing.T) {
+	l := newLab(t)
+	h := l.host("h1", "east")
+	l.host("h2", "east")
+	v := l.running(ann, web("web"), h)
+	for _, who := range []farm.Identity{ann, otto, eve} {
+		for _, name := range []string{"h2", "id-h2", "h9"} {
+			if list, err := l.VMs.List(t.Context(), who, VMFilter{Host: name}); err != nil || len(list.Items) != 0 {
+				t.Errorf("%s, VMs of %s: %+v, %v", who.User, name, list.Items, err)
+			}
+		}
+	}
+	list, err := l.VMs.List(t.Context(), ann, VMFilter{Host: "h1"})
+	if err != nil || len(list.Items) != 1 || list.Items[0].ID != v.ID {
+		t.Errorf("an owner does not find its VM by its host: %+v, %v", list, err)
+	}
+	if _, err := l.VMs.List(t.Context(), root, VMFilter{Host: "h9"}); code(err) != action.CodeNoHost {
+		t.Error("root does not hear that a host is not there:", err)
 	}
 }
 

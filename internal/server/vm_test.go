@@ -426,7 +426,7 @@ func TestList(t *testing.T) {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	if _, err := l.VMs.List(t.Context(), ann, VMFilter{Host: "h9"}); code(err) != action.CodeNoHost {
+	if _, err := l.VMs.List(t.Context(), site, VMFilter{Host: "h9"}); code(err) != action.CodeNoHost {
 		t.Error(err)
 	}
 }

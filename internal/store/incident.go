@@ -35,7 +35,10 @@ type IncidentFilter struct {
 }
 
 // IncidentCount is how many incidents there are.
-type IncidentCount struct{ All, Opener int }
+type IncidentCount struct {
+	All, Opener int
+	Projects    map[string]int // of those that were asked for
+}
 
 // WordsOf are all words of what an incident concerns.
 func WordsOf(concerns []farm.Concern) (words []IncidentWord) {
@@ -193,11 +196,23 @@ func (t incidentRows) IncidentEntries(id int64) (all []farm.IncidentEntry, err e
 	return all, err
 }
 
-// CountIncidents is how many there are, and how many of them somebody opened.
-func (t incidentRows) CountIncidents(opener string) (n IncidentCount, err error) {
-	err = t.row("SELECT COUNT(*), (SELECT COUNT(*) FROM incidents WHERE opener = $1) FROM incidents",
-		opener).Scan(&n.All, &n.Opener)
-	return n, err
+// CountIncidents is how many there are, how many of them somebody opened, and how many concern something in each of
+// some projects.
+func (t incidentRows) CountIncidents(opener string, projects ...string) (n IncidentCount, err error) {
+	n.Projects = map[string]int{}
+	if err := t.row("SELECT COUNT(*), (SELECT COUNT(*) FROM incidents WHERE opener = $1) FROM incidents",
+		opener).Scan(&n.All, &n.Opener); err != nil {
+		return n, err
+	}
+	for _, project := range projects {
+		var of int
+		if err := t.row("SELECT COUNT(*) FROM incident_words WHERE kind = $1 AND word = $2", string(InProject),
+			project).Scan(&of); err != nil {
+			return n, err
+		}
+		n.Projects[project] = of
+	}
+	return n, nil
 }
 
 // incidentsAtOnce is how many incidents one transaction drops, each with all its entries.

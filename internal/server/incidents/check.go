@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/store"
 )
 
 // Bounds of the record.
@@ -20,7 +21,11 @@ const (
 	MaxLinks    = 50    // of an incident
 	MaxEntries  = 500   // of an incident
 	MaxOpener   = 2000  // incidents of one opener
+	MaxProject  = 5000  // incidents that concern something in one project
 	MaxAll      = 50000 // incidents
+	// MaxSpare incidents an opener may have although there are MaxProject or MaxAll: the openers of these keep nobody
+	// from opening one.
+	MaxSpare = 100
 
 	// closings are entries that an incident takes beyond MaxEntries: one that is full can be closed.
 	closings = 100
@@ -199,14 +204,24 @@ func roomForEntry(i farm.Incident, kind farm.IncidentEntryKind) error {
 }
 
 // checkCount refuses one more incident.
-func checkCount(all, ofOpener int, opener string) error {
-	switch {
-	case ofOpener >= MaxOpener:
-		return full("add a note to one that is there", "%s has opened %d incidents; at most %d", opener, ofOpener,
+func checkCount(n store.IncidentCount, opener string) error {
+	if n.Opener >= MaxOpener {
+		return full("add a note to one that is there", "%s has opened %d incidents; at most %d", opener, n.Opener,
 			MaxOpener)
-	case all >= MaxAll:
-		return full("closed ones go three years after their last entry", "there are %d incidents; at most %d", all,
-			MaxAll)
+	}
+	if n.Opener < MaxSpare {
+		return nil
+	}
+	const goes = "closed ones go three years after their last entry"
+	for project, of := range n.Projects {
+		if of >= MaxProject {
+			return full(goes, "there are %d incidents of project %s, and %s has opened %d; then at most %d of one opener",
+				of, project, opener, n.Opener, MaxSpare)
+		}
+	}
+	if n.All >= MaxAll {
+		return full(goes, "there are %d incidents, and %s has opened %d; then at most %d of one opener", n.All, opener,
+			n.Opener, MaxSpare)
 	}
 	return nil
 }

@@ -103,12 +103,21 @@ func TestBounds(t *testing.T) {
 	if err := roomForEntry(full, farm.EntryClosed); codeOf(err) != CodeIncidentFull {
 		t.Errorf("closed and reopened for ever: %v", err)
 	}
+	in := func(of int) map[string]int { return map[string]int{"p": of, "q": 1} }
 	for name, c := range map[string]struct {
-		all, opener int
-		code        farm.Code
-	}{"some": {10, 10, ""}, "one's most": {MaxOpener, MaxOpener, CodeIncidentFull},
-		"all": {MaxAll, 1, CodeIncidentFull}} {
-		if err := checkCount(c.all, c.opener, "ann"); codeOf(err) != c.code {
+		n    store.IncidentCount
+		code farm.Code
+	}{
+		"some":                   {store.IncidentCount{All: 10, Opener: 10, Projects: in(10)}, ""},
+		"one's most":             {store.IncidentCount{All: MaxOpener, Opener: MaxOpener}, CodeIncidentFull},
+		"all, of others":         {store.IncidentCount{All: MaxAll, Opener: MaxSpare - 1}, ""},
+		"all, also one's own":    {store.IncidentCount{All: MaxAll, Opener: MaxSpare}, CodeIncidentFull},
+		"a project's, of others": {store.IncidentCount{Opener: MaxSpare - 1, Projects: in(MaxProject)}, ""},
+		"a project's, also one's own": {store.IncidentCount{Opener: MaxSpare, Projects: in(MaxProject)},
+			CodeIncidentFull},
+		"a project's, before the most": {store.IncidentCount{Opener: MaxSpare, Projects: in(MaxProject - 1)}, ""},
+	} {
+		if err := checkCount(c.n, "ann"); codeOf(err) != c.code {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -5,6 +5,7 @@ package incidents
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -79,7 +80,7 @@ func open(c *action.Call, o Opening) (id int64, err error) {
 	if err := c.May(first); err != nil { // of what was named the caller has it; of nothing perhaps not
 		return 0, nothingNamed(err)
 	}
-	if err := roomForMore(c, i.Opener); err != nil {
+	if err := roomForMore(c, i); err != nil {
 		return 0, err
 	}
 	if i.Concerns, _, err = merged(nil, i.Concerns); err != nil {
@@ -281,11 +282,18 @@ func add(c *action.Call, i *farm.Incident, e farm.IncidentEntry) error {
 	return c.SetIncident(*i)
 }
 
-// roomForMore refuses one more incident of an opener when there are too many.
-func roomForMore(c *action.Call, opener string) error {
-	n, err := c.CountIncidents(opener)
+// roomForMore refuses one more incident when there are too many.
+func roomForMore(c *action.Call, i farm.Incident) error {
+	var projects []string
+	for _, k := range i.Concerns {
+		if k.Project != "" {
+			projects = append(projects, k.Project)
+		}
+	}
+	slices.Sort(projects)
+	n, err := c.CountIncidents(i.Opener, slices.Compact(projects)...)
 	if err != nil {
 		return err
 	}
-	return checkCount(n.All, n.Opener, opener)
+	return checkCount(n, i.Opener)
 }

@@ -65,8 +65,8 @@ func incidents(s *suite) {
 		Any: []store.IncidentWord{{Kind: store.InCell, Word: "c"}, {Kind: store.InProject}}}, first)
 	chosen("in nothing", store.IncidentFilter{Any: []store.IncidentWord{}})
 	s.view(db, func(tx *store.Tx) error {
-		n, err := tx.CountIncidents("ann")
-		same(s, "how many", store.IncidentCount{All: 3, Opener: 2}, err, n)
+		n, err := tx.CountIncidents("ann", "p", "q")
+		same(s, "how many", store.IncidentCount{All: 3, Opener: 2, Projects: map[string]int{"p": 2, "q": 0}}, err, n)
 		_, err = tx.Incident(4)
 		s.fails("none", err, store.CodeAbsent)
 		return nil
