@@ -72,7 +72,15 @@ type JobRequest struct {
 
 // Process is the state of a process that its children inherit.
 type Process struct {
-	Umask *uint32 `json:"umask,omitempty"`
+	Umask  *uint32 `json:"umask,omitempty"`
+	Limits []Limit `json:"limits,omitempty"` // those that are not named are as /proc/PID/limits of the caller says
+}
+
+// Limit is a resource limit as setrlimit(2) has it on x86-64.
+type Limit struct {
+	Resource int    `json:"resource"`
+	Soft     uint64 `json:"soft"` // 2^64-1: unlimited
+	Hard     uint64 `json:"hard"` // at most the caller's own
 }
 
 // Script is a file of the job's own.

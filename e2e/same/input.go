@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 )
 
@@ -102,6 +103,10 @@ func limits(r *rand.Rand) (all []limit) {
 			continue // as the system has it
 		}
 		soft, hard := values[r.IntN(len(values))], values[r.IntN(len(values))]
+		var own syscall.Rlimit // which the program is to be started within, where this is not root of the host
+		if syscall.Getrlimit(resource, &own) == nil {
+			soft, hard = min(soft, own.Max), min(hard, own.Max)
+		}
 		all = append(all, limit{resource, min(soft, hard), max(soft, hard)})
 	}
 	for i, l := range all {

@@ -6,6 +6,8 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/binds"
 	"github.com/grange-project/grange/internal/agent/facts"
@@ -58,7 +60,7 @@ func (a requests) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, er
 		g.Files = append(g.Files, guest.File{Path: r.Script.Path, Content: r.Script.Content, Own: true})
 	}
 	g.Scratch, g.Disks = machine.GuestDisks(vm.Shape)
-	g.Process = guestProcess(r.Process, rlimits.Of(os.DirFS("/"), j.caller.PID, a.config().CoreFiles))
+	g.Process = guestProcess(r.Process, rlimits.Of(os.DirFS("/"), j.caller.PID), a.config().CoreFiles)
 	m := j.vm.current()
 	g.Binds, err = binds.ForGuest(j.ctx, vm.Binds, r.Binds, j.bindCaller(vm), m)
 	if err != nil {
@@ -71,10 +73,14 @@ func (a requests) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, er
 }
 
 // guestProcess returns the state that a command starts in: what its caller asks for, within the caller's limits.
-func guestProcess(asked *api.Process, limits []guest.Limit) guest.Process {
+// Without coreFiles it leaves no core files, whatever its caller may.
+func guestProcess(asked *api.Process, limits []guest.Limit, coreFiles bool) guest.Process {
 	p := guest.Process{Limits: limits}
 	if asked != nil {
-		p.Umask = asked.Umask
+		p.Umask, p.Limits = asked.Umask, rlimits.Within(limits, asked.Limits)
+	}
+	if !coreFiles {
+		p.Limits = rlimits.Within(p.Limits, []api.Limit{{Resource: unix.RLIMIT_CORE}})
 	}
 	return p
 }

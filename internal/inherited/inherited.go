@@ -5,14 +5,33 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/grange-project/grange/internal/guest"
+	"github.com/grange-project/grange/internal/inherited/early"
 )
 
 // Process returns the state that this process was started in.
 func Process() guest.Process {
 	status, _ := os.ReadFile("/proc/self/status") // without /proc, the guest's defaults apply
-	return guest.Process{Umask: umask(string(status))}
+	return guest.Process{Umask: umask(string(status)), Limits: limits()}
+}
+
+// resources is how many resources setrlimit(2) knows, of the numbers 0, 1 and so on.
+const resources = 16
+
+func limits() (all []guest.Limit) {
+	for resource := range resources {
+		var l syscall.Rlimit
+		if syscall.Getrlimit(resource, &l) != nil {
+			continue
+		}
+		if first := early.OpenFiles; resource == syscall.RLIMIT_NOFILE && first != nil {
+			l.Cur = min(first.Soft, l.Max)
+		}
+		all = append(all, guest.Limit{Resource: resource, Soft: l.Cur, Hard: l.Max})
+	}
+	return all
 }
 
 // umask reads the umask in the text of /proc/PID/status. umask(2) cannot read it without a change of it, which other

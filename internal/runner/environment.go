@@ -10,7 +10,11 @@ import (
 
 // processOf returns the state of a process as the agent is told of it.
 func processOf(p guest.Process) *api.Process {
-	return &api.Process{Umask: p.Umask}
+	state := &api.Process{Umask: p.Umask}
+	for _, l := range p.Limits {
+		state.Limits = append(state.Limits, api.Limit(l))
+	}
+	return state
 }
 
 // environment is ours and what was set on top. TMPDIR names a directory of this host: the VM has /tmp.

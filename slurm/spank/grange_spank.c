@@ -442,6 +442,41 @@ int slurm_spank_task_post_fork(spank_t sp, int ac, char **av)
 	return -1;
 }
 
+/* The limits of the caller of srun or sbatch, which are variables of the job's environment. Slurm sets them after the plug-ins of a task, and
+ * the wrapper is to have them before. As Slurm does it: soft limits, within the hard ones that the task has, and the variables go. */
+static void set_limits(spank_t sp, char **env)
+{
+	static const struct { const char *name; int resource; } limits[] = {
+		{"CPU", RLIMIT_CPU}, {"FSIZE", RLIMIT_FSIZE}, {"DATA", RLIMIT_DATA}, {"STACK", RLIMIT_STACK}, {"CORE", RLIMIT_CORE},
+		{"RSS", RLIMIT_RSS}, {"NPROC", RLIMIT_NPROC}, {"NOFILE", RLIMIT_NOFILE}, {"MEMLOCK", RLIMIT_MEMLOCK}, {"AS", RLIMIT_AS}};
+	static const char prefix[] = "SLURM_RLIMIT_";
+	char **kept = env;
+	for (; *env; env++) {
+		struct rlimit l;
+		const char *name = *env + sizeof prefix - 1, *v = NULL;
+		size_t i = 0;
+		if (strncmp(*env, prefix, sizeof prefix - 1)) {
+			*kept++ = *env;
+			continue;
+		}
+		while (i < sizeof limits / sizeof *limits && !(v = value_of(name, limits[i].name)))
+			i++;
+		if (!v || getrlimit(limits[i].resource, &l))
+			continue;
+		v += *v == 'U'; /* the user asked for it by --propagate */
+		l.rlim_cur = strcmp(v, "-1") ? strtoull(v, NULL, 10) : RLIM_INFINITY;
+		if (l.rlim_cur <= l.rlim_max && setrlimit(limits[i].resource, &l))
+			slurm_debug("grange: limit %s: %s", name, strerror(errno));
+	}
+	*kept = NULL;
+	uint64_t memory; /* of the step, in MiB */
+	struct rlimit l;
+	if (spank_get_item(sp, S_STEP_ALLOC_MEM, &memory) == ESPANK_SUCCESS && memory && !getrlimit(RLIMIT_RSS, &l) && memory << 20 < l.rlim_max) {
+		l.rlim_cur = l.rlim_max = memory << 20;
+		setrlimit(RLIMIT_RSS, &l); /* Linux does nothing with it */
+	}
+}
+
 /* count is how many values there are, or one more. */
 static size_t count(const struct list *l)
 {
@@ -512,6 +547,7 @@ int slurm_spank_task_init(spank_t sp, int ac, char **av)
 	n = put(argv, n, "--bind", &asked.mounts);
 	n = put(argv, n, "--publish", &asked.ports);
 	argv[n++] = "--";
+	set_limits(sp, env);
 	for (int i = 0; i < jobc && job[i]; i++)
 		argv[n++] = job[i];
 	execve(conf.wrapper, argv, env);

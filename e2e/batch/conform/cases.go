@@ -36,6 +36,7 @@ func Cases() []Case {
 		{Name: "arguments", Holds: "$0 and arguments with blanks, quotes and UTF-8 are as on the host", run: arguments},
 		{Name: "directory", Holds: "working directory, umask and owner of what is written are as on the host",
 			run: directory},
+		{Name: "limits", Holds: "resource limits are as on the host, soft and hard, but for core files", run: limits},
 		{Name: "input file", Holds: "a script works through a real file of the user", run: inputFile},
 		{Name: "kernel files", Holds: "a job that asks for the host's /proc, or for / with it, gets nothing of it",
 			run: kernelFiles},
@@ -465,6 +466,28 @@ func directory(ctx context.Context, t *try) error {
 	}
 	if fromVM != 1 || fromMetal != 1 {
 		return fmt.Errorf("%d files from a VM and %d from metal in %s: %v", fromVM, fromMetal, t.dir, entries)
+	}
+	return nil
+}
+
+// limits compares all limits. Core files are left out: agents forbid them by default.
+func limits(ctx context.Context, t *try) error {
+	vm, metal, err := t.both(ctx, Job{Shell: "ulimit -Sn 300; ulimit -St 3600",
+		Script: shebang + "grep -v 'Max core' /proc/self/limits; env | grep SLURM_RLIMIT; true\n"})
+	if err != nil {
+		return err
+	}
+	here, there := strings.Split(metal.Stdout, "\n"), strings.Split(vm.Stdout, "\n")
+	if len(here) < 16 || len(there) != len(here) || vm.State != Done {
+		return fmt.Errorf("not as on the host:\n vm    %v\n metal %v", vm, metal)
+	}
+	for i := range here {
+		if here[i] != there[i] {
+			return fmt.Errorf("not as on the host:\n vm    %s\n metal %s", there[i], here[i])
+		}
+	}
+	if !regexp.MustCompile(`Max open files +300 `).MatchString(metal.Stdout) {
+		t.note = "the batch system itself sets the limits"
 	}
 	return nil
 }

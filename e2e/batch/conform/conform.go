@@ -63,6 +63,7 @@ type Job struct {
 	Stdin  string        // the job's input, where the system gives it one
 	Env    []string      // exported by the user
 	Umask  int           // of the user, where the system hands it on to jobs; 0: 022
+	Shell  string        // commands of the user's shell before it submits, where the system hands its state on
 	Mounts []string      // directories of the host that the user asks for, as `grange exec --bind` takes them
 	Limit  time.Duration // how long it may run, as close as the system can count
 	Memory int           // MiB that the job may use; 0: what the lab gives to everybody

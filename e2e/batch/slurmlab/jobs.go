@@ -1,6 +1,7 @@
 package slurmlab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -133,9 +134,9 @@ func (q *queue) Submit(ctx context.Context, j conform.Job) (string, error) {
 	}
 	args = append(append(append([]string{"--parsable"}, args...), base+".sh"), j.Args...)
 	program := "sbatch"
-	if j.Umask != 0 { // which sbatch takes from its caller
-		args = append([]string{"-c", fmt.Sprintf("umask %o; exec sbatch \"$@\"", j.Umask), "sh"}, args...)
-		program = "/bin/sh"
+	if j.Umask != 0 || j.Shell != "" { // sbatch takes both from its caller
+		shell := fmt.Sprintf("umask %o; %s\nexec sbatch \"$@\"", cmp.Or(j.Umask, 0o022), cmp.Or(j.Shell, ":"))
+		program, args = "/bin/sh", append([]string{"-c", shell, "sh"}, args...)
 	}
 	cmd := q.Command(ctx, User, program, args...)
 	cmd.Env = append(cmd.Env, j.Env...)
@@ -150,7 +151,7 @@ func (q *queue) Submit(ctx context.Context, j conform.Job) (string, error) {
 // others are cases in which it makes no difference how the wrapper was started; with several tasks Slurm 22.05 starts
 // none in a container.
 var others = regexp.MustCompile(
-	`^(time limit|accounting|out of memory|array|tasks|mixed|own VM|input file|output|exit (0|255)|death by (ABRT|TERM|KILL)|fail closed: hypervisor down)$`)
+	`^(limits|time limit|accounting|out of memory|array|tasks|mixed|own VM|input file|output|exit (0|255)|death by (ABRT|TERM|KILL)|fail closed: hypervisor down)$`)
 
 // Tries leaves them out where bundles are the way in.
 func (l *Lab) Tries(name string) bool { return !l.o.OCI || !others.MatchString(name) }

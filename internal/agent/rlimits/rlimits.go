@@ -12,28 +12,42 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/guest"
 )
 
-// carried are the limits that a job takes with it, as /proc has their names. What the kernel has beside them is of no
-// use in a VM: there is no other user whom a job could starve of locks, signals, queues or priority.
-var carried = map[string]int{
+// numbers are those of the limits, by their names in /proc.
+var numbers = map[string]int{
 	"Max cpu time": unix.RLIMIT_CPU, "Max file size": unix.RLIMIT_FSIZE, "Max data size": unix.RLIMIT_DATA,
-	"Max stack size": unix.RLIMIT_STACK, "Max core file size": unix.RLIMIT_CORE, "Max processes": unix.RLIMIT_NPROC,
-	"Max open files": unix.RLIMIT_NOFILE, "Max locked memory": unix.RLIMIT_MEMLOCK,
-	"Max address space": unix.RLIMIT_AS,
+	"Max stack size": unix.RLIMIT_STACK, "Max core file size": unix.RLIMIT_CORE,
+	"Max resident set": unix.RLIMIT_RSS, "Max processes": unix.RLIMIT_NPROC, "Max open files": unix.RLIMIT_NOFILE,
+	"Max locked memory": unix.RLIMIT_MEMLOCK, "Max address space": unix.RLIMIT_AS, "Max file locks": unix.RLIMIT_LOCKS,
+	"Max pending signals": unix.RLIMIT_SIGPENDING, "Max msgqueue size": unix.RLIMIT_MSGQUEUE,
+	"Max nice priority": unix.RLIMIT_NICE, "Max realtime priority": unix.RLIMIT_RTPRIO,
+	"Max realtime timeout": unix.RLIMIT_RTTIME,
 }
 
-// Of are the limits of a process, of the host whose files are in root. Without coreFiles a job leaves no core files,
-// whatever its caller may. A process that has ended, or is of another PID namespace, has no others.
-func Of(root fs.FS, pid int, coreFiles bool) []guest.Limit {
+// Of returns the limits of a process, of the host whose files are in root. It returns none for a process that has
+// ended, or is in another PID namespace.
+func Of(root fs.FS, pid int) []guest.Limit {
 	text, _ := fs.ReadFile(root, fmt.Sprintf("proc/%d/limits", pid))
-	limits := parse(string(text))
-	if coreFiles {
-		return limits
+	return parse(string(text))
+}
+
+// Within returns the limits with those that are asked for in their place, as far as the hard limits allow. A process
+// asks because its own /proc/PID/limits is not always what it was started with.
+func Within(limits []guest.Limit, asked []api.Limit) []guest.Limit {
+	within := slices.Clone(limits)
+	for _, l := range asked {
+		i := slices.IndexFunc(within, func(has guest.Limit) bool { return has.Resource == l.Resource })
+		if i < 0 {
+			within = append(within, guest.Limit(l))
+			continue
+		}
+		hard := min(l.Hard, within[i].Hard)
+		within[i].Soft, within[i].Hard = min(l.Soft, hard), hard
 	}
-	limits = slices.DeleteFunc(limits, func(l guest.Limit) bool { return l.Resource == unix.RLIMIT_CORE })
-	return append(limits, guest.Limit{Resource: unix.RLIMIT_CORE})
+	return within
 }
 
 // parse reads /proc/PID/limits. What cannot be read is left out.
@@ -43,7 +57,7 @@ func parse(text string) (limits []guest.Limit) {
 		if len(line) < width {
 			continue
 		}
-		resource, ok := carried[strings.TrimSpace(line[:width])]
+		resource, ok := numbers[strings.TrimSpace(line[:width])]
 		values := strings.Fields(line[width:])
 		if !ok || len(values) < 2 {
 			continue

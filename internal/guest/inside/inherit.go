@@ -2,6 +2,8 @@ package inside
 
 import (
 	"fmt"
+	"math"
+	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -51,20 +53,29 @@ func setLimit(text string) {
 	syscall.Setrlimit(resource, &want)
 }
 
-// openLimits raises the hard limits of grange-guest, which its jobs have at most, as far as the kernel lets it: those
-// of a process 1 are small, and are no bound of the VM.
+// openLimits raises the hard limits of grange-guest as far as the kernel allows. A job sets its own limits after it has
+// become its user, who cannot exceed these.
 func openLimits() {
-	for _, resource := range []int{unix.RLIMIT_MEMLOCK, unix.RLIMIT_NPROC, unix.RLIMIT_CORE} {
-		var l syscall.Rlimit
-		if syscall.Getrlimit(resource, &l) == nil {
-			l.Max = unix.RLIM_INFINITY & (1<<64 - 1)
-			syscall.Setrlimit(resource, &l)
+	const resources = 16 // numbered from 0
+	for resource := range resources {
+		most := uint64(math.MaxUint64)
+		if resource == unix.RLIMIT_NOFILE {
+			most = mostOpenFiles("/proc/sys/fs/nr_open")
+		}
+		var l unix.Rlimit
+		if unix.Prlimit(0, resource, nil, &l) == nil && l.Max < most {
+			l.Max = most
+			unix.Prlimit(0, resource, &l, nil)
 		}
 	}
-	const files = 1 << 20 // fs.nr_open, which the kernel lets nobody pass
-	var l unix.Rlimit
-	if unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &l) == nil && l.Max < files {
-		l.Max = files
-		unix.Prlimit(0, unix.RLIMIT_NOFILE, &l, nil)
+}
+
+// mostOpenFiles raises the kernel's bound of the limit of open files as far as it can be, and returns it.
+func mostOpenFiles(bound string) uint64 {
+	for _, most := range []uint64{1<<31 - 64, 1<<30 - 64} { // the most of kernels of 64 and of 32 bits
+		if os.WriteFile(bound, []byte(strconv.FormatUint(most, 10)), 0) == nil {
+			return most
+		}
 	}
+	return 1 << 20 // the default of every kernel
 }

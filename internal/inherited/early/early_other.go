@@ -1,0 +1,5 @@
+//go:build !amd64
+
+package early
+
+func openFiles() *Rlimit { return nil }
