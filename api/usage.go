@@ -31,6 +31,8 @@ type Usage struct {
 	// the month that it counts in, as 2026-10, and whether its own was closed when it came
 	Month string `json:"month,omitempty"`
 	Late  bool   `json:"late,omitempty"`
+	// why it counts for nobody: a word, and the reason; "": it counts
+	Outside string `json:"outside,omitempty"`
 	// the site's score of a core of such hardware in a VM of such a size, and its unit; 0: the site has given none
 	Score     float64 `json:"score,omitempty"`
 	ScoreUnit string  `json:"score_unit,omitempty"`

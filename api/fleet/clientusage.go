@@ -33,9 +33,14 @@ func (u UsageClient) Sum(ctx context.Context, q UsageQuery) (UsageSummary, error
 func (u UsageClient) Each(ctx context.Context, q UsageQuery, do func(api.Usage) error) error {
 	query := q.values()
 	query.Del("by")
+	return u.pages(ctx, "/v1/usage/records", query, do)
+}
+
+// pages calls do with all records of a list.
+func (u UsageClient) pages(ctx context.Context, path string, query url.Values, do func(api.Usage) error) error {
 	query.Set("limit", strconv.Itoa(1000))
 	for {
-		page, err := call[Page[api.Usage]](ctx, u.c, request{method: "GET", path: "/v1/usage/records", query: query})
+		page, err := call[Page[api.Usage]](ctx, u.c, request{method: "GET", path: path, query: query})
 		if err != nil {
 			return err
 		}
@@ -49,6 +54,22 @@ func (u UsageClient) Each(ctx context.Context, q UsageQuery, do func(api.Usage) 
 		}
 		query.Set("after", page.Next)
 	}
+}
+
+// EachOutside calls do with all records that count for nobody and that the query chooses, a page at a time.
+func (u UsageClient) EachOutside(ctx context.Context, q OutsideQuery, do func(api.Usage) error) error {
+	query := chosen(map[string]string{"host": q.Host, "why": q.Why})
+	for name, at := range map[string]time.Time{"from": q.From, "to": q.To} {
+		if !at.IsZero() {
+			query.Set(name, at.UTC().Format(time.RFC3339))
+		}
+	}
+	return u.pages(ctx, "/v1/usage/outside", query, do)
+}
+
+// Withdraw takes records of a host back.
+func (u UsageClient) Withdraw(ctx context.Context, r UsageWithdrawal) (UsageWithdrawn, error) {
+	return call[UsageWithdrawn](ctx, u.c, request{method: "POST", path: "/v1/usage/withdraw", body: r})
 }
 
 // Close closes a month and those before it.

@@ -25,6 +25,8 @@ type UsageBatch struct {
 type UsageTaken struct {
 	New     int `json:"new"`
 	Refused int `json:"refused,omitempty"` // that made no sense: its log says why
+	// Outside are those that the host cannot have run, as far as the server knows: they count for nobody.
+	Outside int `json:"outside,omitempty"`
 	// Books are named anew by each restore of a backup, which lacks what hosts have brought since; "" before the first.
 	// A host that has brought records to other books brings all that it has again.
 	Books string `json:"books,omitempty"`
@@ -64,4 +66,28 @@ type UsageClosed struct {
 	Month string     `json:"month"` // "": none is
 	By    string     `json:"by,omitempty"`
 	At    *time.Time `json:"at,omitempty"`
+}
+
+// OutsideQuery chooses records that count for nobody: by the name of their host, the word that says why, and when they
+// ended. Empty fields choose all.
+type OutsideQuery struct {
+	Host, Why string
+	From, To  time.Time
+}
+
+// UsageWithdrawal says which records of a host are taken back: those that ended from a time on and before another.
+type UsageWithdrawal struct {
+	Host   string    `json:"host"` // name
+	From   time.Time `json:"from"`
+	To     time.Time `json:"to"`
+	Came   bool      `json:"came,omitempty"`    // the times are when the server took them
+	DryRun bool      `json:"dry_run,omitempty"` // only count them
+}
+
+// UsageWithdrawn is what was taken back.
+type UsageWithdrawn struct {
+	UsageWithdrawal
+	Records   int     `json:"records"`
+	Closed    int     `json:"closed"` // of them, those of months that are closed: exports that were made have them
+	CoreHours float64 `json:"core_hours"`
 }

@@ -83,8 +83,9 @@ func TestEveryChangeIsGuarded(t *testing.T) {
 		"enrol-host": "a host's", "renew-host": "a host's", "report-host": "a host's", "bring-stream": "a host's",
 		"report-jobs": "a host's",
 		"bring-usage": "a host's, and records have IDs", "close-usage": "a month is closed once, for good",
-		"note-incident": "notes are only added, and it takes an idempotency key",
-		"link-incident": "what is there already is passed over",
+		"note-incident":  "notes are only added, and it takes an idempotency key",
+		"withdraw-usage": "what is withdrawn is passed over",
+		"link-incident":  "what is there already is passed over",
 	}
 	text, err := bare(t).OpenAPI()
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"reflect"
+	"time"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
@@ -59,10 +60,44 @@ func (a *API) usageRoutes() {
 			}
 			return oneOf(out, 0), nil
 		})
+	outsideRoutes(a)
 	hostRoute(a, route{method: "POST", path: fleet.RouteUsage, id: "bring-usage", whose: forHosts,
 		tag: "Link to hosts", summary: "Bring records of what virtual machines of a host have used",
 		about: "A record that the server has already does nothing."}, reflect.TypeFor[fleet.UsageBatch](),
 		reflect.TypeFor[fleet.UsageTaken](), a.hosts.usage)
+}
+
+// outsideRoutes are those of records that count for nobody.
+func outsideRoutes(a *API) {
+	handle(a, route{method: "GET", path: "/v1/usage/outside", id: "list-usage-outside", tag: "usage",
+		summary: "Records of hosts that count for nobody",
+		about: "A host cannot have run what they say, as far as the server knows, or they were withdrawn. They are in no " +
+			"sum and no export. Of cells in which the caller has a role, or all."},
+		func(ctx context.Context, who farm.Identity, in *struct {
+			Host string    `query:"host" maxLength:"100" doc:"name"`
+			Why  string    `query:"why" maxLength:"20" doc:"the word of their reason, as cores or withdrawn"`
+			From time.Time `query:"from" doc:"they ended then or later"`
+			To   time.Time `query:"to" doc:"they ended before"`
+			Paging
+		}) (*one[fleet.Page[api.Usage]], error) {
+			return walked(ctx, a, who, func() (fleet.Page[api.Usage], error) {
+				return a.server.Usage.Outside(ctx, who, fleet.OutsideQuery{Host: in.Host, Why: in.Why, From: in.From,
+					To: in.To}, in.After, in.Limit)
+			})
+		})
+	handle(a, route{method: "POST", path: "/v1/usage/withdraw", id: "withdraw-usage", tag: "usage",
+		summary: "Take records of a host back",
+		about: "They count for nobody from then on, and do not come back when the host brings them again. Records of " +
+			"closed months go too, and records of batch systems stay."},
+		func(ctx context.Context, who farm.Identity, in *struct {
+			Body fleet.UsageWithdrawal
+		}) (*one[fleet.UsageWithdrawn], error) {
+			out, err := a.server.Usage.Withdraw(ctx, who, in.Body)
+			if err != nil {
+				return nil, err
+			}
+			return oneOf(out, 0), nil
+		})
 }
 
 func (l hostLinks) usage(w http.ResponseWriter, r *http.Request) {

@@ -21,12 +21,17 @@ type Host struct {
 	// fingerprint of the fleet's authority that issued it; "": of a release before that was kept, or the site's
 	Issuer   string
 	Enrolled time.Time
+	Known    time.Time // it was enrolled then for the first time; zero: by a release before that was kept
+	Threads  Threads
 
 	Facts    Facts // as it reported last
 	Seen     time.Time
 	Clock    time.Duration // its clock minus ours, when it reported
 	Revision int64
 }
+
+// Threads are how many a host has reported since it was enrolled last; 0: it has not yet.
+type Threads struct{ First, Most int }
 
 // Facts are what a host says of itself.
 type Facts struct {

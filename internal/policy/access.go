@@ -70,11 +70,13 @@ const (
 
 	ReadUsage  Action = "usage.read"  // what VMs have used: one's own, or that of a project or a cell
 	CloseUsage Action = "usage.close" // a month, for good
-	ReadFarm   Action = "farm.read"   // export, and what an apply would change
-	ApplyFarm  Action = "farm.apply"  // cells, projects and quotas, networks, shapes, users, grants, settings
-	ReadCA     Action = "ca.read"     // the fleet's authorities, and which hosts a rotation waits for
-	RotateCA   Action = "ca.rotate"
-	RetireCA   Action = "ca.retire"
+	// WithdrawUsage takes a host's records back: they count for nobody any more.
+	WithdrawUsage Action = "usage.withdraw"
+	ReadFarm      Action = "farm.read"  // export, and what an apply would change
+	ApplyFarm     Action = "farm.apply" // cells, projects and quotas, networks, shapes, users, grants, settings
+	ReadCA        Action = "ca.read"    // the fleet's authorities, and which hosts a rotation waits for
+	RotateCA      Action = "ca.rotate"
+	RetireCA      Action = "ca.retire"
 )
 
 // need is what an action takes: the least role, and where it may be held beside everywhere.
@@ -142,11 +144,14 @@ var needs = map[Action]need{
 
 	ReadUsage:  {least: farm.RoleReader, project: true, cell: true, self: true},
 	CloseUsage: {least: farm.RoleAdmin},
-	ReadFarm:   {least: farm.RoleReader},
-	ApplyFarm:  {least: farm.RoleAdmin},
-	ReadCA:     {least: farm.RoleReader},
-	RotateCA:   {least: farm.RoleAdmin},
-	RetireCA:   {least: farm.RoleAdmin},
+
+	WithdrawUsage: {least: farm.RoleAdmin},
+
+	ReadFarm:  {least: farm.RoleReader},
+	ApplyFarm: {least: farm.RoleAdmin},
+	ReadCA:    {least: farm.RoleReader},
+	RotateCA:  {least: farm.RoleAdmin},
+	RetireCA:  {least: farm.RoleAdmin},
 }
 
 // operatorOrOwner is a project's operator for any VM of it, and a member for its own.

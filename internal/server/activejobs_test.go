@@ -179,6 +179,8 @@ func TestBadJobs(t *testing.T) {
 // TestSlowHosts: by the boots of records that the caller may see; a start that was tried again is none to compare.
 func TestSlowHosts(t *testing.T) {
 	l, of, record := usageLab(t)
+	now := l.clock()
+	l.now = record(1).Start
 	var ids [3]farm.Identity
 	for i := range ids {
 		ids[i] = of
@@ -186,9 +188,10 @@ func TestSlowHosts(t *testing.T) {
 			ids[i].Host = l.host(fmt.Sprintf("peer-%d", i), "east").ID
 		}
 	}
+	l.now = now
 	for n := range 20 {
 		for i, host := range ids {
-			u := record(1)
+			u := later(record(1), time.Duration(n)*time.Hour)
 			u.ID, u.Hardware, u.Image = api.NewID(), "amd", "worker"
 			boot := 5000 + float64(n*10)
 			if i == 0 {

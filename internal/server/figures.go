@@ -36,6 +36,14 @@ func (s *Server) figures(ctx context.Context) (f meter.Figures, err error) {
 			return err
 		}
 		f.Orphans = len(orphans)
+		apart, err := c.UsageOutsideCounts()
+		if err != nil {
+			return err
+		}
+		f.Outside = map[string]int{}
+		for _, n := range apart {
+			f.Outside[n.Why] += n.Records
+		}
 		images, err := store.ImagesOf(c.Tx).All()
 		f.Images = len(images)
 		return err

@@ -24,7 +24,7 @@ func jobsLab(t *testing.T) (l *lab, jobs func(who farm.Identity, f usage.JobFilt
 			u.Ended = "signal:9"
 		}
 		if id == 9 {
-			u.Kind, u.User, u.Account = api.UsageVM, "eve", "" // no job
+			u.Kind, u.VM, u.Account = api.UsageVM, evesVM, "" // no job
 		}
 		l.takes(of, 1, 0, u)
 	}

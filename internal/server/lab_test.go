@@ -47,7 +47,8 @@ func newLab(t *testing.T) *lab { return newLabOn(t, filepath.Join(t.TempDir(), "
 
 func newLabOn(t *testing.T, url string) *lab {
 	t.Helper()
-	st, err := store.Open(t.Context(), url)
+	l := &lab{t: t, now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), brokers: map[string]batch.System{}}
+	st, err := store.OpenWith(t.Context(), url, store.Options{Clock: l.clock})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,6 @@ func newLabOn(t *testing.T, url string) *lab {
 			t.Error(err)
 		}
 	})
-	l := &lab{t: t, now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), brokers: map[string]batch.System{}}
 	l.Server = New(Options{Store: st, Log: slog.New(slog.DiscardHandler), Now: l.clock,
 		URL: "https://server.example.org", CAKeyFile: filepath.Join(t.TempDir(), "ca.key"), Broker: l.broker,
 		ImageDir:  filepath.Join(t.TempDir(), "images"),

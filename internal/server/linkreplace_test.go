@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
@@ -301,4 +302,48 @@ func TestReportOfForeignVMs(t *testing.T) {
 	}
 	many.VMs = many.VMs[:hostlink.MaxReported]
 	a.tell(many)
+}
+
+// TestThreadsOfAHost: the server remembers how many threads a host had when it joined and at most, and since when it
+// knows the host; one that joins again is counted again.
+func TestThreadsOfAHost(t *testing.T) {
+	l := newLab(t)
+	h := l.joined("wn-1")
+	known := l.clock()
+	check := func(first, most int) {
+		t.Helper()
+		l.view(func(tx *store.Tx) error {
+			got, err := tx.Host(h.id)
+			if got.Threads != (farm.Threads{First: first, Most: most}) || !got.Known.Equal(known) {
+				t.Errorf("%+v, known since %v", got.Threads, got.Known)
+			}
+			return err
+		})
+	}
+	reports := func(online string) {
+		f := h.facts("wn-1", "boot")
+		f.Topology.Online = online
+		h.tell(fleet.Report{Instance: "wn-1", Facts: f})
+	}
+	check(0, 0)
+	reports("0-15")
+	check(16, 16)
+	reports("0-7")
+	check(16, 16)
+	reports("0-4095")
+	check(16, 4096)
+	l.pass(time.Hour)
+	_, token, err := l.Links.CreateJoinToken(t.Context(), site, hostlink.JoinOrder{Cell: "east", Name: "wn-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := l.Links.Enrol(t.Context(), h.chain, fleet.EnrolRequest{Token: token, CSR: h.request(), Name: "wn-1",
+		MachineID: "wn-1", Replace: true, Now: l.clock()})
+	if err != nil || a.Host != h.id {
+		t.Fatal(a.Host, err)
+	}
+	h.chain = parsed(t, a.Certificate)
+	check(0, 0)
+	reports("0-31")
+	check(32, 32)
 }

@@ -22,6 +22,8 @@ type hostWanted struct {
 	Issuer   string `json:",omitempty"`
 	Expires  time.Time
 	Enrolled time.Time
+	Known    time.Time    `json:",omitzero"`
+	Threads  farm.Threads `json:",omitzero"`
 }
 
 const (
@@ -44,13 +46,15 @@ func scanHost(r scanner) (farm.Host, error) {
 	h.Labels, h.Closed, h.Reason, h.Drain, h.Fenced = w.Labels, w.Closed, w.Reason, w.Drain, w.Fenced
 	h.Serial, h.Before, h.Issuer, h.Expires, h.Enrolled = w.Serial, w.Before, w.Issuer, w.Expires, w.Enrolled
 	h.Facts.BatchNode = node
+	h.Known, h.Threads = w.Known, w.Threads
 	h.Kind, h.Seen, h.Clock = h.Facts.Kind, unstamp(seen), time.Duration(clock)
 	return h, nil
 }
 
 func encodeHost(h farm.Host) (string, error) {
 	return encode(hostWanted{Labels: h.Labels, Closed: h.Closed, Reason: h.Reason, Drain: h.Drain, Fenced: h.Fenced,
-		Serial: h.Serial, Before: h.Before, Issuer: h.Issuer, Expires: h.Expires, Enrolled: h.Enrolled})
+		Serial: h.Serial, Before: h.Before, Issuer: h.Issuer, Expires: h.Expires, Enrolled: h.Enrolled,
+		Known: h.Known, Threads: h.Threads})
 }
 
 // hostRows are hosts.

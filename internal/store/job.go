@@ -69,7 +69,7 @@ func (t jobRows) JobsCalled(id string, sees UsageSight) ([]JobRow, error) {
 // UsageOfJob are the texts of records of a job that are in sight, by its ID or that of its record.
 func (t jobRows) UsageOfJob(id string, sees UsageSight) (bodies [][]byte, err error) {
 	args := places{id}
-	conditions := append([]string{"kind IN ('job', 'worker', 'metal')"}, sees.conditions(args.text)...)
+	conditions := append([]string{"kind IN ('job', 'worker', 'metal')", counts}, sees.conditions(args.text)...)
 	both := strings.Join(conditions, " AND ")
 	return usageRows(t).usageBodies("WHERE id = $1 AND "+both+" UNION ALL SELECT body FROM usage_records WHERE job = $1"+
 		" AND job <> '' AND "+both+" ORDER BY body", args...)

@@ -21,6 +21,7 @@ type Store struct {
 	keep   int64         // revisions that the change feed reaches back, at least
 	poll   time.Duration // how often the revision is read while somebody waits
 	now    func() time.Time
+	clock  func() time.Time // of the wall
 
 	writing, reading statements
 	queue            queue // of Updates
@@ -38,6 +39,8 @@ type Store struct {
 type Options struct {
 	Keep int64            // revisions that the change feed reaches back, at least; 0: 10000
 	Now  func() time.Time // a monotonic clock for the lease; nil: time.Now
+	// Clock is the wall clock by which it is known when VMs came to hosts and left; nil: time.Now.
+	Clock func() time.Time
 }
 
 // The bounds of retries, and of waiting for others' writes.
@@ -73,13 +76,16 @@ func OpenWith(ctx context.Context, url string, o Options) (*Store, error) {
 
 // connect opens the engine and looks at the database, and changes nothing in it.
 func connect(ctx context.Context, url string, o Options) (*Store, error) {
-	s := &Store{keep: o.Keep, poll: pollInterval, now: o.Now, end: func() {}}
+	s := &Store{keep: o.Keep, poll: pollInterval, now: o.Now, clock: o.Clock, end: func() {}}
 	if s.keep == 0 {
 		s.keep = keepRevisions
 	}
 	s.recent.keep, s.queue.rhythm = s.keep, startRhythm
 	if s.now == nil {
 		s.now = time.Now
+	}
+	if s.clock == nil {
+		s.clock = time.Now
 	}
 	var err error
 	if isPostgres(url) {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -23,7 +24,8 @@ var update = flag.Bool("update", false, "write what is stored to testdata")
 // are fine.
 func TestStoredForm(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "farm.db")
-	s, err := store.Open(t.Context(), path)
+	came := func() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
+	s, err := store.OpenWith(t.Context(), path, store.Options{Clock: came})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,11 +31,14 @@ type Tx struct {
 	incidentRows
 	jobRows
 	findingRows
+	placeRows
+	outsideRows
 }
 
 func newTx(t *sqlTx) *Tx {
 	return &Tx{t, farmRows{t}, accountRows{t}, sessionRows{t}, hostRows{t}, vmRows{t}, orderRows{t}, auditRows{t},
-		feedRows{t}, usageRows{t}, incidentRows{t}, jobRows{t}, findingRows{t}}
+		feedRows{t}, usageRows{t}, incidentRows{t}, jobRows{t}, findingRows{t},
+		placeRows{t}, outsideRows{t}}
 }
 
 // sqlTx runs statements in a transaction of the database, and knows what they have changed.

@@ -15,10 +15,12 @@ type UsageRow struct {
 	ID, Month                                               string
 	Late                                                    bool
 	Ended                                                   time.Time
+	Came                                                    time.Time // the server took it then
 	Kind, Owner, Project, Account, VO, Cell, Host, Hardware string
 	Job                                                     string // ID; "": of none
 	Batch                                                   string // job of the cell's batch system; "": of none
 	Tuning                                                  string // digest of how the host was tuned; "": not known
+	Outside                                                 string // why it counts for nobody; "": it counts
 	Cores                                                   int
 	Wall, CPU, JobCPU                                       time.Duration
 	Body                                                    []byte
@@ -63,10 +65,12 @@ func UsageKeys() []string {
 // PutUsage writes a record, and reports whether it is new.
 func (t usageRows) PutUsage(r UsageRow) (bool, error) {
 	n, err := t.exec(`INSERT INTO usage_records (id, month, late, ended, kind, owner, project, account, vo, cell, host,
-		hardware, cores, wall_us, cpu_us, job_us, masked, body, batch, tuning, job) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9,
-		$10, $11, $12, $13, $14, $15, $16, 0, $17, $18, $19, $20) ON CONFLICT DO NOTHING`, r.ID, r.Month, number(r.Late), stamp(r.Ended), r.Kind,
-		r.Owner, r.Project, r.Account, r.VO, r.Cell, r.Host, r.Hardware, int64(r.Cores), r.Wall.Microseconds(),
-		r.CPU.Microseconds(), r.JobCPU.Microseconds(), string(r.Body), r.Batch, r.Tuning, r.Job)
+		hardware, cores, wall_us, cpu_us, job_us, masked, body, batch, tuning, job, outside, came)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, 0, $17, $18, $19, $20, $21, $22)
+		ON CONFLICT DO NOTHING`,
+		r.ID, r.Month, number(r.Late), stamp(r.Ended), r.Kind, r.Owner, r.Project, r.Account, r.VO, r.Cell, r.Host,
+		r.Hardware, int64(r.Cores), r.Wall.Microseconds(), r.CPU.Microseconds(), r.JobCPU.Microseconds(),
+		string(r.Body), r.Batch, r.Tuning, r.Job, r.Outside, stamp(r.Came))
 	return n > 0, err
 }
 
@@ -79,8 +83,8 @@ func (t usageRows) UsageOfBatch(cell, batch string) (all []UsageRow, err error) 
 		u.Ended, u.Wall = unstamp(ended), time.Duration(wall)*time.Microsecond
 		all = append(all, u)
 		return err
-	}, "SELECT id, kind, month, host, ended, wall_us FROM usage_records WHERE cell = $1 AND batch = $2 AND batch <> '' ORDER BY id", cell,
-		batch)
+	}, "SELECT id, kind, month, host, ended, wall_us FROM usage_records WHERE cell = $1 AND batch = $2 AND batch <> '' "+
+		"AND "+counts+" ORDER BY id", cell, batch)
 	return all, err
 }
 
@@ -92,7 +96,7 @@ func (t usageRows) DeleteUsage(id string) error {
 
 // where is the condition of a filter, and its values.
 func (f UsageFilter) where() (text string, args places) {
-	conditions := []string{"month >= $1", "month <= $2"}
+	conditions := []string{"month >= $1", "month <= $2", counts}
 	args = places{f.From, f.To}
 	conditions = append(conditions, chosenUsage(args.text, []chosen{{"owner", f.Owner}, {"project", f.Project},
 		{"cell", f.Cell}, {"kind", f.Kind}})...)
@@ -162,7 +166,7 @@ func (p *places) text(v string) string { return p.value(v) }
 // RecentUsage are the texts of records, the newest first.
 func (t usageRows) RecentUsage(f UsageRecent) (bodies [][]byte, err error) {
 	args := places{stamp(f.Since)}
-	conditions := []string{"ended >= $1"}
+	conditions := []string{"ended >= $1", counts}
 	if !f.Before.IsZero() {
 		at := args.value(stamp(f.Before))
 		conditions = append(conditions, "ended <= "+at, "(ended < "+at+" OR id < "+args.value(f.BeforeID)+")")

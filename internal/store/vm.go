@@ -262,14 +262,14 @@ func (t vmRows) InsertVM(v farm.VM) error {
 	addr, bits := address(v.Lease.Address)
 	n, err := t.exec(`INSERT INTO vms (id, revision, changed, project, name, owner, grp, network, address, bits, mac,
 		hostname, cpus, memory, scratch,
-		expires, deleting, wanted, cell, host, booking, waiting, plan, state, observed)
+		expires, deleting, wanted, cell, host, booking, waiting, plan, state, observed, placed, most_cpus)
 		VALUES ($1, $2, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
-		$23, $24) ON CONFLICT DO NOTHING`,
+		$23, $24, $25, $12) ON CONFLICT DO NOTHING`,
 		v.ID, t.revision, v.Project, v.Name, v.Owner, v.Group, v.Lease.Network, addr, bits, v.Lease.MAC,
 		v.Lease.Hostname,
 		cpus(v), memory(v), int64(v.Shape.DiskSpace()), stamp(v.Expires), number(v.Wanted.Power == farm.PowerDeleted),
 		wanted,
-		v.Cell, v.Host, v.Reservation, v.Waiting, plan, string(v.Observed.State), observed)
+		v.Cell, v.Host, v.Reservation, v.Waiting, plan, string(v.Observed.State), observed, t.placed(v))
 	if err != nil {
 		return err
 	}
@@ -342,8 +342,9 @@ func (t vmRows) SetVM(v farm.VM) error {
 		return found(err, "VM", v.ID)
 	}
 	if _, err := t.exec(`UPDATE vms SET revision = $1, changed = $1, owner = $2, grp = $3, cpus = $4,
-		memory = $5, scratch = $6, expires = $7, deleting = $8, wanted = $9
-		WHERE id = $10`, t.revision, v.Owner, v.Group, cpus(v), memory(v), int64(v.Shape.DiskSpace()),
+		memory = $5, scratch = $6, expires = $7, deleting = $8, wanted = $9,
+		most_cpus = CASE WHEN most_cpus < $4 THEN $4 ELSE most_cpus END WHERE id = $10`,
+		t.revision, v.Owner, v.Group, cpus(v), memory(v), int64(v.Shape.DiskSpace()),
 		stamp(v.Expires), number(v.Wanted.Power == farm.PowerDeleted), wanted, v.ID); err != nil {
 		return err
 	}
@@ -358,18 +359,28 @@ func (t vmRows) SetVMPlace(v farm.VM) error {
 	if err != nil {
 		return err
 	}
-	var project, was string
-	if err := t.row("SELECT project, host FROM vms WHERE id = $1", v.ID).Scan(&project, &was); err != nil {
+	s, cpus := stay{id: v.ID}, int64(0)
+	if err := t.row("SELECT project, owner, host, placed, most_cpus, cpus FROM vms WHERE id = $1",
+		v.ID).Scan(&s.project, &s.owner, &s.host, &s.placed, &s.cpus, &cpus); err != nil {
 		return found(err, "VM", v.ID)
 	}
-	if _, err := t.exec("UPDATE vms SET revision = $1, cell = $2, host = $3, booking = $4, waiting = $5, plan = $6 "+
-		"WHERE id = $7", t.revision, v.Cell, v.Host, v.Reservation, v.Waiting, plan, v.ID); err != nil {
+	s.cpus = max(s.cpus, cpus)
+	placed, most := s.placed, s.cpus
+	if s.host != v.Host {
+		placed, most = t.placed(v), cpus
+		if err := t.left(s); err != nil {
+			return err
+		}
+	}
+	if _, err := t.exec("UPDATE vms SET revision = $1, cell = $2, host = $3, booking = $4, waiting = $5, plan = $6, "+
+		"placed = $7, most_cpus = $8 WHERE id = $9", t.revision, v.Cell, v.Host, v.Reservation, v.Waiting, plan, placed,
+		most, v.ID); err != nil {
 		return err
 	}
-	if was != "" && was != v.Host {
-		t.changed(Change{Kind: KindVM, ID: v.ID, Project: project, Host: was})
+	if s.host != "" && s.host != v.Host {
+		t.changed(Change{Kind: KindVM, ID: v.ID, Project: s.project, Host: s.host})
 	}
-	t.changed(Change{Kind: KindVM, ID: v.ID, Project: project, Host: v.Host})
+	t.changed(Change{Kind: KindVM, ID: v.ID, Project: s.project, Host: v.Host})
 	return nil
 }
 
@@ -381,9 +392,9 @@ func (t vmRows) PlaceVM(v farm.VM) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	n, err := t.exec(`UPDATE vms SET revision = $1, cell = $2, host = $3, waiting = '', plan = $4
-		WHERE id = $5 AND host = '' AND deleting = 0 AND booking = '' AND changed = $6`,
-		t.revision, v.Cell, v.Host, plan, v.ID, v.Changed)
+	n, err := t.exec(`UPDATE vms SET revision = $1, cell = $2, host = $3, waiting = '', plan = $4, placed = $5,
+		most_cpus = cpus WHERE id = $6 AND host = '' AND deleting = 0 AND booking = '' AND changed = $7`,
+		t.revision, v.Cell, v.Host, plan, t.placed(v), v.ID, v.Changed)
 	if err != nil || n == 0 {
 		return false, err
 	}
@@ -428,11 +439,16 @@ func (t vmRows) SetVMObserved(id string, o farm.Observed) error {
 
 // DeleteVM takes the row away, and its lease is free.
 func (t vmRows) DeleteVM(id string) error {
-	var project, host, wanted string
+	s, wanted, cpus := stay{id: id}, "", int64(0)
 	var held farm.Quota
-	if err := t.row("DELETE FROM vms WHERE id = $1 RETURNING project, host, wanted, "+heldBy, id).Scan(&project, &host,
-		&wanted, &held.VMs, &held.CPUs, &held.Memory, &held.Scratch); err != nil {
+	if err := t.row("DELETE FROM vms WHERE id = $1 RETURNING project, owner, host, placed, most_cpus, cpus, wanted, "+
+		heldBy, id).Scan(&s.project, &s.owner, &s.host, &s.placed, &s.cpus, &cpus, &wanted, &held.VMs, &held.CPUs,
+		&held.Memory, &held.Scratch); err != nil {
 		return found(err, "VM", id)
+	}
+	s.cpus = max(s.cpus, cpus)
+	if err := t.left(s); err != nil {
+		return err
 	}
 	var w struct{ SecurityGroups []string }
 	if err := decode(wanted, &w); err != nil {
@@ -441,9 +457,9 @@ func (t vmRows) DeleteVM(id string) error {
 	if _, err := t.exec("DELETE FROM objects WHERE kind = $1 AND name = $2", string(KindMove), id); err != nil {
 		return err
 	}
-	t.uses(project, minus(farm.Quota{}, held))
-	t.changed(Change{Kind: KindVM, ID: id, Project: project, Host: host, Deleted: true})
-	return t.TellMembers(project, w.SecurityGroups)
+	t.uses(s.project, minus(farm.Quota{}, held))
+	t.changed(Change{Kind: KindVM, ID: id, Project: s.project, Host: s.host, Deleted: true})
+	return t.TellMembers(s.project, w.SecurityGroups)
 }
 
 // VMLeased is the VM that holds an address, as "192.0.2.7", or a host name in a network; an empty one is not compared.

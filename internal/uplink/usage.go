@@ -79,5 +79,9 @@ func (s *session) bringSome(ctx context.Context, least int) (int, error) {
 	if answer.Refused > 0 {
 		s.log.Warn("the server refused records of usage: its log says why", "records", answer.Refused)
 	}
+	if answer.Outside > 0 {
+		s.log.Warn("the server took records of usage that count for nobody: `grange usage check` says why", "records",
+			answer.Outside)
+	}
 	return len(records), taken(answer.Books)
 }

@@ -100,7 +100,7 @@ only for hardware and sizes for which the site has given a score.`,
 	cmd.Flags().StringVar(&q.From, "from", "", "first `MONTH`, as 2026-10 (default: this month)")
 	cmd.Flags().StringVar(&q.To, "to", "", "last `MONTH`, included")
 	cmd.Flags().StringVar(&q.By, "by", "project", "add up by `WORD`: user, project, account, vo, cell, host, kind or month")
-	cmd.AddCommand(c.export(), c.close())
+	cmd.AddCommand(c.export(), c.close(), c.check(), c.withdraw())
 	return cmd
 }
 

@@ -19,7 +19,22 @@ func writeFacts(t *store.Tx, id string, f farm.Facts, now time.Time) error {
 	} else if err := t.AddFindingChanges(auditChanges(id, old.Facts, f, now)); err != nil {
 		return err
 	}
+	if counted := counted(old.Threads, f.Topology.Online.Len()); counted != old.Threads {
+		old.Threads = counted
+		if err := t.SetHost(old); err != nil {
+			return err
+		}
+	}
 	return t.SetHostFacts(id, f)
+}
+
+// counted are the threads of a host that reports so many.
+func counted(t farm.Threads, now int) farm.Threads {
+	if t.First == 0 {
+		t.First = now
+	}
+	t.Most = max(t.Most, now)
+	return t
 }
 
 // auditChanges are the rules of which a host has findings and had none, or had some and has none. Its first audit is

@@ -248,6 +248,12 @@ func (e *enrolment) made(k farm.JoinToken, old farm.Host) farm.Host {
 	if h.ID == "" {
 		h.ID, h.Name = api.NewID(), e.r.Name
 	}
+	if h.Known = old.Known; h.Known.IsZero() {
+		h.Known = old.Enrolled
+	}
+	if h.Threads = (farm.Threads{}); h.Known.IsZero() {
+		h.Known = e.now
+	}
 	h.Cell, h.MachineID, h.Enrolled, h.Before, h.Fenced = k.Cell, e.r.MachineID, e.now, "", time.Time{}
 	h.Serial, h.Expires, h.Issuer = pki.SiteSerial, e.peer.Expires, ""
 	if k.Labels != nil {

@@ -32,6 +32,8 @@ var (
 		Help: "Images in the catalogue of the fleet."}
 	orphans = metrics.Metric{Name: "grange_server_orphans", Type: gauge,
 		Help: "VMs on hosts that the server does not know."}
+	outside = metrics.Metric{Name: "grange_server_usage_outside", Type: gauge, Labels: []string{"reason"},
+		Help: "Records of usage that count for nobody, by the reason that `grange usage check` says."}
 	warnings = metrics.Metric{Name: "grange_server_ca_warnings", Type: gauge,
 		Help: "Warnings of `grange server status` about the fleet's CA, as certificates that end soon."}
 	capacity = metrics.Metric{Name: "grange_server_cpus", Type: gauge, Labels: []string{"cell", "state"},
@@ -70,6 +72,7 @@ type Figures struct {
 	Revision                  int64
 	Hosts, VMs                map[Of]int
 	Images, Orphans, Warnings int
+	Outside                   map[string]int // records of usage that count for nobody, by reason
 	// of the server that leads; nil: another does
 	CPUs   map[Of]int
 	Memory map[Of]farm.Bytes
@@ -112,7 +115,7 @@ func New(from Sources) *Meter {
 	s.Source("fleet", func() (metrics.Reading, error) {
 		f, err := from.Figures()
 		return f.put, err
-	}, hosts, vms, images, orphans, warnings, capacity, capacityBytes, revision)
+	}, hosts, vms, images, orphans, outside, warnings, capacity, capacityBytes, revision)
 	s.Source("store", func() (metrics.Reading, error) {
 		st := from.Store()
 		return st.put, nil
@@ -175,6 +178,9 @@ func (f Figures) put(put metrics.Put) {
 	}
 	put(images, float64(f.Images))
 	put(orphans, float64(f.Orphans))
+	for reason, n := range f.Outside {
+		put(outside, float64(n), reason)
+	}
 	put(warnings, float64(f.Warnings))
 	put(revision, float64(f.Revision))
 }

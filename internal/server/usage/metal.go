@@ -101,7 +101,7 @@ func (s *Usage) takeEnded(c *action.Call, cell farm.Cell, system farm.BatchSyste
 				"reason", why)
 			continue
 		}
-		if err := putMetal(c.Tx, u, b.closed); err != nil {
+		if err := putMetal(c.Tx, u, b); err != nil {
 			return err
 		}
 	}
@@ -156,7 +156,7 @@ func metalID(cell, key, run string) string {
 
 // putMetal writes the record of a job in the place of what the batch system said of that run before, unless a host has
 // brought the record of its VM. What is of a month that is closed stays, and is all that counts of the run.
-func putMetal(t *store.Tx, u api.Usage, closed string) error {
+func putMetal(t *store.Tx, u api.Usage, b books) error {
 	had, err := t.UsageOfBatch(u.Cell, u.Batch)
 	if err != nil {
 		return err
@@ -168,7 +168,7 @@ func putMetal(t *store.Tx, u api.Usage, closed string) error {
 		case r.Kind != api.UsageMetal:
 			inVM = inVM || oneRun(r, u)
 		case r.ID != u.ID && r.ID != byStart:
-		case r.Month <= closed:
+		case r.Month <= b.closed:
 			return nil
 		default:
 			if err := t.DeleteUsage(r.ID); err != nil {
@@ -179,7 +179,7 @@ func putMetal(t *store.Tx, u api.Usage, closed string) error {
 	if inVM {
 		return nil
 	}
-	_, err = put(t, u)
+	_, err = put(t, u, b.now)
 	return err
 }
 

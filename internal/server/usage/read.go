@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -178,9 +179,13 @@ func (s *Usage) Prune(ctx context.Context, epoch int64) error {
 		}
 	}
 	for again := s.Keep > 0; again; {
-		err := s.Actions.ByItself(ctx, epoch, policy.CloseUsage, func(c *action.Call) (err error) {
-			again, err = c.PruneUsage(c.Now.Add(-s.Keep))
-			return err
+		err := s.Actions.ByItself(ctx, epoch, policy.CloseUsage, func(c *action.Call) error {
+			old := c.Now.Add(-s.Keep)
+			records, err := c.PruneUsage(old)
+			places, other := c.PrunePlaces(old)
+			hours, third := c.PruneUsageHours(old.Format(dayLayout))
+			again = records || places || hours
+			return errors.Join(err, other, third)
 		})
 		if err != nil {
 			return err

@@ -67,59 +67,19 @@ func (s *Usage) Take(ctx context.Context, who farm.Identity, batch fleet.UsageBa
 		if out.Books, err = t.Books(); err != nil {
 			return err
 		}
-		host, err := t.HostBrief(who.Host)
-		if err != nil {
-			return err
-		}
-		b, err := openBooks(t, s.Actions.Now())
+		d, err := s.delivery(t, who.Host)
 		if err != nil {
 			return err
 		}
 		for _, u := range batch.Records {
-			fresh, why, err := s.take(t, host, b, u)
-			switch {
-			case err != nil:
+			if err := d.take(u, &out); err != nil {
 				return err
-			case why != "":
-				out.Refused++
-				s.Log.Error("a record of usage is refused", "host", host.Name, "record", farm.Clean(u.ID, 50), "reason", why)
-			case fresh:
-				out.New++
 			}
 		}
-		return nil
+		d.tell(s.Log)
+		return d.sums.write(t)
 	})
 	return out, err
-}
-
-// take takes one record of a host, and says whether it is new, or why it is refused.
-func (s *Usage) take(t *store.Tx, host farm.Host, b books, u api.Usage) (fresh bool, why string, err error) {
-	if u.Kind != api.UsageJob && u.Kind != api.UsageWorker && u.Kind != api.UsageVM {
-		return false, "no host knows of its kind", nil
-	}
-	if why := senseless(u); why != "" {
-		return false, why, nil
-	}
-	if s.Keep > 0 && u.End.Before(b.now.Add(-s.Keep)) {
-		return false, "", nil // it is about to be pruned, or was, and its month is closed
-	}
-	if u.Kind == api.UsageVM {
-		if u, err = owned(t, u); err != nil {
-			return false, "", err
-		}
-	}
-	u = s.placed(u, host, b)
-	counted, err := replaceMetal(t, u, b.closed)
-	if err != nil {
-		return false, "", err
-	}
-	if counted {
-		return false, "job " + u.Batch + " was counted in a month that is closed, as its batch system has it", nil
-	}
-	if fresh, err = put(t, u); err == nil && u.Job != "" {
-		err = t.EndHostJob(host.ID, u.Job)
-	}
-	return fresh, "", err
 }
 
 // books are what records are entered by.
@@ -140,11 +100,12 @@ func openBooks(t *store.Tx, now time.Time) (b books, err error) {
 }
 
 // put writes a record, and reports whether it is new.
-func put(t *store.Tx, u api.Usage) (fresh bool, err error) {
+func put(t *store.Tx, u api.Usage, now time.Time) (fresh bool, err error) {
 	row, err := rowOf(u)
 	if err != nil {
 		return false, err
 	}
+	row.Came = now
 	return t.PutUsage(row)
 }
 
@@ -177,24 +138,11 @@ func senseless(u api.Usage) string {
 	return ""
 }
 
-// owned is the record of a cloud VM, with whose the server knows it to be. Of a VM that is gone the host's word stands.
-func owned(t *store.Tx, u api.Usage) (api.Usage, error) {
-	vm, err := t.VM(u.VM)
-	if action.Missing(err) {
-		return u, nil
-	}
-	u.User, u.Project = vm.Owner, vm.Project
-	return u, err
-}
-
-// early is how far a host's clock may be before the server's.
-const early = time.Hour
-
 // placed is a record with what the server knows: where it is from, whose it is, and when it counts. What the guest said
 // of itself is left out where it cannot be: the rest of the record is the host's word.
 func (s *Usage) placed(u api.Usage, host farm.Host, b books) api.Usage {
-	u.Host, u.Cell, u.Score, u.ScoreUnit = host.Name, host.Cell, 0, ""
-	if u.JobCPU != nil && !within(*u.JobCPU, mostCPU(u)) {
+	u.Host, u.Cell, u.Score, u.ScoreUnit, u.Outside = host.Name, host.Cell, 0, "", ""
+	if u.JobCPU != nil && !within(*u.JobCPU, min(mostCPU(u), 2*float64(max(u.Cores, 1))*(u.Wall+cpuSlack))) {
 		u.JobCPU = nil
 	}
 	if u.End.After(b.now.Add(early)) {
