@@ -180,7 +180,7 @@ test-nova-cases: ## answer recorded placement cases with grange host fit, and ju
 	$(GOBUILD) -o bin/grange ./cmd/grange
 	$(GO) run ./e2e/novacases -grange bin/grange $(if $(CASES),-cases $(CASES))
 
-test-reports: ## audit, verify and plan hosts that were made after public problem reports; ARGS="-only a13"; JSON on the last line
+test-reports: ## audit, verify and plan hosts that were made after public problem reports, and random ones; ARGS="-only a13"; JSON on the last line
 	$(GOBUILD) -o bin/grange ./cmd/grange
 	$(GO) run ./e2e/reports -grange bin/grange $(ARGS)
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,11 +12,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/grange-project/grange/e2e/reports/generate"
 )
 
 // report is one archive of testdata.
 type report struct {
-	files  map[string]string
+	files  generate.Tree
 	over   string
 	args   []string
 	demand demand
@@ -31,7 +32,7 @@ type demand struct {
 
 // readCase reads an archive with the demands at its head.
 func readCase(path string) (*report, error) {
-	head, files, err := readArchive(path)
+	head, files, err := generate.Archive(path)
 	if err != nil {
 		return nil, err
 	}
@@ -68,50 +69,16 @@ func (c *report) set(key, value string) (err error) {
 	return err
 }
 
-// readArchive returns the text before the first file, and the files of a txtar archive.
-func readArchive(path string) (head string, files map[string]string, err error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return "", nil, err
-	}
-	name, files := "", map[string]string{}
-	for line := range strings.Lines(string(text)) {
-		inner, ok := strings.CutPrefix(line, "-- ")
-		inner, closed := strings.CutSuffix(inner, " --\n")
-		switch {
-		case ok && closed:
-			name = inner
-			files[name] = ""
-		case name == "":
-			head += line
-		default:
-			files[name] += line
-		}
-	}
-	return head, files, nil
-}
-
 // tree returns the files of the host: those of the archive below, replaced and removed by the case's own.
-func (c *report) tree() (map[string]string, error) {
-	out := map[string]string{}
+func (c *report) tree() (generate.Tree, error) {
+	base := generate.Tree{}
 	if c.over != "" {
-		_, base, err := readArchive(c.over)
-		if err != nil {
+		var err error
+		if _, base, err = generate.Archive(c.over); err != nil {
 			return nil, err
 		}
-		out = base
 	}
-	for name, text := range c.files {
-		if text == "-\n" {
-			maps.DeleteFunc(out, func(have, _ string) bool { return have == name || strings.HasPrefix(have, name+"/") })
-		}
-	}
-	for name, text := range c.files {
-		if text != "-\n" {
-			out[name] = text
-		}
-	}
-	return out, nil
+	return base.Over(c.files), nil
 }
 
 // oneCommand bounds a command. The slowest compiles a test of the repository.

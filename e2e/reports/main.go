@@ -11,7 +11,8 @@
 //	Status: N      the exit status
 //
 // Without -only, it also makes up virtual machines of all properties of flavors within small bounds, and machines with
-// and without memory and huge pages on their nodes, and holds plans and refusals against rules.
+// and without memory and huge pages on their nodes, and holds plans and refusals against rules. It follows the advice
+// of each finding of the audit on all recorded hosts of the repository, and audits again.
 //
 // It runs in the root of the repository.
 package main
@@ -37,10 +38,13 @@ type figures struct {
 	Cases int `json:"cases"`
 	Wrong int `json:"wrong"` // cases of which something that is demanded was not printed
 	// Generated are plans, of which BadPlans break a rule.
-	Generated int     `json:"generated"`
-	BadPlans  int     `json:"bad_plans"`
-	Failed    int     `json:"failed"` // what could not be tried
-	Seconds   float64 `json:"seconds"`
+	Generated int `json:"generated"`
+	BadPlans  int `json:"bad_plans"`
+	// Followed are findings whose advice was followed; in WorseAdvice of them the audit found something worse then.
+	Followed    int     `json:"followed"`
+	WorseAdvice int     `json:"worse_advice"`
+	Failed      int     `json:"failed"` // what could not be tried
+	Seconds     float64 `json:"seconds"`
 }
 
 func main() {
@@ -57,11 +61,12 @@ func main() {
 	if *only == "" && ctx.Err() == nil {
 		f.plans(generate.Flavors(1))
 		f.plans(generate.Machines(machines))
+		f.advice()
 	}
 	f.Seconds = math.Round(time.Since(began).Seconds())
 	text, _ := json.Marshal(f)
 	fmt.Println(string(text))
-	if f.Wrong+f.BadPlans+f.Failed > 0 {
+	if f.Wrong+f.BadPlans+f.WorseAdvice+f.Failed > 0 {
 		os.Exit(1)
 	}
 }
@@ -69,15 +74,30 @@ func main() {
 // machines are as many as are made up.
 const machines = 10000
 
-// maxNamed bounds how many bad plans of a generator are printed.
+// maxNamed bounds how many lines of a generator are printed.
 const maxNamed = 20
 
 // plans counts what a generator of plans found.
 func (f *figures) plans(r generate.Result) {
 	f.Generated += r.Generated
 	f.BadPlans += len(r.Bad)
-	for _, bad := range r.Bad[:min(len(r.Bad), maxNamed)] {
-		fmt.Println(bad)
+	name(r.Bad)
+}
+
+// advice counts what following the advice of each finding made worse.
+func (f *figures) advice() {
+	r, err := generate.Advice(".")
+	if err != nil {
+		f.Failed++
+		fmt.Fprintln(os.Stderr, "reports:", err)
+	}
+	f.Followed, f.WorseAdvice = r.Generated, len(r.Bad)
+	name(r.Bad)
+}
+
+func name(bad []string) {
+	for _, line := range bad[:min(len(bad), maxNamed)] {
+		fmt.Println(line)
 	}
 }
 

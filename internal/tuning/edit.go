@@ -33,9 +33,20 @@ func pin(d farm.Domain, vcpu int, cpus farm.CPUSet) Edit {
 	return set(d, fmt.Sprintf("cputune/vcpupin[vcpu=%d]", vcpu), "cpuset", cpus.String())
 }
 
-// showTopology is the edit of <topology>, and its text.
-func showTopology(d farm.Domain, g farm.GuestTopology) (Edit, string) {
+// showTopology is the edits of <topology>, and their text. Where the processor would hide the VM's threads, the feature
+// that shows them comes with it.
+func showTopology(t farm.Topology, d farm.Domain, g farm.GuestTopology) ([]Edit, string) {
 	text := fmt.Sprintf("<topology sockets='%d' cores='%d' threads='%d'/>", g.Sockets, g.Cores, g.Threads)
-	return set(d, "cpu/topology", "sockets", strconv.Itoa(g.Sockets), "dies", "1", "cores", strconv.Itoa(g.Cores),
-		"threads", strconv.Itoa(g.Threads)), text
+	edits := []Edit{set(d, "cpu/topology", "sockets", strconv.Itoa(g.Sockets), "dies", "1", "cores",
+		strconv.Itoa(g.Cores), "threads", strconv.Itoa(g.Threads))}
+	if g.Threads > 1 && hiddenThreads(t.CPU, d) != "" {
+		edits = append(edits, showThreads(d))
+		text += " and <feature policy='require' name='topoext'/> into <cpu>"
+	}
+	return edits, text
+}
+
+// showThreads is the edit that shows the guest of an AMD processor its threads.
+func showThreads(d farm.Domain) Edit {
+	return set(d, "cpu/feature[name="+topoext+"]", "policy", "require")
 }

@@ -53,8 +53,8 @@ func checkVMCellsCutTopology(h farm.HostFacts, _ Profile) []Finding {
 			out = append(out, f)
 			continue
 		}
-		edit, text := showTopology(d, next.Guest)
-		f.Edits = append(pinEdits(d, next), edit)
+		edits, text := showTopology(h.Topology, d, next.Guest)
+		f.Edits = append(pinEdits(d, next), edits...)
 		for id, cell := range next.Cells {
 			f.Edits = append(f.Edits, set(d, fmt.Sprintf("cpu/numa/cell[id=%d]", id), "cpus", cell.VCPUs.String()))
 			text += fmt.Sprintf(", cpus='%s' in cell %d", cell.VCPUs, id)

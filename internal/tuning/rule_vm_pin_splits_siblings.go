@@ -98,12 +98,12 @@ func pairSiblings(t farm.Topology, d farm.Domain) (string, []Edit) {
 		return edit(d, "give the VM whole cores in <cputune> (lscpu -e shows them), consecutive vCPUs on the threads of "+
 			"one core, and as many threads in <topology>; or one thread of each core, and threads='1'"), nil
 	}
-	change, text := showTopology(d, next.Guest)
+	edits, text := showTopology(t, d, next.Guest)
 	text = "put " + text
 	if pins := pinsText(d, next); pins != "" {
 		text += ", and pin " + pins
 	}
-	return edit(d, text), append(pinEdits(d, next), change)
+	return edit(d, text), append(pinEdits(d, next), edits...)
 }
 
 // threadsOf is how many threads the VM has of each core that it is pinned to; whole is false where that differs from

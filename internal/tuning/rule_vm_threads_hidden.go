@@ -38,29 +38,30 @@ func vmThreadsHidden() Rule {
 const topoext = "topoext"
 
 func checkVMThreadsHidden(h farm.HostFacts, _ Profile) []Finding {
-	cpu := h.Topology.CPU
-	if cpu.Vendor != "AuthenticAMD" && cpu.Vendor != "HygonGenuine" || !slices.Contains(cpu.Flags, topoext) {
-		return nil
-	}
 	var out []Finding
 	for _, d := range foreign(h) {
-		got := hiddenThreads(d)
-		if d.Type != "kvm" || d.Guest.Threads < 2 || got == "" {
+		got := hiddenThreads(h.Topology.CPU, d)
+		if d.Guest.Threads < 2 || got == "" {
 			continue
 		}
 		out = append(out, Finding{Severity: Advice, Where: vmName(d),
 			Wanted: fmt.Sprintf("topoext: threads='%d' needs <feature policy='require' name='topoext'/> on AMD",
 				d.Guest.Threads),
 			Got:   got + ": the guest sees one thread a core",
-			Edits: []Edit{set(d, "cpu/feature[name="+topoext+"]", "policy", "require")},
+			Edits: []Edit{showThreads(d)},
 			Manual: edit(d, "put <feature policy='require' name='topoext'/> into <cpu>, in place of any other <feature> of "+
 				"that name")})
 	}
 	return out
 }
 
-// hiddenThreads says why a VM lacks topoext; "" where it has it, or where libvirt chooses.
-func hiddenThreads(d farm.Domain) string {
+// hiddenThreads says why a VM's guest would not see threads on a processor: the VM lacks topoext. It is "" where the VM
+// has it, where libvirt chooses, and where the processor needs none.
+func hiddenThreads(cpu farm.CPUModel, d farm.Domain) string {
+	if cpu.Vendor != "AuthenticAMD" && cpu.Vendor != "HygonGenuine" || !slices.Contains(cpu.Flags, topoext) ||
+		d.Type != "kvm" {
+		return ""
+	}
 	switch policy := d.CPUFeatures[topoext]; policy {
 	case "disable", "forbid":
 		return "topoext is taken out (policy " + policy + ")"

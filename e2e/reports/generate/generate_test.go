@@ -61,3 +61,12 @@ func TestGuestsAreJudged(t *testing.T) {
 		}
 	}
 }
+
+// TestAdvice follows the advice of every finding on every recorded host.
+func TestAdvice(t *testing.T) {
+	r, err := Advice("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	show(t, r, 100)
+}
