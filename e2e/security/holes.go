@@ -62,6 +62,7 @@ var attacks = []attack{
 	{"S8", "a small layer that hides many files again and again takes no core for long", hiddenAgain},
 	{"S12", "root reads no directory for an account by a link in a directory of `pull_images`", linkedDirectory},
 	{"S12", "root reads no file for an account by a link in a directory of `pull_images`", linkedFile},
+	{"S5", "a member makes a bounded number of server groups", groupsWithoutEnd},
 	{"S10", "an address that is taken does not tell a member of another project whose it is", holderOfAddress},
 	{"S10b", "names of VMs and hosts that a user may not see are not told apart from names that are not there",
 		guessedNames},

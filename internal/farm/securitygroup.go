@@ -21,6 +21,7 @@ const DefaultSecurityGroup = "default"
 
 // What people may have of security groups. Hosts hold all rules of a VM in their kernels.
 const (
+	MaxServerGroups   = 100   // of a project
 	MaxSecurityGroups = 100   // of a project
 	MaxSecurityRules  = 100   // of a group
 	MaxGroupsOfVM     = 10    // that a VM is in

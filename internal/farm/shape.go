@@ -10,6 +10,7 @@ import (
 // Limits of what a VM may ask for; far beyond any host, so that absurd requests fail early and clearly.
 const (
 	MaxCPUs    = 4096
+	MaxVMs     = 100_000 // of a project without a quota of VMs
 	MaxMemory  = 64 * TiB
 	MaxScratch = 1024 * TiB
 	MinMemory  = 64 * MiB // below this no Debian kernel unpacks its initramfs

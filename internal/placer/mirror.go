@@ -189,7 +189,7 @@ func (m *Mirror) clear() {
 }
 
 func (m *Mirror) readGroups(t *store.Tx) error {
-	groups, err := t.Groups()
+	groups, err := t.Groups("")
 	clear(m.groups)
 	for _, g := range groups {
 		m.groups[g.Project+"/"+g.Name] = g.Affinity

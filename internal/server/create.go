@@ -205,12 +205,14 @@ func expiry(p farm.Project, asked, now time.Time) (time.Time, error) {
 
 // quota refuses what would pass the project's.
 func (c *call) quota(p farm.Project, more farm.Quota) error {
-	if p.Quota == (farm.Quota{}) {
-		return nil // nothing is limited, and the sums are over all its VMs
-	}
 	used, err := c.Used(p.Name)
 	if err != nil {
 		return err
+	}
+	if p.Quota.VMs == 0 && used.VMs+more.VMs > farm.MaxVMs {
+		return &farm.Error{Kind: farm.Denied, Code: farm.CodeQuota,
+			Message: fmt.Sprintf("project %s has %d VMs, and may have %d, for it has no quota of VMs", p.Name, used.VMs,
+				farm.MaxVMs), Hint: "delete some, or ask an administrator for a quota of more"}
 	}
 	return policy.CheckQuota("project "+p.Name, p.Quota, used, more)
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
@@ -35,7 +36,10 @@ func (gs Groups) Put(ctx context.Context, who farm.Identity, g farm.ServerGroup,
 			return err
 		}
 		switch {
-		case was.Name == "": // a new one
+		case was.Name == "":
+			if err := c.mayAddGroup(g.Project); err != nil {
+				return err
+			}
 		case was.Affinity == g.Affinity:
 			view.ServerGroup = was
 			view.VMs, err = c.members(g.Project, g.Name)
@@ -54,6 +58,17 @@ func (gs Groups) Put(ctx context.Context, who farm.Identity, g farm.ServerGroup,
 		view.Revision = revision
 	}
 	return view, err
+}
+
+// mayAddGroup refuses one more group than a project may have.
+func (c *call) mayAddGroup(project string) error {
+	all, err := c.Tx.Groups(project)
+	if err != nil || len(all) < farm.MaxServerGroups {
+		return err
+	}
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeQuota,
+		Message: fmt.Sprintf("project %s has %d server groups, and may have no more", project, len(all)),
+		Hint:    "delete one that no VM is in: `grange group list`"}
 }
 
 func checkGroup(g farm.ServerGroup) error {
@@ -102,23 +117,44 @@ func (gs Groups) List(ctx context.Context, who farm.Identity, project string) (v
 				return err
 			}
 		}
-		groups, err := c.Tx.Groups()
-		if err != nil {
-			return err
-		}
-		for _, g := range groups {
-			if project != "" && g.Project != project || c.May(policy.Target{Project: g.Project}) != nil {
-				continue
-			}
-			vms, err := c.members(g.Project, g.Name)
-			if err != nil {
+		for _, p := range c.readProjects(project) {
+			if err := c.listGroups(p, &views); err != nil {
 				return err
 			}
-			views = append(views, GroupView{g, vms})
 		}
 		return nil
 	})
 	return views, err
+}
+
+// readProjects are the projects that a caller may read, the one asked for if any; "": all.
+func (c *call) readProjects(asked string) (names []string) {
+	switch {
+	case asked != "":
+		return []string{asked}
+	case c.Allowed(policy.ReadProject, policy.Target{}):
+		return []string{""}
+	}
+	names = slices.Clone(c.Who.Projects)
+	for _, g := range c.Grants {
+		names = append(names, g.Project)
+	}
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names),
+		func(p string) bool { return p == "" || !c.Allowed(policy.ReadProject, policy.Target{Project: p}) })
+}
+
+// listGroups adds the server groups of a project, or of all, by two queries.
+func (c *call) listGroups(project string, views *[]GroupView) error {
+	groups, err := c.Tx.Groups(project)
+	if err != nil {
+		return err
+	}
+	members, err := c.Members(project)
+	for _, g := range groups {
+		*views = append(*views, GroupView{g, members[g.Project+"/"+g.Name]})
+	}
+	return err
 }
 
 // Delete removes a group that no VM names.

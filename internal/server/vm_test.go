@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -470,6 +471,63 @@ func TestGroups(t *testing.T) {
 	if _, err := l.Groups.Put(t.Context(), ann, other, 0); code(err) != CodeBadVM {
 		t.Error(err)
 	}
+}
+
+// TestBoundOfGroups: a project has a bounded number of server groups. A list has each caller's own, whose names may
+// begin alike.
+func TestBoundOfGroups(t *testing.T) {
+	l := newLab(t)
+	put := func(who farm.Identity, project, name string) error {
+		_, err := l.Groups.Put(t.Context(), who,
+			farm.ServerGroup{Project: project, Name: name, Affinity: farm.Apart}, 0)
+		return err
+	}
+	for n := range farm.MaxServerGroups {
+		if err := put(ann, "alice", fmt.Sprintf("g%03d", n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := put(ann, "alice", "more"); code(err) != farm.CodeQuota {
+		t.Error("one more:", err)
+	}
+	if err := put(ann, "alice", "g000"); err != nil {
+		t.Error("one that is there:", err)
+	}
+	l.update(func(tx *store.Tx) error { return tx.PutProject(farm.Project{Name: "alice2"}) })
+	if err := errors.Join(put(root, "atlas", "a"), put(root, "alice2", "b"),
+		l.Groups.Delete(t.Context(), ann, "alice", "g001", 0), put(ann, "alice", "c")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		who     farm.Identity
+		project string
+		want    int
+	}{{ann, "", 100}, {ann, "alice", 100}, {otto, "", 1}, {otto, "atlas", 1}, {eve, "", 0}, {root, "", 102},
+		{root, "alice2", 1}, {site, "", 102},
+		{farm.Identity{User: "site", Means: "token", Projects: []string{"alice2"}}, "", 1}} {
+		if got, err := l.Groups.List(t.Context(), c.who, c.project); err != nil || len(got) != c.want {
+			t.Errorf("%+v of %q: %d, %v", c.who, c.project, len(got), err)
+		}
+	}
+}
+
+// TestBoundWithoutQuota: a project whose VMs are not limited has a bounded number of them.
+func TestBoundWithoutQuota(t *testing.T) {
+	l := newLab(t)
+	l.view(func(tx *store.Tx) error {
+		c := &call{views{Call: &action.Call{Tx: tx}, s: l.Server}}
+		for vms, want := range map[int]farm.Code{farm.MaxVMs: "", farm.MaxVMs + 1: farm.CodeQuota} {
+			p, more := farm.Project{Name: "free", Quota: farm.Quota{CPUs: 1}}, farm.Quota{VMs: vms}
+			if err := c.quota(p, more); code(err) != want {
+				t.Errorf("%d: %v", vms, err)
+			}
+			p.Quota.VMs = 2 * vms
+			if err := c.quota(p, more); err != nil {
+				t.Errorf("%d with a quota: %v", vms, err)
+			}
+		}
+		return nil
+	})
 }
 
 func TestKeys(t *testing.T) {

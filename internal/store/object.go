@@ -53,6 +53,17 @@ func (n noun[T]) list(t *sqlTx, owner string) (all []T, err error) {
 	return all, err
 }
 
+// listBelow is all whose names begin with a path and "/", in the order of their names.
+func (n noun[T]) listBelow(t *sqlTx, path string) (all []T, err error) {
+	err = t.each(func(r scanner) error {
+		v, err := n.scan(r)
+		all = append(all, v)
+		return err
+	}, "SELECT revision, body FROM objects WHERE kind = $1 AND name > $2 AND name < $3 ORDER BY name", string(n.kind),
+		path+"/", path+"0") // "0" is behind "/"
+	return all, err
+}
+
 // put writes one, new or not. What is there already and is the same is left alone: no change, no revision.
 func (n noun[T]) put(t *sqlTx, v T) error {
 	name, owner := n.name(v), ""
@@ -228,8 +239,13 @@ func (t farmRows) Group(project, name string) (farm.ServerGroup, error) {
 	return groups().get(t.sqlTx, project+"/"+name)
 }
 
-// Groups are those of all projects.
-func (t farmRows) Groups() ([]farm.ServerGroup, error) { return groups().list(t.sqlTx, "") }
+// Groups are those of a project; "": of all projects.
+func (t farmRows) Groups(project string) ([]farm.ServerGroup, error) {
+	if project == "" {
+		return groups().list(t.sqlTx, "")
+	}
+	return groups().listBelow(t.sqlTx, project)
+}
 
 // PutGroup writes a server group, new or not.
 func (t farmRows) PutGroup(g farm.ServerGroup) error { return groups().put(t.sqlTx, g) }

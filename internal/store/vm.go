@@ -160,6 +160,21 @@ func (t vmRows) EachVM(f VMFilter, do func(farm.VM)) error {
 	}, "SELECT "+vmColumns+" FROM vms"+where, args...)
 }
 
+// Members are the names of the VMs of each server group of a project, by "project/group"; "": of all projects.
+func (t vmRows) Members(project string) (map[string][]string, error) {
+	condition, args := "grp <> ''", []any{}
+	if project != "" {
+		condition, args = condition+" AND project = $1", []any{project}
+	}
+	members := map[string][]string{}
+	return members, t.each(func(r scanner) error {
+		var project, group, name string
+		err := r.Scan(&project, &group, &name)
+		members[project+"/"+group] = append(members[project+"/"+group], name)
+		return err
+	}, "SELECT project, grp, name FROM vms WHERE "+condition+" ORDER BY project, grp, name", args...)
+}
+
 // EachVMState is EachVM, in any order, for those who count: a VM has only what its State and who may see it depend on,
 // such as the reason of one that is stopped. After and Limit are passed over.
 func (t vmRows) EachVMState(f VMFilter, do func(farm.VM)) error {

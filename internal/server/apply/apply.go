@@ -173,7 +173,7 @@ func readFarm(c *action.Call) (f farm.Farm, err error) {
 		func() error { f.Shapes, err = action.OrNone(c.Tx.Shapes()); return err },
 		func() error { f.Scores, err = action.OrNone(c.Tx.Scores()); return err },
 		func() error { f.Networks, err = action.OrNone(c.Tx.Networks()); return err },
-		func() error { f.Groups, err = action.OrNone(c.Tx.Groups()); return err },
+		func() error { f.Groups, err = action.OrNone(c.Tx.Groups("")); return err },
 		func() error { f.Users, err = action.OrNone(c.Tx.Users()); return err },
 		func() error { f.Grants, err = action.OrNone(c.Tx.Grants("")); return err },
 		func() error { f.Mappings, err = action.OrNone(c.Tx.Mappings()); return err },

@@ -368,7 +368,7 @@ func (p *reservePass) fill(ctx context.Context) error {
 	var networks []farm.FleetNetwork
 	var hosts []farm.Host
 	err := p.Store.View(ctx, func(t *store.Tx) error {
-		groups, err := t.Groups()
+		groups, err := t.Groups("")
 		if err != nil {
 			return err
 		}

@@ -153,7 +153,7 @@ func smallThings(s *suite) {
 		{store.KindGroup, "p/apart", func(t *store.Tx) error { return t.PutGroup(group) },
 			func(t *store.Tx) error { return t.DeleteGroup("p", "apart") },
 			func(t *store.Tx) (any, error) { return t.Group("p", "apart") },
-			func(t *store.Tx) (any, error) { return t.Groups() },
+			func(t *store.Tx) (any, error) { return t.Groups("p") },
 			func(r int64) any { group.Revision = r; return group },
 			func(int64) any { return []farm.ServerGroup{group} }},
 		{store.KindSecurityGroup, "p/web", func(t *store.Tx) error { return t.PutSecurityGroup(security) },

@@ -126,6 +126,19 @@ func filters(s *suite) {
 		})
 		s.pages(db, c.name, c.filter, want)
 	}
+	for _, project := range []string{"", all[0].Project, "none"} {
+		want := map[string][]string{}
+		for _, v := range all {
+			if v.Group != "" && (project == "" || v.Project == project) {
+				want[v.Project+"/"+v.Group] = append(want[v.Project+"/"+v.Group], v.Name)
+			}
+		}
+		s.view(db, func(tx *store.Tx) error {
+			got, err := tx.Members(project)
+			same(s, "members of groups of project "+project, want, err, got)
+			return nil
+		})
+	}
 }
 
 // states compares what those who count are told of VMs.
