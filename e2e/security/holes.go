@@ -69,6 +69,8 @@ var attacks = []attack{
 	{"S13d", "the list of VMs by host tells nobody whether a host that it may not see is there", hostsOfLists},
 	{"S13e", "members of one project keep nobody from opening an incident, in their project or another one",
 		fullOfIncidents},
+	{"S4", "a host charges no more for jobs than it can have run, and nothing that was taken back", jobsOfALostHost},
+	{"S4b", "a host charges nobody for VMs that it never had", vmsOfALostHost},
 	{"names", "a rule that denies by name holds for users whom only a directory service knows", deniedByName},
 }
 

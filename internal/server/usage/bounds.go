@@ -119,11 +119,30 @@ type sums struct {
 
 const dayLayout = "2006-01-02"
 
-// hourly calls do with each hour of a record, and its core seconds in it: of its cores, or of its CPU time where that
-// is more.
+// leastWall is how long a record took at least: seconds.
+const leastWall = 1.0
+
+// jobCPU is what the guest of a record said of itself, where that can be: nil where it cannot. The rest of the record
+// is the host's word, and stands.
+func jobCPU(u api.Usage) *float64 {
+	if u.JobCPU == nil || !within(*u.JobCPU, 2*float64(max(u.Cores, 1))*max(u.Wall, leastWall)) {
+		return nil
+	}
+	return u.JobCPU
+}
+
+// charges are the core seconds of a record: of its cores, or of its CPU time where that is more.
+func charges(u api.Usage) float64 {
+	used := max(float64(u.Cores)*u.Wall, u.CPU)
+	if u.JobCPU != nil {
+		used = max(used, *u.JobCPU)
+	}
+	return used
+}
+
+// hourly calls do with each hour of a record, and what it charges in it.
 func hourly(u api.Usage, do func(day string, hour int, used float64)) {
-	const least = 1.0 // second: shorter records are as long
-	used, wall := max(float64(u.Cores)*u.Wall, u.CPU), max(u.Wall, least)
+	used, wall := charges(u), max(u.Wall, leastWall)
 	end, day := u.End.UTC(), ""
 	for at := end.Add(-seconds(wall)); at.Before(end); {
 		next := at.Truncate(time.Hour).Add(time.Hour)

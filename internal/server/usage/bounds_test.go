@@ -145,6 +145,23 @@ func TestHourly(t *testing.T) {
 	}
 }
 
+// TestJobCPU: a guest cannot say that its jobs took what its VM did not have; what it can say counts in its hours.
+func TestJobCPU(t *testing.T) {
+	for said, want := range map[float64]bool{0: true, 8 * 3600: true, 8*3600 + 1: false, -1: false, math.NaN(): false,
+		math.Inf(1): false} {
+		u := aRecord()
+		u.JobCPU = &said
+		if got := jobCPU(u); (got != nil) != want {
+			t.Errorf("%v: %v", said, got)
+		}
+	}
+	short, said := aRecord(), 8.0
+	short.Wall, short.CPU, short.JobCPU = 0, 0, &said
+	if got := jobCPU(short); got == nil || charges(short) != 8 {
+		t.Errorf("%v, it charges %v", got, charges(short))
+	}
+}
+
 // TestFullHost: records of one hour add up to a few times the host, and not to more; an hour that is full keeps no
 // other one from being charged.
 func TestFullHost(t *testing.T) {

@@ -90,6 +90,7 @@ func (d *delivery) enter(u api.Usage) (fresh bool, refused string, err error) {
 
 // enterNew writes a record that is not there yet: to whom it counts, or why to nobody.
 func (d *delivery) enterNew(u api.Usage) (fresh bool, refused string, err error) {
+	u.JobCPU = jobCPU(u)
 	u, why, err := d.judge(u)
 	if err != nil {
 		return false, "", err

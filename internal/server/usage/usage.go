@@ -138,13 +138,9 @@ func senseless(u api.Usage) string {
 	return ""
 }
 
-// placed is a record with what the server knows: where it is from, whose it is, and when it counts. What the guest said
-// of itself is left out where it cannot be: the rest of the record is the host's word.
+// placed is a record with what the server knows: where it is from, whose it is, and when it counts.
 func (s *Usage) placed(u api.Usage, host farm.Host, b books) api.Usage {
 	u.Host, u.Cell, u.Score, u.ScoreUnit, u.Outside = host.Name, host.Cell, 0, "", ""
-	if u.JobCPU != nil && !within(*u.JobCPU, min(mostCPU(u), 2*float64(max(u.Cores, 1))*(u.Wall+cpuSlack))) {
-		u.JobCPU = nil
-	}
 	if u.End.After(b.now.Add(early)) {
 		u.End = b.now
 	}
