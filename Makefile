@@ -10,7 +10,9 @@ ZSH_FUNCTIONS ?= site-functions
 export CGO_ENABLED = 0
 # What --version says. Without a Git tree: make COMMIT=HASH.
 COMMIT      ?= $(shell git describe --always --abbrev=12 --dirty=.dirty --exclude='*' 2>/dev/null)
-GOBUILD = $(GO) build -trimpath -ldflags "-s -w$(if $(COMMIT), -X github.com/grange-project/grange/internal/version.commit=$(COMMIT))"
+# where the programs begin on x86-64, see internal/inherited/early
+ENTRY = -E=github.com/grange-project/grange/internal/inherited/early.entry
+GOBUILD = $(GO) build -trimpath -ldflags "-s -w $(ENTRY)$(if $(COMMIT), -X github.com/grange-project/grange/internal/version.commit=$(COMMIT))"
 
 # Tests start virtual machines, which needs root. sudo keeps the path of go and its settings, and nothing else.
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) env GOENV)" CGO_ENABLED=0 GOFLAGS=-buildvcs=false)
@@ -27,7 +29,7 @@ help: ## show this
 build: ## build bin/grange, bin/grange-guest, and bin/grange-guest-386 for guests of 32 bits
 	$(GOBUILD) -o bin/grange ./cmd/grange
 	$(GOBUILD) -o bin/grange-guest ./cmd/grange-guest
-	GOARCH=386 $(GOBUILD) -o bin/grange-guest-386 ./cmd/grange-guest
+	GOARCH=386 $(subst $(ENTRY),,$(GOBUILD)) -o bin/grange-guest-386 ./cmd/grange-guest
 
 quickstart: ## install what is needed, start an agent, build the micro image, run a real job; FULL=1 repeats the long job
 	@FULL=$(FULL) scripts/quickstart up

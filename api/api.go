@@ -74,6 +74,9 @@ type JobRequest struct {
 type Process struct {
 	Umask  *uint32 `json:"umask,omitempty"`
 	Limits []Limit `json:"limits,omitempty"` // those that are not named are as /proc/PID/limits of the caller says
+	// Ignored and Blocked are signals: bit n-1 is signal n.
+	Ignored uint64 `json:"ignored,omitempty"`
+	Blocked uint64 `json:"blocked,omitempty"`
 }
 
 // Limit is a resource limit as setrlimit(2) has it on x86-64.

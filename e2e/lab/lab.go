@@ -173,7 +173,7 @@ func Source() string {
 // BuildFrom is Build for another tree, with flags added to those of `go build`.
 func BuildFrom(ctx context.Context, source, dir string, flags ...string) error {
 	for _, program := range []string{"grange", "grange-guest"} {
-		words := append([]string{"build", "-trimpath", "-ldflags", "-s -w"}, flags...)
+		words := append([]string{"build", "-trimpath", "-ldflags", linkFlags(source)}, flags...)
 		cmd := exec.CommandContext(ctx, "go", append(words, "-o", filepath.Join(dir, program), "./cmd/"+program)...)
 		cmd.Dir = source
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -182,6 +182,14 @@ func BuildFrom(ctx context.Context, source, dir string, flags ...string) error {
 		}
 	}
 	return nil
+}
+
+// linkFlags returns the linker's flags, as the Makefile of the tree has them.
+func linkFlags(source string) string {
+	if _, err := os.Stat(filepath.Join(source, "internal", "inherited", "early", "entry_amd64.s")); err != nil {
+		return "-s -w" // an older tree
+	}
+	return "-s -w -E=github.com/grange-project/grange/internal/inherited/early.entry"
 }
 
 // Configure writes the agent's configuration: the lab's own paths and what extra says. SIGHUP or a restart makes it

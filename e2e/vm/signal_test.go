@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // TestSignals sends each signal to `grange exec`; the command in the VM gets it and answers.
@@ -22,6 +23,27 @@ func TestSignals(t *testing.T) {
 			j.finish(t).want(t, 9, "up\ngot "+name+"\n")
 		})
 	}
+}
+
+// TestIgnoredSignals has a shell ignore signals before it becomes `grange exec`, as nohup and background commands of
+// scripts do: none of them ends the command in the VM, two INT in a row neither.
+func TestIgnoredSignals(t *testing.T) {
+	cmd := host.Exec(ctx(t), "--", "sh", "-c", "grep SigIgn /proc/self/status; echo up; read go; echo end")
+	cmd.Args = append([]string{"/bin/bash", "-c", "trap '' HUP INT QUIT PIPE; exec \"$0\" \"$@\"", cmd.Path},
+		cmd.Args[1:]...)
+	cmd.Path = "/bin/bash"
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := launch(t, cmd)
+	j.expect(t, "up")
+	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGINT, syscall.SIGINT} {
+		j.Process.Signal(s)
+		time.Sleep(100 * time.Millisecond)
+	}
+	fmt.Fprintln(input, "go")
+	j.finish(t).want(t, 0, "SigIgn:\t0000000000001007\nup\nend\n")
 }
 
 func TestInterruptTwiceGivesUp(t *testing.T) {

@@ -77,7 +77,8 @@ func (a requests) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, er
 func guestProcess(asked *api.Process, limits []guest.Limit, coreFiles bool) guest.Process {
 	p := guest.Process{Limits: limits}
 	if asked != nil {
-		p.Umask, p.Limits = asked.Umask, rlimits.Within(limits, asked.Limits)
+		p = guest.Process{Umask: asked.Umask, Limits: rlimits.Within(limits, asked.Limits), Ignored: asked.Ignored,
+			Blocked: asked.Blocked}
 	}
 	if !coreFiles {
 		p.Limits = rlimits.Within(p.Limits, []api.Limit{{Resource: unix.RLIMIT_CORE}})

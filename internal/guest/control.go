@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"io"
+	"syscall"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -119,7 +120,13 @@ type Root struct {
 type Process struct {
 	Limits []Limit `json:"limits,omitempty"` // none: those of grange-guest
 	Umask  *uint32 `json:"umask,omitempty"`  // nil: that of grange-guest; an older grange-guest ignores it
+	// Ignored and Blocked are signals: bit n-1 is signal n. An older grange-guest ignores both.
+	Ignored uint64 `json:"ignored,omitempty"`
+	Blocked uint64 `json:"blocked,omitempty"`
 }
+
+// Ignores reports whether a signal is ignored.
+func (p Process) Ignores(s syscall.Signal) bool { return p.Ignored>>(s-1)&1 == 1 }
 
 // Limit is one of setrlimit(2), which has the same numbers on every host and guest of x86-64.
 type Limit struct {

@@ -14,7 +14,9 @@ import (
 // Process returns the state that this process was started in.
 func Process() guest.Process {
 	status, _ := os.ReadFile("/proc/self/status") // without /proc, the guest's defaults apply
-	return guest.Process{Umask: umask(string(status)), Limits: limits()}
+	p := guest.Process{Umask: umask(string(status)), Limits: limits()}
+	p.Ignored, p.Blocked = signals()
+	return p
 }
 
 // resources is how many resources setrlimit(2) knows, of the numbers 0, 1 and so on.

@@ -10,7 +10,7 @@ import (
 
 // processOf returns the state of a process as the agent is told of it.
 func processOf(p guest.Process) *api.Process {
-	state := &api.Process{Umask: p.Umask}
+	state := &api.Process{Umask: p.Umask, Ignored: p.Ignored, Blocked: p.Blocked}
 	for _, l := range p.Limits {
 		state.Limits = append(state.Limits, api.Limit(l))
 	}

@@ -59,6 +59,7 @@ const (
 type Job struct {
 	opts        Options
 	request     api.JobRequest
+	process     guest.Process // the state in which we were started
 	binds       []bind
 	batch       *Batch // as the agent completed it; nil: we are no batch job
 	stdin       io.Reader
@@ -106,9 +107,10 @@ type outcome struct {
 func New(request api.JobRequest, o Options) (*Job, error) {
 	binds := newBinds(o.Binds)
 	request.ID, request.Home, request.Env = api.NewID(), os.Getenv("HOME"), environment(request.Env)
-	request.Process = processOf(inherited.Process())
+	process := inherited.Process()
+	request.Process = processOf(process)
 	request.Binds = targets(binds)
-	j := &Job{opts: o, request: request, binds: binds, asked: binds, stdin: o.Stdin,
+	j := &Job{opts: o, request: request, process: process, binds: binds, asked: binds, stdin: o.Stdin,
 		client: api.NewClient(o.Socket), session: guest.NewSession(request.ID), waitTimeout: agentTimeout,
 		notes: newNotes(o.Notes), result: make(chan outcome, 8), told: make(chan struct{}),
 		use: make(use, 1)}

@@ -25,6 +25,9 @@ func (j *Job) passSignals(ctx context.Context) (stop func()) {
 	if j.batch != nil {
 		signal.Notify(got, batchSignals...)
 	}
+	if j.process.Ignores(syscall.SIGQUIT) { // else the runtime ends us by it, as the default action is
+		signal.Notify(got, syscall.SIGQUIT)
+	}
 	j.takeMore = sync.OnceFunc(func() {
 		if j.batch != nil {
 			go signal.Notify(got, realTimeSignals()...)
@@ -45,11 +48,12 @@ func (j *Job) passSignals(ctx context.Context) (stop func()) {
 // followSignals does what signals want until ctx ends, or somebody is impatient. Before a batch job nobody sits.
 func (j *Job) followSignals(ctx context.Context, got <-chan os.Signal) {
 	var lastInterrupt time.Time
+	impatient := j.batch == nil && !j.process.Ignores(syscall.SIGINT) // somebody may be
 	for {
 		select {
 		case s := <-got:
 			now := time.Now()
-			if s == syscall.SIGINT && now.Sub(lastInterrupt) < giveUpWithin && j.batch == nil {
+			if s == syscall.SIGINT && now.Sub(lastInterrupt) < giveUpWithin && impatient {
 				j.leave(signalled{syscall.SIGINT})
 				return
 			}
@@ -83,6 +87,8 @@ func early(s syscall.Signal) bool {
 	return s != syscall.SIGINT && s != syscall.SIGTERM && s != syscall.SIGHUP && s != syscall.SIGQUIT
 }
 
+// signal does what a signal wants. One that our caller had us ignore, as nohup does, is the command's too: the command
+// ignores it, unless it chooses otherwise.
 func (j *Job) signal(s syscall.Signal) {
 	switch s {
 	case syscall.SIGTSTP, syscall.SIGCONT:
@@ -94,7 +100,7 @@ func (j *Job) signal(s syscall.Signal) {
 	default:
 		if j.running() || j.batch != nil && early(s) { // the session keeps it until the job runs
 			j.send(guest.HostMessage{Signal: int(s)})
-		} else if s != syscall.SIGUSR1 && s != syscall.SIGUSR2 {
+		} else if s != syscall.SIGUSR1 && s != syscall.SIGUSR2 && !j.process.Ignores(s) {
 			j.leave(signalled{s}) // nothing runs yet that could take it
 		}
 	}

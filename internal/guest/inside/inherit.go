@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -21,6 +22,9 @@ func processText(p guest.Process) string {
 	}
 	if p.Umask != nil {
 		words = append(words, fmt.Sprintf("umask=%o", *p.Umask))
+	}
+	if p.Ignored != 0 || p.Blocked != 0 {
+		words = append(words, fmt.Sprintf("signals=%x:%x", p.Ignored, p.Blocked))
 	}
 	return strings.Join(words, " ")
 }
@@ -38,6 +42,41 @@ func inherit(text string) {
 		}
 	}
 }
+
+// inheritSignals has this thread, which is about to become the job, ignore and block the job's signals.
+func inheritSignals(text string) {
+	for word := range strings.FieldsSeq(text) {
+		var ignored, blocked uint64
+		if n, _ := fmt.Sscanf(word, "signals=%x:%x", &ignored, &blocked); n == 2 {
+			ignoreSignals(ignored)
+			unix.PthreadSigmask(unix.SIG_SETMASK, sigset(blocked), nil)
+		}
+	}
+}
+
+// ignoreSignals ignores all signals of a set. Package signal cannot ignore each of them.
+func ignoreSignals(set uint64) {
+	const ignore = 1             // SIG_IGN
+	action := [4]uintptr{ignore} // a struct sigaction of the kernel, without flags
+	const setSize = 8            // of a set of signals, in bytes
+	for s := range uintptr(64) {
+		if set>>s&1 == 1 {
+			syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, s+1, uintptr(unsafe.Pointer(&action)), 0, setSize, 0, 0)
+		}
+	}
+}
+
+func sigset(set uint64) *unix.Sigset_t {
+	s := new(unix.Sigset_t)
+	const bits = int(8 * unsafe.Sizeof(s.Val[0]))
+	for i := 0; i < 64; i += bits {
+		setWord(&s.Val[i/bits], set>>i)
+	}
+	return s
+}
+
+// setWord sets a word of a set of signals, which is as wide as the machine's.
+func setWord[T uint32 | uint64](word *T, set uint64) { *word = T(set) }
 
 // setLimit sets one limit. Where it is above the VM's own hard limit, it sets that.
 func setLimit(text string) {

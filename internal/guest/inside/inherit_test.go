@@ -13,12 +13,12 @@ import (
 	"github.com/grange-project/grange/internal/guest"
 )
 
-// TestInherit has a process become a job by the trampoline: a shell sees the umask and the limits that it was given,
-// and no more than the process had.
+// TestInherit has a process become a job by the trampoline: a program sees the umask, signals and limits that it was
+// given, and no more than the process had.
 func TestInherit(t *testing.T) {
 	if os.Getenv("TEST_TRAMPOLINE") != "" {
-		os.Exit(Trampoline([]string{TrampolineName, os.Getenv("TEST_TRAMPOLINE"), "/", "/bin/sh", "sh", "-c",
-			"umask; cat /proc/self/limits"}))
+		os.Exit(Trampoline([]string{TrampolineName, os.Getenv("TEST_TRAMPOLINE"), "/", "/bin/cat", "cat",
+			"/proc/self/limits", "/proc/self/status"}))
 	}
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
@@ -29,17 +29,21 @@ func TestInherit(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self, "-test.run", "^TestInherit$")
-	process := guest.Process{Umask: new(uint32(0o27)), Limits: []guest.Limit{
+	process := guest.Process{Umask: new(uint32(0o27)), Ignored: 1<<12 | 1<<62 | 1, Blocked: 1<<63 | 1<<1}
+	process.Limits = []guest.Limit{
 		{Resource: unix.RLIMIT_CORE}, {Resource: unix.RLIMIT_CPU, Soft: 3600, Hard: 7200},
 		{Resource: unix.RLIMIT_FSIZE, Soft: 1 << 30, Hard: math.MaxUint64},
-		{Resource: unix.RLIMIT_NOFILE, Soft: 77, Hard: math.MaxUint64}, {Resource: 99, Soft: 1, Hard: 1}}}
+		{Resource: unix.RLIMIT_NOFILE, Soft: 77, Hard: math.MaxUint64}, {Resource: 99, Soft: 1, Hard: 1}}
 	cmd.Env = append(os.Environ(), "TEST_TRAMPOLINE="+processText(process))
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if !strings.HasPrefix(string(out), "0027\n") {
-		t.Errorf("umask: %s", out)
+	for _, want := range []string{"\nUmask:\t0027\n",
+		"\nSigBlk:\t8000000000000002\n", "\nSigIgn:\t4000000000001001\n"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("no %q:\n%s", want, out)
+		}
 	}
 	seen := map[string]string{}
 	for line := range strings.Lines(string(out)) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -117,6 +118,8 @@ const TrampolineName = "grange-guest: job"
 // returns the exit status when it fails.
 func Trampoline(args []string) int {
 	inherited, dir, path, argv := args[1], args[2], args[3], args[4:]
+	runtime.LockOSThread() // blocked signals are a thread's
+	inheritSignals(inherited)
 	if err := unix.Chdir(dir); err != nil {
 		fmt.Fprintf(os.Stderr, "grange: working directory %s: %v\n", dir, err)
 		return exitNotExecutable

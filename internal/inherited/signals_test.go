@@ -1,0 +1,26 @@
+package inherited
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestSignals starts a program with signals that its caller ignores: with the entry all of them are known, without it
+// HUP and INT are.
+func TestSignals(t *testing.T) {
+	for flags, want := range map[string]string{
+		"-E=github.com/grange-project/grange/internal/inherited/early.entry": "8000000000001007 0\n", "": "3 0\n"} {
+		program := filepath.Join(t.TempDir(), "signals")
+		build := exec.Command("go", "build", "-trimpath", "-ldflags", flags, "-o", program, "./testdata/signals")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		out, err := exec.Command("/bin/bash", "-c", "trap '' HUP INT QUIT PIPE 64; exec "+program).Output()
+		if err != nil || string(out) != want {
+			t.Errorf("linked with %q: %q, %v; want %q", flags, out, err, want)
+		}
+	}
+}
