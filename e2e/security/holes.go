@@ -60,6 +60,7 @@ var attacks = []attack{
 	{"S7", "a published port answers its owner while an account connects there and hangs up without end", floodedPort},
 	{"S8", "a small layer with files behind long symbolic links takes no core for long", longLinks},
 	{"S8", "a small layer that hides many files again and again takes no core for long", hiddenAgain},
+	{"S11", "with `private_vms` an account is told neither of others' VMs nor of their batch jobs", namedClaims},
 	{"S12", "root reads no directory for an account by a link in a directory of `pull_images`", linkedDirectory},
 	{"S12", "root reads no file for an account by a link in a directory of `pull_images`", linkedFile},
 	{"S5", "a member makes a bounded number of server groups", groupsWithoutEnd},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/agent/jobrequest"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/services"
 	"github.com/grange-project/grange/internal/disk"
@@ -93,7 +94,8 @@ func (v *making) prepareDisks(m *machine.Machine, image vmimage.Image) (hyper.Ma
 		k := v.kernel
 		spec.Boot = hyper.Boot{Kernel: k.Kernel(), Initrd: k.Initrd(), Cmdline: k.Cmdline}
 		if image.Kind == vmimage.Root {
-			spec.Disks = []hyper.Disk{{Serial: rootSerial, Path: image.Root(), Format: "raw", ReadOnly: true}}
+			spec.Disks = []hyper.Disk{{Serial: jobrequest.RootSerial, Path: image.Root(), Format: "raw",
+				ReadOnly: true}}
 		}
 	} else if spec.Disks, err = v.systemDisks(m, image); err != nil {
 		return spec, err

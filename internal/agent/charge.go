@@ -13,7 +13,7 @@ func (v *vm) charge(image vmimage.Image) ledger.Charge {
 	ours := v.own || r.Worker != nil || r.Caller.Batch.System != "" || r.Caller.admin()
 	c := v.agent.config()
 	out := machine.DiskCharge(vmName(v.id), ledger.JobFiles, image, r.Shape, c.Overlay, machine.VolumesOf(c.Areas.Jobs))
-	out.UID, out.Limited = r.Caller.charged(), !ours
+	out.UID, out.Limited, out.Owner = r.Caller.charged(), !ours, r.Caller.User()
 	return out
 }
 

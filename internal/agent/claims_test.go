@@ -69,7 +69,7 @@ func (a *Agent) mustClaim(t *testing.T, c api.Claim) api.Claim {
 }
 
 func (a *Agent) free() farm.CPUSet {
-	room, _, _ := a.ledger.View()
+	room, _, _ := a.ledger.View(0)
 	return room.Free
 }
 
@@ -90,11 +90,11 @@ func TestClaimsKeepVMsAway(t *testing.T) {
 	if !a.free().Equal(before.Minus(farm.NewCPUSet(0, 1, 2, 3))) {
 		t.Errorf("free are %v", a.free())
 	}
-	room, holders, _ := a.ledger.View()
+	room, holders, _ := a.ledger.View(0)
 	if holders[2] != "slurm/12_3" {
 		t.Errorf("CPU 2 is held by %q", holders[2])
 	}
-	empty, _, _ := ledger.New(a.topo, numa.Reserve{}, ledger.Host{}).View()
+	empty, _, _ := ledger.New(a.topo, numa.Reserve{}, ledger.Host{}).View(0)
 	var taken farm.Bytes
 	for id, n := range empty.Nodes {
 		taken += n.Memory - room.Nodes[id].Memory
@@ -165,13 +165,13 @@ func TestClaimConflicts(t *testing.T) {
 // for it.
 func TestClaimOfTheVMsOwnJob(t *testing.T) {
 	a := claimAgent(t.TempDir())
-	empty, _, _ := a.ledger.View()
+	empty, _, _ := a.ledger.View(0)
 	a.mustClaim(t, api.Claim{Key: "slurm/5", CPUs: "0-1", Memory: uint64(farm.GiB)})
 	a.ledger.SetBatchJob("vm", "slurm/5")
 	if _, err := a.ledger.Claim(t.Context(), "vm", "grange-vm (alice: x)", request(2, "0-1"), true, quiet); err != nil {
 		t.Fatal(err)
 	}
-	room, holders, _ := a.ledger.View()
+	room, holders, _ := a.ledger.View(0)
 	var taken farm.Bytes
 	for id, n := range empty.Nodes {
 		taken += n.Memory - room.Nodes[id].Memory

@@ -80,7 +80,7 @@ func (f *farmhouse) nothingLeft() {
 			f.Errorf("%s holds %v, %v", dir, entries, err)
 		}
 	}
-	room, holders, _ := f.agent.ledger.View()
+	room, holders, _ := f.agent.ledger.View(0)
 	topology, reserve, _ := f.agent.ledger.Taken(nil)
 	if !room.Equal(numa.NewRoom(topology, reserve, nil)) {
 		f.Errorf("the ledger still has %v", holders)
@@ -124,7 +124,7 @@ func TestCloudLife(t *testing.T) {
 	if f.machines() != 0 || o.Plan == nil || !f.marked(w) {
 		t.Errorf("stopped: %+v, %d machines, scratch stays: %v", o, f.machines(), f.marked(w))
 	}
-	if _, holders, _ := f.agent.ledger.View(); len(holders) != 1 {
+	if _, holders, _ := f.agent.ledger.View(0); len(holders) != 1 {
 		t.Errorf("a stopped VM keeps its claim; held are %v", holders)
 	}
 	w.Power = string(farm.PowerOn)

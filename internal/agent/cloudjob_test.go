@@ -40,7 +40,7 @@ func TestCloudOnTheCPUsOfItsJob(t *testing.T) {
 	f.sees("given back", w, func(o fleet.Observed) bool { return o.State == string(farm.VMStopped) && o.Plan == nil })
 	free := func() {
 		t.Helper()
-		if room, holders, _ := f.agent.ledger.View(); len(holders) != 0 || room.Free.Len() != len(online) {
+		if room, holders, _ := f.agent.ledger.View(0); len(holders) != 0 || room.Free.Len() != len(online) {
 			t.Errorf("held by %v", holders)
 		}
 	}

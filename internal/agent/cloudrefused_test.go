@@ -83,7 +83,7 @@ func TestCloudRefusedLate(t *testing.T) {
 	if o := f.seesState(w, farm.VMFailed); !strings.HasPrefix(o.Reason, "no-room: no pages") || o.Plan != nil {
 		t.Errorf("%+v", o)
 	}
-	if _, holders, _ := f.agent.ledger.View(); len(holders) != 0 {
+	if _, holders, _ := f.agent.ledger.View(0); len(holders) != 0 {
 		t.Errorf("it holds %v", holders)
 	}
 	f.host.Refuse = listen

@@ -10,12 +10,7 @@ import (
 	"github.com/grange-project/grange/internal/agent/catalogue"
 	"github.com/grange-project/grange/internal/container"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/guest"
-	"github.com/grange-project/grange/internal/vmimage"
 )
-
-// rootSerial is of the disk with the root file system of a container.
-const rootSerial = "root"
 
 var errNoRoots = errors.New("its grange-guest knows no other roots")
 
@@ -51,31 +46,4 @@ func fetchImage(v *vm) error {
 	v.log().Info("image fetched", "image", v.image, "user", v.recordNow().User)
 	v.phase("fetch", began)
 	return nil
-}
-
-// checkCommand refuses a request without a command where the image has none either.
-func checkCommand(bare bool, image vmimage.Image) error {
-	if !bare || image.Config != nil && len(image.Config.Command()) > 0 {
-		return nil
-	}
-	return badRequest("no command, and image %q names none", image.Name)
-}
-
-// inContainer completes a job by what its image's configuration says. It is pure.
-func inContainer(g *guest.Job, r *api.JobRequest, image vmimage.Image) {
-	if image.Kind != vmimage.Root {
-		return
-	}
-	c := container.Config{}
-	if image.Config != nil {
-		c = *image.Config
-	}
-	g.Root = &guest.Root{Serial: rootSerial, Format: image.Format, Workdir: c.Workdir}
-	g.Env = c.Environment(g.Env)
-	if len(g.Argv) == 0 {
-		g.Argv = c.Command()
-	}
-	if r.DefaultDir && c.Workdir != "" {
-		g.Dir = c.Workdir
-	}
 }

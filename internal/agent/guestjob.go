@@ -12,6 +12,7 @@ import (
 	"github.com/grange-project/grange/internal/agent/binds"
 	"github.com/grange-project/grange/internal/agent/facts"
 	"github.com/grange-project/grange/internal/agent/features"
+	"github.com/grange-project/grange/internal/agent/jobrequest"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/rlimits"
 	"github.com/grange-project/grange/internal/guest"
@@ -44,7 +45,7 @@ func (a requests) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, er
 	if err != nil {
 		return nil, err
 	}
-	inContainer(g, r, image)
+	jobrequest.InContainer(g, r, image)
 	if l := vm.Lease; l != nil {
 		if g.Address, g.Address6 = l.Address(); image.Kind != vmimage.Disk { // a full image knows its own name
 			g.Files = append(g.Files, guest.File{Path: "/etc/hostname", Content: []byte(g.Hostname + "\n")},

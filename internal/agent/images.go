@@ -3,6 +3,7 @@ package agent
 import (
 	"net/http"
 	"runtime/debug"
+	"slices"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/catalogue"
@@ -58,8 +59,17 @@ func answerOr(w http.ResponseWriter) func(any, error) error {
 	}
 }
 
-func (a imageRoutes) show(w http.ResponseWriter, r *http.Request, _ Caller) error {
-	return answerOr(w)(a.Show(r.PathValue("ref")))
+// show names only the VMs that the caller may see.
+func (a imageRoutes) show(w http.ResponseWriter, r *http.Request, c Caller) error {
+	i, err := a.Show(r.PathValue("ref"))
+	if !a.maySee(c, nobody) {
+		seen := map[string]bool{}
+		for _, v := range a.all() {
+			seen[v.recordNow().Name] = c.sees(v)
+		}
+		i.VMs = slices.DeleteFunc(i.VMs, func(name string) bool { return !seen[name] })
+	}
+	return answerOr(w)(i, err)
 }
 
 func (a imageRoutes) post(w http.ResponseWriter, r *http.Request, c Caller) error {

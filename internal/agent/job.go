@@ -179,7 +179,8 @@ func (j *job) handOver(m *machine.Machine) error {
 	if err != nil {
 		return err
 	}
-	if err := checkCommand(len(request.Argv) == 0, j.agent.machines.ImageOf(j.vm.recordNow().Digest)); err != nil {
+	image := j.agent.machines.ImageOf(j.vm.recordNow().Digest)
+	if err := jobrequest.CheckCommand(len(request.Argv) == 0, image); err != nil {
 		return err
 	}
 	if err := j.writeFile(m); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/binds"
+	"github.com/grange-project/grange/internal/agent/jobrequest"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/meter"
 	"github.com/grange-project/grange/internal/breaker"
@@ -52,7 +53,7 @@ func (v *making) guarded() error {
 	b := &v.agent.breakers
 	b.mu.Lock()
 	ticket, err := b.set.Admit(time.Now(), breaker.Start{Image: image, User: user, Own: v.own,
-		Nameless: r.Caller.Nameless && r.Worker == nil})
+		Nameless: r.Caller.Nameless && r.Worker == nil, Private: v.agent.config().PrivateVMs && !r.Caller.admin()})
 	if err == nil && r.Worker != nil {
 		b.starting[v.id] = false
 	}
@@ -105,7 +106,7 @@ func (v *making) start() error {
 		return err
 	}
 	defer release() // the running VM's record keeps the image from here on
-	if err := checkCommand(v.bare, image); err != nil {
+	if err := jobrequest.CheckCommand(v.bare, image); err != nil {
 		return err
 	}
 	if w := image.Warning(); w != "" {

@@ -22,7 +22,7 @@ func (a metering) newMeter() *meter.Meter {
 		Daemon: func() hyper.Daemon { return a.hyper.Daemon() }, Link: a.link,
 		TakesVMs: func() bool { return len(a.machines.TakesNothing()) == 0 },
 		Room: func() (numa.Room, int) {
-			room, _, waiting := a.ledger.View()
+			room, _, waiting := a.ledger.View(0)
 			return room, waiting
 		},
 		Disks: func() (farm.DiskSpace, error) { return a.ledger.DiskSpace(ledger.JobFiles) },

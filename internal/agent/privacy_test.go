@@ -2,16 +2,21 @@ package agent
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/agent/cloud"
 	"github.com/grange-project/grange/internal/agent/leases"
 	"github.com/grange-project/grange/internal/agent/machine"
+	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/ledger"
+	"github.com/grange-project/grange/internal/numa"
 )
 
 // vmsFor is what GET /v1/vms answers to a caller.
@@ -51,7 +56,7 @@ func TestConsoleIsRoots(t *testing.T) {
 	}
 }
 
-// TestPrivateVMs leaves others' VMs out where the site wants that, and names them without user and command.
+// TestPrivateVMs leaves others' VMs out where the site wants that, and names them nowhere.
 func TestPrivateVMs(t *testing.T) {
 	f := newFarmhouse(t)
 	c := f.agent.config()
@@ -74,8 +79,8 @@ func TestPrivateVMs(t *testing.T) {
 	}
 	host := httptest.NewRecorder()
 	if err := (routes{f.agent}).getHost(host, httptest.NewRequest("GET", "/v1/host", nil), other); err != nil ||
-		strings.Contains(host.Body.String(), w.Owner) || !strings.Contains(host.Body.String(), cloud.Name(w.ID)) {
-		t.Errorf("%v; the host's view names the owner: %s", err, host.Body)
+		strings.Contains(host.Body.String(), w.Owner) || strings.Contains(host.Body.String(), cloud.Name(w.ID)) {
+		t.Errorf("%v; the host's view names the owner or the VM: %s", err, host.Body)
 	}
 }
 
@@ -88,6 +93,7 @@ func TestPrivateRoutes(t *testing.T) {
 	job := f.mustAsk(owner, api.JobRequest{})
 	vm := job.until(api.EventRunning)
 	secrets := f.populate()
+	secrets["its VM"] = vm.Name
 	secrets["the job"], secrets["its batch job"] = job.id, `"slurm/7"`
 	for _, private := range []bool{false, true} {
 		c := f.agent.config()
@@ -98,6 +104,19 @@ func TestPrivateRoutes(t *testing.T) {
 			if strings.Contains(seen, secret) == private {
 				t.Errorf("private_vms %v: another account sees %s: %v", private, what, !private)
 			}
+		}
+		for what, text := range f.refusals(other) {
+			for _, secret := range []string{vm.Name, "slurm/"} {
+				if strings.Contains(text, secret) == private {
+					t.Errorf("private_vms %v: another account is told by %s: %s", private, what, text)
+				}
+			}
+		}
+		if _, err := f.agent.lookUp("feedbeef", other); farm.IsKind(err, farm.Invalid) == private {
+			t.Errorf("private_vms %v: what others' VMs could be called is answered with %v", private, err)
+		}
+		if seen := f.readAll(owner, vm.ID); !strings.Contains(seen, `":"`+vm.Name+`"`) {
+			t.Errorf("private_vms %v: its owner does not see which CPUs the VM has", private)
 		}
 		if !strings.Contains(f.readAll(owner, vm.ID), vm.ID) {
 			t.Errorf("private_vms %v: its owner does not see the VM", private)
@@ -117,6 +136,16 @@ func (f *farmhouse) populate() map[string]string {
 		Boot: machine.BootID()}); err != nil {
 		f.Fatal(err)
 	}
+	f.agent.ledger.ClaimMetal("slurm/515151", farm.NewCPUSet(), 1, farm.MiB)
+	f.host.Stick("stuck", "grange-stuck77")
+	for i := range breaker.Defaults.Failures {
+		ticket, err := f.agent.breakers.set.Admit(time.Now(), breaker.Start{Image: "broken", User: []string{"eva",
+			"max"}[i%2]})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.agent.breakers.set.Failed(time.Now(), ticket, breaker.Unclear, "grange-eva7 has no kernel")
+	}
 	f.onNetwork(one)
 	j := newJob(f.agent, api.NewID(), admin)
 	j.record = record{Version: recordVersion, Job: j.id, Name: vmName(j.id), User: "slurm", Command: "worker vwn77",
@@ -124,17 +153,43 @@ func (f *farmhouse) populate() map[string]string {
 	v := newVM(j)
 	f.agent.mu.Lock()
 	f.agent.vms[v.id] = v
+	for _, id := range []string{"feedbeef-1", "feedbeef-2"} {
+		j := newJob(f.agent, id, admin)
+		j.record = record{Version: recordVersion, Job: id, Name: id, VM: id, User: "slurm"}
+		f.agent.vms[id] = newVM(j)
+	}
 	f.agent.mu.Unlock()
-	return map[string]string{"the claim": "slurm/424242", "the worker": `"name":"vwn77"`,
+	return map[string]string{"the claim": "slurm/424242", "who holds a CPU": "slurm/515151",
+		"a VM that is stuck": "grange-stuck77", "how the last VM failed": "grange-eva7", "the worker": `"name":"vwn77"`,
 		"the worker's VM": `"user":"slurm"`,
 		"who has a lease": `"vm":"` + j.record.Name + `"`}
+}
+
+// refusals are what a caller is told who finds no room, who is beside others' VMs, and whose image backs off.
+func (f *farmhouse) refusals(c Caller) map[string]string {
+	f.Helper()
+	found := map[string]string{}
+	f.agent.ledger.SetCharge("refused", ledger.Charge{Owner: c.User()})
+	_, err := f.agent.ledger.Claim(f.Context(), "refused", "x", request(f.agent.machines.AllCPUs().Len(),
+		f.agent.machines.AllCPUs().String()), true, quiet)
+	if !farm.IsKind(err, farm.NoCapacity) {
+		f.Fatal("a VM got all CPUs, or was refused for something else:", err)
+	}
+	found["a lack of room"] = err.Error()
+	err = f.agent.ledger.CheckCloud("refused", "", ledger.Charge{}, func(numa.Room, farm.CPUSet) (farm.Plan, error) {
+		return farm.Plan{}, &farm.Error{Kind: farm.NoCapacity, Message: "no room"}
+	})
+	found["a lack of room for a cloud VM"] = err.Error()
+	return found
 }
 
 // readAll is what all routes that read answer to a caller who knows the VM's ID.
 func (f *farmhouse) readAll(c Caller, vm string) string {
 	f.Helper()
 	var all strings.Builder
-	for pattern, do := range (routes{f.agent}).actions() {
+	actions := (routes{f.agent}).actions()
+	maps.Copy(actions, newImageRoutes(f.agent).actions())
+	for pattern, do := range actions {
 		method, path, _ := strings.Cut(pattern, " ")
 		// the caller's own, and refused to others; or a name of the site's, the same for all
 		if method != "GET" || path == "/v1/grant" || path == "/v1/publish/{name}" || strings.HasSuffix(path, "/console") {
@@ -143,6 +198,7 @@ func (f *farmhouse) readAll(c Caller, vm string) string {
 		r := httptest.NewRequest(method, path, nil)
 		r.SetPathValue("vm", vm)
 		r.SetPathValue("name", "grid")
+		r.SetPathValue("ref", "micro")
 		w := httptest.NewRecorder()
 		if err := do(w, r, c); err != nil && !farm.IsCode(err, farm.CodeNoVM) {
 			f.Errorf("%s: %v", pattern, err)

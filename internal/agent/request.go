@@ -150,7 +150,7 @@ func (a requests) begin(r *api.JobRequest, c Caller) (*job, error) {
 		return nil, err
 	}
 	if image, err := a.images.Get(cmp.Or(d.Image, a.config().DefaultImage)); err == nil {
-		err := checkCommand(len(r.Argv) == 0, image)
+		err := jobrequest.CheckCommand(len(r.Argv) == 0, image)
 		if d := r.Disks; d != nil && (d.Root != 0 || d.RootMode != "") {
 			err = errors.Join(err, machine.CheckRoot(image, s))
 		}

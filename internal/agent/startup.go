@@ -82,6 +82,7 @@ func New(o Options) (*Agent, error) {
 	a.metal.read = a.readMetal
 	a.ledger = ledger.New(t.Overcommitted(o.Config.MemoryOvercommit), reserve(o.Config, t), ledger.Host{
 		Jobs: a.metal.running, Space: areas.Space, Reread: func() { a.readHost(rereadEvery) },
+		Private:   func() bool { return a.config().PrivateVMs },
 		Bandwidth: func() farm.Rate { return network.Carries(a.config().Network) }})
 	a.ledger.SetLimits(o.Config.Limits, o.Config.Minimum.Disk)
 	a.machines = machine.NewHost(machine.Options{Hyper: a.hyper, Images: images, Ledger: a.ledger, Names: a.names,

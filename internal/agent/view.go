@@ -9,7 +9,6 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/services"
-	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/procstat"
@@ -21,12 +20,9 @@ func (a routes) find(ref string, c Caller) (*vm, error) {
 	if v := a.Cloud.LookUp(ref); v != nil && a.maySee(c, nobody) {
 		return nil, v.ServersOwn()
 	}
-	v, err := a.lookUp(ref)
+	v, err := a.lookUp(ref, c)
 	if err != nil {
 		return nil, err
-	}
-	if !c.sees(v) {
-		return nil, noVM(ref)
 	}
 	if !c.owns(v.owner) && !c.admin() {
 		return nil, notYours("VM " + ref)
@@ -34,10 +30,11 @@ func (a routes) find(ref string, c Caller) (*vm, error) {
 	return v, nil
 }
 
-func (a *Agent) lookUp(ref string) (*vm, error) {
+// lookUp finds it among those that the caller may see.
+func (a *Agent) lookUp(ref string, c Caller) (*vm, error) {
 	var found []*vm
 	for _, v := range a.all() {
-		if v.answersTo(ref) {
+		if v.answersTo(ref) && c.sees(v) {
 			found = append(found, v)
 		}
 	}
@@ -77,12 +74,9 @@ func (a routes) getVM(w http.ResponseWriter, r *http.Request, c Caller) error {
 		}
 		return answer(w, v.View(c.admin()))
 	}
-	v, err := a.lookUp(ref)
+	v, err := a.lookUp(ref, c)
 	if err != nil {
 		return err
-	}
-	if !c.sees(v) {
-		return noVM(ref)
 	}
 	return answer(w, v.view(nil))
 }
@@ -126,7 +120,11 @@ func (a routes) getServices(w http.ResponseWriter, r *http.Request, _ Caller) er
 }
 
 func (a routes) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) error {
-	room, holders, waiting := a.ledger.View()
+	viewer := caller.User()
+	if caller.admin() {
+		viewer = nobody
+	}
+	room, holders, waiting := a.ledger.View(viewer)
 	c := a.config()
 	v := wire.Topology(room.Grantable())
 	h := api.Host{Version: a.version, Accelerator: a.accelerator(), Reserved: c.ReservedCPUs.String(),
@@ -165,7 +163,7 @@ func (a routes) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) e
 		h.Holders[strconv.Itoa(cpu)] = name
 	}
 	if !a.maySee(caller, nobody) {
-		h.BackOffs = slices.DeleteFunc(h.BackOffs, func(b api.BackOff) bool { return b.Kind == string(breaker.User) })
+		machine.HideOthers(&h)
 	}
 	return answer(w, h)
 }

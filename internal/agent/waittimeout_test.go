@@ -92,7 +92,7 @@ func TestWaitTimeoutWithoutRoom(t *testing.T) {
 	f.agent.ledger.ReleaseMetal("slurm/99")
 	hand.until(api.EventRunning)
 	hand.done()
-	if _, _, waiting := f.agent.ledger.View(); waiting != 0 || f.agent.ledger.Charge(batch.id).Disks != "" {
+	if _, _, waiting := f.agent.ledger.View(0); waiting != 0 || f.agent.ledger.Charge(batch.id).Disks != "" {
 		t.Errorf("%d wait, charges %v", waiting, f.agent.ledger.Charge(batch.id))
 	}
 	x := f.mustAsk(f.caller("7"), api.JobRequest{Batch: "slurm"})

@@ -55,6 +55,8 @@ type Start struct {
 	// the name service does not know the user, who may be one of many that an account makes: that such users fail as
 	// well says nothing of image or host
 	Nameless bool
+	// the caller is not told why VMs failed that may be others'
+	Private bool
 }
 
 // Blame is whose fault a failure can be.
@@ -124,11 +126,11 @@ func (s *Set) Admit(now time.Time, start Start) (*Ticket, error) {
 		switch {
 		case b == nil:
 		case now.Before(b.until):
-			return nil, refused(key, b, fmt.Sprintf("until %s", b.until.UTC().Format("15:04:05 UTC")))
+			return nil, refused(start, key, b, fmt.Sprintf("until %s", b.until.UTC().Format("15:04:05 UTC")))
 		case b.trial:
-			return nil, refused(key, b, "while one VM is tried")
+			return nil, refused(start, key, b, "while one VM is tried")
 		case key == host && !start.Own:
-			return nil, refused(key, b, "until a VM of the agent's own has started")
+			return nil, refused(start, key, b, "until a VM of the agent's own has started")
 		default:
 			t.trials = append(t.trials, key)
 		}
@@ -139,7 +141,12 @@ func (s *Set) Admit(now time.Time, start Start) (*Ticket, error) {
 	return t, nil
 }
 
-func refused(key Key, b *breaker, when string) error {
+func refused(start Start, key Key, b *breaker, when string) error {
+	if start.Private && key.Kind != User {
+		return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeBackedOff,
+			Message: fmt.Sprintf("%s backs off %s: its VMs failed to start", key, when),
+			Hint:    "try again then, or ask root: `grange host show` says why"}
+	}
 	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeBackedOff,
 		Message: fmt.Sprintf("%s backs off %s: its VMs failed to start; the last one: %s", key, when, b.last),
 		Hint:    "mend what the last one says; `grange host show` lists what backs off"}

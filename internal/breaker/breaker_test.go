@@ -13,6 +13,32 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
+// TestPrivateRefusals: who may not know of others' VMs is not told how they failed, and knows of the own ones.
+func TestPrivateRefusals(t *testing.T) {
+	s, now := New(Settings{Failures: 2, Window: time.Hour, First: time.Hour, Most: time.Hour}), time.Now()
+	fail := func(image, user string) {
+		ticket, err := s.Admit(now, Start{Image: image, User: user})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Failed(now, ticket, Unclear, "how "+user+"'s failed")
+	}
+	fail("image", "eva")
+	fail("image", "max")
+	fail("a", "tom")
+	fail("a", "tom")
+	for _, c := range []struct {
+		start Start
+		want  bool
+	}{{Start{Image: "image", User: "x"}, true}, {Start{Image: "image", User: "x", Private: true}, false},
+		{Start{Image: "b", User: "tom", Private: true}, true}} {
+		_, err := s.Admit(now, c.start)
+		if err == nil || strings.Contains(err.Error(), "'s failed") != c.want {
+			t.Errorf("%+v: %v", c.start, err)
+		}
+	}
+}
+
 // play starts VMs: "i1 u1 fail", "i1 u1 host" (surely the host's fault), "i1 u1 ok", "i1 u1 bad" (a bad request), "i1
 // u1 left", or "wait 5m". What opens, and what is refused, is written down. The user "-" is the site itself, "own" the
 // agent's own VM; "due" writes down whether that is due.

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -18,6 +19,7 @@ type claims struct {
 	charges  map[string]Charge    // by ID
 	cloud    map[string]bool      // IDs of grants that are cloud VMs
 	metal    map[string]farm.Plan // what batch systems have given, by farm.Allotment.Key
+	private  func() bool          // users may not know what others hold
 	confined map[string]farm.Plan // what jobs of Host.Jobs hold, by farm.Allotment.Key, at the last look
 }
 
@@ -70,14 +72,26 @@ func (b *claims) plans(key string, counts func(id string) bool) []farm.Plan {
 	return append(plans, b.besides(key, inVMs, passed)...)
 }
 
-// holders returns who holds what, for people.
-func (b *claims) holders() string {
-	lines := b.confinedHolders()
-	for key, plan := range b.metal {
+// holders returns who holds what, as somebody may know it. What may not be named is added up.
+func (b *claims) holders(by sight) string {
+	var lines []string
+	var rest others
+	for key, plan := range b.onHost() {
+		if !by.all && key != by.key {
+			rest.add(plan)
+			continue
+		}
 		lines = append(lines, fmt.Sprintf("%s on the host holds CPUs %v and %v", key, plan.Held(), plan.Memory()))
 	}
-	for _, g := range b.grants {
+	for id, g := range b.grants {
+		if !b.visible(by, id) {
+			rest.add(g.plan)
+			continue
+		}
 		lines = append(lines, fmt.Sprintf("%s holds CPUs %v and %v", g.holder, g.plan.Held(), g.plan.Memory()))
+	}
+	if rest.any {
+		lines = append(lines, rest.String())
 	}
 	if len(lines) == 0 {
 		return "nobody holds anything"
@@ -111,19 +125,19 @@ func (b *claims) besides(key string, inVMs, passed map[string]bool) []farm.Plan 
 	return plans
 }
 
-// confinedHolders says, for people, what jobs without a VM hold.
-func (b *claims) confinedHolders() []string {
+// onHost returns what jobs hold that run on the host, and those that batch systems confine and that have no VM.
+func (b *claims) onHost() map[string]farm.Plan {
 	inVMs := map[string]bool{}
 	for _, key := range b.keys {
 		inVMs[key] = true
 	}
-	var lines []string
+	all := maps.Clone(b.metal)
 	for key, plan := range b.confined {
 		if _, claimed := b.metal[key]; !claimed && !inVMs[key] {
-			lines = append(lines, fmt.Sprintf("%s on the host holds CPUs %v and %v", key, plan.Held(), plan.Memory()))
+			all[key] = plan
 		}
 	}
-	return lines
+	return all
 }
 
 // heldByVMs says, for people, which of these CPUs are held by VMs other than that of the batch job key.

@@ -50,8 +50,9 @@ func (l *Ledger) planCloud(id, key string, c Charge, plan Planner) (farm.Plan, e
 	if farm.IsKind(err, farm.NoCapacity) || farm.IsCode(err, farm.CodeBadPlan) {
 		e := new(farm.Error)
 		errors.As(err, &e)
-		err = &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: e.Message + "; " + l.claims.holders(),
-			Hint: "the server places it elsewhere, if there is room"}
+		err = &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom,
+			Message: e.Message + "; " + l.claims.holders(l.claims.sightOfServer(key)),
+			Hint:    "the server places it elsewhere, if there is room"}
 	}
 	return planned, err
 }

@@ -33,7 +33,7 @@ func TestConfinedJobsKeepVMsAway(t *testing.T) {
 	if err != nil || !plan.CPUs().Equal(farm.NewCPUSet(30, 31)) {
 		t.Errorf("%v %v", plan.CPUs(), err)
 	}
-	room, holders, _ := l.View()
+	room, holders, _ := l.View(0)
 	if !room.Free.Empty() || holders[3] != "slurm/7" || holders[30] != "a" {
 		t.Errorf("free are %v, held by %v", room.Free, holders)
 	}
@@ -55,7 +55,7 @@ func TestConfinedJobsOfOneSystem(t *testing.T) {
 	}
 	// What its job has and its VM does not take is nobody else's; its memory counts once, as the VM's.
 	jobs = []farm.Allotment{slurmJob("9", "0-5", farm.TiB)}
-	room, holders, _ := l.View()
+	room, holders, _ := l.View(0)
 	if room.Free.Has(5) || holders[5] != "slurm/9" || holders[0] != "vm" {
 		t.Errorf("free are %v, held by %v", room.Free, holders)
 	}

@@ -46,6 +46,9 @@ type Host struct {
 	// VM has a bandwidth. It must not call the ledger. Where it is nil, bandwidth is not counted.
 	Bandwidth func() farm.Rate
 
+	// Private reports whether users may not know what others hold. It must not call the ledger.
+	Private func() bool
+
 	// Reread reads the host anew, and calls SetTopology if it has changed. Where it is nil, the host does not change.
 	Reread func()
 }
@@ -60,7 +63,9 @@ type waiter struct {
 
 // New returns a ledger in which nothing is claimed.
 func New(t farm.Topology, reserve numa.Reserve, host Host) *Ledger {
-	return &Ledger{host: host, claims: newClaims(t, reserve)}
+	l := &Ledger{host: host, claims: newClaims(t, reserve)}
+	l.claims.private = func() bool { return host.Private != nil && host.Private() }
+	return l
 }
 
 // SetBatchJob notes that a VM is for the batch job key: what the batch system gave to that job is the VM's to take. An
@@ -194,7 +199,7 @@ func (l *Ledger) try(w *waiter, blocked farm.CPUSet) (farm.Plan, error) {
 	}
 	if !w.request.Allowed.And(blocked).Empty() {
 		return farm.Plan{}, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom,
-			Message: "others wait in front; " + l.claims.holders(), Hint: noRoomHint}
+			Message: "others wait in front; " + l.claims.holders(l.claims.sightOf(w.id)), Hint: noRoomHint}
 	}
 	plan, err := numa.Plan(l.claims.room(l.claims.keys[w.id]), w.request)
 	if err == nil { // which may hold CPUs beside those of its vCPUs
@@ -211,46 +216,47 @@ func (l *Ledger) try(w *waiter, blocked farm.CPUSet) (farm.Plan, error) {
 	refused := new(farm.Error)
 	if errors.As(err, &refused) && refused.Kind == farm.NoCapacity {
 		return farm.Plan{}, &farm.Error{Kind: farm.NoCapacity, Code: refused.Code,
-			Message: refused.Message + "; " + l.claims.holders(), Hint: noRoomHint}
+			Message: refused.Message + "; " + l.claims.holders(l.claims.sightOf(w.id)), Hint: noRoomHint}
 	}
 	return farm.Plan{}, err
 }
 
 const noRoomHint = "wait with --wait, or ask for less"
 
-// Neighbours returns the plans of all VMs but this one, and who holds each. Jobs on the host are no neighbours: where
-// they run is between them and their batch system.
+// Neighbours returns the plans of all VMs but this one, and who holds each, as its owner may know. Jobs on the host are
+// no neighbours: where they run is between them and their batch system.
 func (l *Ledger) Neighbours(id string) (plans []farm.Plan, holders []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	by := l.claims.sightOf(id)
 	for other, g := range l.claims.grants {
-		if other != id {
-			plans, holders = append(plans, g.plan), append(holders, g.holder)
+		if other == id {
+			continue
 		}
+		plans = append(plans, g.plan)
+		holders = append(holders, nameOr(l.claims.visible(by, other), g.holder))
 	}
 	return plans, holders
 }
 
-// View returns the room there is, who holds each CPU, and how many wait.
-func (l *Ledger) View() (room numa.Room, holders map[int]string, waiting int) {
+// View returns the room there is, who holds each CPU, as a user may know it, and how many wait.
+func (l *Ledger) View(uid uint32) (room numa.Room, holders map[int]string, waiting int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.look("")
+	by := l.claims.sightFor(uid, "")
 	holders = map[int]string{}
-	for key, plan := range l.claims.confined {
-		for cpu := range plan.Held().All() {
-			holders[cpu] = key
+	for _, jobs := range []map[string]farm.Plan{l.claims.confined, l.claims.metal} {
+		for key, plan := range jobs {
+			for cpu := range plan.Held().All() {
+				holders[cpu] = nameOr(by.all, key)
+			}
 		}
 	}
-	for key, plan := range l.claims.metal {
-		for cpu := range plan.Held().All() {
-			holders[cpu] = key
-		}
-	}
-	for _, g := range l.claims.grants {
+	for id, g := range l.claims.grants {
 		name, _, _ := strings.Cut(g.holder, " ")
 		for cpu := range g.plan.Held().All() {
-			holders[cpu] = name
+			holders[cpu] = nameOr(l.claims.visible(by, id), name)
 		}
 	}
 	return l.claims.room(""), holders, len(l.queue)

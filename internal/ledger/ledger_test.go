@@ -118,7 +118,7 @@ func TestLedgerWaiterThatLeaves(t *testing.T) {
 			t.Error(got)
 		}
 		l.Release("next")
-		if room, holders, waiting := l.View(); room.Free.Len() != 32 || len(holders) != 0 || waiting != 0 {
+		if room, holders, waiting := l.View(0); room.Free.Len() != 32 || len(holders) != 0 || waiting != 0 {
 			t.Errorf("left: %d free, %v, %d waiting", room.Free.Len(), holders, waiting)
 		}
 	})

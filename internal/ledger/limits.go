@@ -20,7 +20,9 @@ type Charge struct {
 	Volumes map[string]farm.Bytes
 	// that it may receive and send
 	Bandwidth farm.Bandwidth
-	UID       uint32 // of the owner
+	UID       uint32 // that it counts for
+	// the user who may know of it, where VMs are private; 0: root alone
+	Owner uint32
 	// the VM counts for what one user may hold: an ordinary account asked for it outside of batch jobs, which their
 	// batch system confines
 	Limited bool

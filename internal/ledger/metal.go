@@ -17,16 +17,17 @@ func (l *Ledger) ClaimMetal(key string, cpus farm.CPUSet, count int, memory farm
 	defer l.mu.Unlock()
 	delete(l.claims.metal, key)
 	room := l.claims.room(key)
+	holders := func() string { return l.claims.holders(sight{all: true}) }
 	conflicts = l.claims.heldByVMs(key, cpus)
 	if cpus = fill(l.claims.topology, cpus, count, room.Free); cpus.Len() < count {
-		conflicts = append(conflicts, fmt.Sprintf("%d of %d CPUs are free; %s", cpus.Len(), count, l.claims.holders()))
+		conflicts = append(conflicts, fmt.Sprintf("%d of %d CPUs are free; %s", cpus.Len(), count, holders()))
 	}
 	var free farm.Bytes
 	for _, n := range room.Nodes {
 		free += n.Memory
 	}
 	if memory > free {
-		conflicts = append(conflicts, fmt.Sprintf("%v of %v memory are free; %s", free, memory, l.claims.holders()))
+		conflicts = append(conflicts, fmt.Sprintf("%v of %v memory are free; %s", free, memory, holders()))
 	}
 	plan = farm.Plan{Extra: cpus, Cells: spread(l.claims.topology, cpus, memory)}
 	l.claims.metal[key] = plan

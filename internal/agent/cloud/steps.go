@@ -186,7 +186,7 @@ func (v *VM) start() (err error) {
 		return err
 	}
 	r := v.recordNow()
-	ticket, err := h.Admit(breaker.Start{Image: r.Image, User: r.Wanted.Owner})
+	ticket, err := h.Admit(breaker.Start{Image: r.Image, User: r.Wanted.Owner, Private: h.config().PrivateVMs})
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -48,4 +49,13 @@ func CountGuest(h *api.Host, m *Machine) {
 	if len(m.sight.wrong()) > 0 {
 		h.Differing++
 	}
+}
+
+// HideOthers removes what a view of the host says of VMs of others.
+func HideOthers(h *api.Host) {
+	h.BackOffs = slices.DeleteFunc(h.BackOffs, func(b api.BackOff) bool { return b.Kind == string(breaker.User) })
+	for i := range h.BackOffs {
+		h.BackOffs[i].Last = ""
+	}
+	h.Hypervisor.Stuck = nil
 }
