@@ -61,10 +61,11 @@ type Usage struct {
 	MemoryPeak uint64 `json:"memory_peak,omitempty"` // bytes of QEMU that were resident at most, huge pages apart
 	Scratch    uint64 `json:"scratch,omitempty"`     // bytes
 
-	// CPU is what QEMU has used as a whole, as the kernel counts it; of a job without a VM what its batch system says.
+	// CPU is what QEMU has used as a whole, as the kernel counts it; of a job without a VM what its batch system says,
+	// and nothing where that does not know it.
 	// JobCPU is what grange-guest says of the jobs in the VM, and JobMemory of the largest process of them, where they
 	// lived to tell.
-	CPU       float64  `json:"cpu_seconds"`
+	CPU       *float64 `json:"cpu_seconds,omitempty"`
 	JobCPU    *float64 `json:"job_cpu_seconds,omitempty"`
 	JobMemory uint64   `json:"job_memory_peak,omitempty"` // bytes
 

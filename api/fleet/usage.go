@@ -49,7 +49,10 @@ type UsageLine struct {
 	WallHours float64 `json:"wall_hours"`
 	CoreHours float64 `json:"core_hours"` // cores times wall
 	CPUHours  float64 `json:"cpu_hours"`  // of QEMU
-	JobHours  float64 `json:"job_cpu_hours"`
+	// CPUUnknown is the number of records whose CPU time is not known, and CPUUnknownHours their core hours.
+	CPUUnknown      int     `json:"cpu_unknown,omitempty"`
+	CPUUnknownHours float64 `json:"cpu_unknown_core_hours,omitempty"`
+	JobHours        float64 `json:"job_cpu_hours"`
 	// by the unit of the site's scores: only what has a score
 	Scored []UsageScored `json:"scored,omitempty"`
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -100,7 +101,7 @@ func (s *site) compare(of map[string][]api.Usage, f *figures) {
 		var cpu, kernel time.Duration
 		n, unwatched, said, wasKilled := 0, false, false, false
 		for _, u := range of[key] {
-			cpu += time.Duration(u.CPU * float64(time.Second))
+			cpu += time.Duration(cpuOf(u) * float64(time.Second))
 			if u.Ended != api.EndedCut {
 				n++
 			}
@@ -170,12 +171,20 @@ type total struct {
 	wall, cpu float64 // seconds
 }
 
+// cpuOf is the CPU time of a record; 0 where it is not known.
+func cpuOf(u api.Usage) float64 {
+	if u.CPU == nil {
+		return 0
+	}
+	return *u.CPU
+}
+
 // addsUp reads the month by each way, and holds all against the records.
 func (s *site) addsUp(month string, records []api.Usage) error {
 	var exact, whole total
 	for _, u := range records {
-		exact.add(u.Wall, u.CPU)
-		whole.add(float64(usage.Seconds(u.Wall)), float64(usage.Seconds(u.CPU)))
+		exact.add(u.Wall, cpuOf(u))
+		whole.add(float64(usage.Seconds(u.Wall)), float64(usage.Seconds(cpuOf(u))))
 	}
 	var errs []error
 	check := func(name string, got total, err error, want total, slack float64) {
@@ -228,7 +237,7 @@ func (s *site) table(month string) (t total, err error) {
 	}
 	for _, l := range lines[1:] {
 		wall, err1 := strconv.ParseFloat(l[at["wall_seconds"]], 64)
-		cpu, err2 := strconv.ParseFloat(l[at["cpu_seconds"]], 64)
+		cpu, err2 := strconv.ParseFloat(cmp.Or(l[at["cpu_seconds"]], "0"), 64)
 		if err := errors.Join(err1, err2); err != nil {
 			return t, err
 		}

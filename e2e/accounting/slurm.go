@@ -192,7 +192,7 @@ func compareMetal(records []api.Usage, want map[string]slurmlab.Accounted, f *fi
 			continue
 		}
 		f.Metal++
-		if u.Cores != w.Cores || math.Abs(u.Wall-w.Wall) > 0.5 || math.Abs(u.CPU-w.CPU) > 0.01 {
+		if u.Cores != w.Cores || math.Abs(u.Wall-w.Wall) > 0.5 || math.Abs(cpuOf(u)-w.CPU) > 0.01 {
 			f.Failed++
 			fmt.Printf("  run %s of a job of Slurm: %+v, slurmdbd has %+v\n", id, u, w)
 		}

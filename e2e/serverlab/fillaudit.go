@@ -51,7 +51,8 @@ func putJobs(t *store.Tx, hosts []farm.Host) error {
 			Host: h.Name, Cell: h.Cell,
 			Image: "debian-13", Hardware: h.Facts.Kind, Start: end.Add(-wall), End: end, Wall: wall.Seconds(),
 			Cores: 8, Memory: 16 << 30, Ended: ends[n%len(ends)], Month: end.Format("2006-01")}
-		u.CPU = u.Wall * float64(u.Cores) * float64(50+n%50) / 100
+		used := u.Wall * float64(u.Cores) * float64(50+n%50) / 100
+		u.CPU = &used
 		if n%11 == 5 {
 			u.Kind, u.Job, u.Image = api.UsageMetal, "", ""
 		} else {
@@ -66,7 +67,7 @@ func putJobs(t *store.Tx, hosts []farm.Host) error {
 		}
 		if _, err := t.PutUsage(store.UsageRow{ID: u.ID, Month: u.Month, Ended: u.End, Kind: u.Kind, Owner: u.User,
 			Project: u.Project, Account: u.Account, Job: u.Job, Cell: u.Cell, Host: u.Host, Hardware: u.Hardware,
-			Cores: u.Cores, Wall: wall, CPU: time.Duration(u.CPU * float64(time.Second)), Body: body}); err != nil {
+			Cores: u.Cores, Wall: wall, CPU: new(time.Duration(used * float64(time.Second))), Body: body}); err != nil {
 			return err
 		}
 	}

@@ -146,12 +146,21 @@ type Ended struct {
 	Submitted   time.Time
 	Started     time.Time // zero: never
 	Finished    time.Time
-	CPUTime     time.Duration // user and system; 0: not known
-	MaxRSS      farm.Bytes    // 0: not known
+	CPUTime     *time.Duration // user and system; nil: not known
+	MaxRSS      farm.Bytes     // 0: not known
 	Outcome     Outcome
 	Code        int // exit status
 	Signal      int // that ended it
 	Reservation string
+}
+
+// Measured returns a CPU time that a batch system has in fractions of a second; nil for 0. A process that has run has
+// used some, so 0 says that nobody has measured it.
+func Measured(t time.Duration) *time.Duration {
+	if t <= 0 {
+		return nil
+	}
+	return &t
 }
 
 // Reservation is what Reserve asks for.

@@ -69,7 +69,9 @@ func (p *jobPage) setRecord(u api.Usage) {
 	p.How, p.Ran, p.Began, p.Ended = ended.Why, ended.Wall, u.Start, u.End
 	p.Peak, p.Findings = farm.Bytes(max(u.MemoryPeak, u.JobMemory)), u.Findings
 	p.CPU = fmt.Sprintf("%s on %s", ended.CPU, farm.Count(u.Cores, "CPU"))
-	p.CPUBar = bar{share(int(u.CPU), int(u.Wall*float64(u.Cores)))}
+	if u.CPU != nil {
+		p.CPUBar = bar{share(int(*u.CPU), int(u.Wall*float64(u.Cores)))}
+	}
 	if usage.OutcomeOf(u) == usage.Done {
 		p.How = ""
 	}

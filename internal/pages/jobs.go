@@ -82,15 +82,19 @@ func jobRowOf(u api.Usage) jobRow {
 	row := jobRow{Name: cmp.Or(u.Batch, u.Name, shortID(cmp.Or(u.Job, u.ID))), Kind: jobKinds[u.Kind],
 		Path: jobPath(u.ID), State: string(outcome), Tone: jobTones[outcome], User: u.User,
 		Project: cmp.Or(u.Project, u.Account), Host: u.Host, Image: u.Image, Start: u.Start, End: u.End, Cores: u.Cores,
-		Wall: span(secondsOf(u.Wall)), CPU: span(secondsOf(u.CPU))}
+		Wall: span(secondsOf(u.Wall)), CPU: "unknown"}
 	if u.Ended != "exit:0" && u.Ended != string(outcome) {
 		row.Why = u.Ended
 	}
 	if u.Host != "" {
 		row.HostPath = hostPath(u.Host)
 	}
+	if u.CPU == nil {
+		return row
+	}
+	row.CPU = span(secondsOf(*u.CPU))
 	if all := u.Wall * float64(u.Cores); all >= 1 {
-		row.Busy = fmt.Sprintf("%.0f %%", 100*u.CPU/all)
+		row.Busy = fmt.Sprintf("%.0f %%", 100**u.CPU/all)
 	}
 	return row
 }

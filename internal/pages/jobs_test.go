@@ -18,7 +18,7 @@ func (l *lab) ended(ago time.Duration, change func(*api.Usage)) {
 	l.t.Helper()
 	end := time.Now().Add(-ago)
 	u := api.Usage{ID: api.NewID(), Kind: api.UsageJob, User: "bob", Project: "atlas", Cell: "east", Host: "h1",
-		Image: "debian-13", Cores: 4, Start: end.Add(-2 * time.Hour), End: end, Wall: 7200, CPU: 14400, Ended: "exit:0"}
+		Image: "debian-13", Cores: 4, Start: end.Add(-2 * time.Hour), End: end, Wall: 7200, CPU: new(14400.0), Ended: "exit:0"}
 	change(&u)
 	body, err := json.Marshal(u)
 	if err != nil {

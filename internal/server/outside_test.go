@@ -69,7 +69,7 @@ func TestOutside(t *testing.T) {
 		with(2, func(u *api.Usage) { u.Start, u.Wall = u.End, 50*365*86400 }),
 		with(3, func(u *api.Usage) { u.End = l.now.Add(2 * time.Hour) }),
 		with(4, func(u *api.Usage) { u.Start = time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC) }),
-		with(5, func(u *api.Usage) { u.CPU = 32*3700 - 1; u.Cores = 32; u.Wall = 3600 }),
+		with(5, func(u *api.Usage) { u.CPU = new(32.0*3700 - 1); u.Cores = 32; u.Wall = 3600 }),
 		with(6, func(u *api.Usage) { u.Kind, u.VM, u.Project = api.UsageVM, "a-vm-that-nobody-has", "atlas" }),
 		with(7, func(u *api.Usage) { u.Kind, u.VM, u.Cores = api.UsageVM, evesVM, 9 }),
 	}
@@ -152,7 +152,7 @@ func TestUsageOfPlaces(t *testing.T) {
 	l.pass(24 * time.Hour)
 	on := func(id byte, day int) api.Usage {
 		u := record(id)
-		u.Kind, u.VM, u.User, u.Project, u.Cores, u.CPU = api.UsageVM, vm.ID, "eve", "atlas", 2, 60
+		u.Kind, u.VM, u.User, u.Project, u.Cores, u.CPU = api.UsageVM, vm.ID, "eve", "atlas", 2, new(60.0)
 		u.Start, u.End = u.Start.AddDate(0, 0, day), u.End.AddDate(0, 0, day)
 		return u
 	}

@@ -38,7 +38,7 @@ func usageLab(t *testing.T) (l *lab, of farm.Identity, record func(id byte) api.
 		return api.Usage{ID: "00000000-0000-4000-8000-0000000000" + string([]byte{'0' + id/10, '0' + id%10}),
 			Kind: api.UsageJob, User: "ann", Account: "atlas-acc", Hardware: "amd", Cores: 8,
 			Start: time.Date(2026, 10, 20, 0, 0, 0, 0, time.UTC), End: time.Date(2026, 10, 20, 1, 0, 0, 0, time.UTC),
-			Wall: 3600, CPU: 7200, JobCPU: &job}
+			Wall: 3600, CPU: new(7200.0), JobCPU: &job}
 	}
 	return l, farm.Identity{Host: h.ID, Means: "certificate"}, record
 }
@@ -55,9 +55,9 @@ func (l *lab) takes(of farm.Identity, fresh, refused int, records ...api.Usage) 
 func TestUsageOnce(t *testing.T) {
 	l, of, record := usageLab(t)
 	bad, long := record(9), record(8)
-	bad.CPU = -1
+	bad.CPU = new(-1.0)
 	busy, ages := record(7), record(6)
-	busy.CPU, ages.Wall = 4*8*3600+3601, 9e9
+	busy.CPU, ages.Wall = new(4*8*3600+3601.0), 9e9
 	long.Image = strings.Repeat("x", 20000)
 	l.takes(of, 2, 2, record(1), bad, record(2), long)
 	l.takes(of, 0, 2, busy, ages)
@@ -182,7 +182,7 @@ func TestOldUsage(t *testing.T) {
 		t.Errorf("%+v", all)
 	}
 	l.pass(20 * 24 * time.Hour)
-	if all := records(); len(all) != 1 || all[0].User != "withheld" || all[0].CPU != 7200 {
+	if all := records(); len(all) != 1 || all[0].User != "withheld" || *all[0].CPU != 7200 {
 		t.Errorf("%+v", all)
 	}
 	l.takes(of, 0, 0, record(1)) // brought again, it stays masked
@@ -211,7 +211,7 @@ func TestUsageOfLiars(t *testing.T) {
 	if err != nil || len(page.Items) != 2 {
 		t.Fatalf("%+v, %v", page.Items, err)
 	}
-	if u := page.Items[0]; u.JobCPU != nil || u.CPU != 7200 {
+	if u := page.Items[0]; u.JobCPU != nil || *u.CPU != 7200 {
 		t.Errorf("%+v", u)
 	}
 	if u := page.Items[1]; u.Project != "" {
@@ -229,7 +229,7 @@ func TestWhoseUsage(t *testing.T) {
 	l.now = now
 	said := record(1)
 	said.Kind, said.VM, said.User, said.Project, said.Account = api.UsageVM, vm.ID, "eve", "atlas", "atlas-acc"
-	said.Cores, said.CPU = 2, 3600
+	said.Cores, said.CPU = 2, new(3600.0)
 	l.takes(of, 1, 0, said)
 	page, err := l.Usage.Records(t.Context(), site, fleet.UsageQuery{From: "2026-10", To: "2026-10"}, "", 10)
 	if err != nil || len(page.Items) != 1 || page.Items[0].User != "ann" || page.Items[0].Project != "alice" ||

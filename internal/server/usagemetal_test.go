@@ -236,6 +236,29 @@ func TestMetalChanged(t *testing.T) {
 	}
 }
 
+// TestMetalUnknownCPU: a run without a CPU time has none in the accounts, and the sums say for how many core hours.
+func TestMetalUnknownCPU(t *testing.T) {
+	l := newMetalLab(t)
+	began := l.clock().UTC()
+	says := &changed{l.slurm, batch.Ended{Job: "7", Run: "first", User: "eva", Hosts: []string{"n1"}, CPUs: 2,
+		Queue: "main", Started: began, Finished: began.Add(time.Hour), Outcome: batch.OutcomeDone}}
+	for _, used := range []*time.Duration{nil, new(90 * time.Minute), nil} {
+		says.run.CPUTime = used
+		if err := l.Usage.ReadEnded(t.Context(), l.lease, farm.Cell{Name: "farm"}, says,
+			map[string]string{"n1": "n1.example.org"}); err != nil {
+			t.Fatal(err)
+		}
+		if u := l.records()["slurm/7"]; (u.CPU == nil) != (used == nil) || used != nil && *u.CPU != used.Seconds() {
+			t.Errorf("%v: %+v", used, u)
+		}
+	}
+	sum, err := l.Usage.Sum(t.Context(), site, fleet.UsageQuery{From: "2000-01", By: "kind"})
+	if err != nil || len(sum.Lines) != 1 || sum.Lines[0].CPUUnknown != 1 || sum.Lines[0].CPUUnknownHours != 2 ||
+		sum.Lines[0].CPUHours != 0 {
+		t.Errorf("%+v, %v", sum, err)
+	}
+}
+
 // TestMetalJoinsLater: jobs that were read before their host had joined are counted when it has.
 func TestMetalJoinsLater(t *testing.T) {
 	l := newMetalLab(t)

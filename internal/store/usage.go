@@ -22,7 +22,8 @@ type UsageRow struct {
 	Tuning                                                  string // digest of how the host was tuned; "": not known
 	Outside                                                 string // why it counts for nobody; "": it counts
 	Cores                                                   int
-	Wall, CPU, JobCPU                                       time.Duration
+	Wall, JobCPU                                            time.Duration
+	CPU                                                     *time.Duration // nil: not known
 	Body                                                    []byte
 }
 
@@ -46,6 +47,8 @@ type UsageSum struct {
 	Key, Hardware, Tuning       string
 	Cores, Records, Late        int
 	Wall, CoreTime, CPU, JobCPU float64 // seconds: a farm's month is longer than a time.Duration
+	CPUUnknown                  int     // records whose CPU time is not known
+	CoreTimeUnknown             float64 // of those
 }
 
 // usageKeys are the columns by which records are added up.
@@ -69,9 +72,19 @@ func (t usageRows) PutUsage(r UsageRow) (bool, error) {
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, 0, $17, $18, $19, $20, $21, $22)
 		ON CONFLICT DO NOTHING`,
 		r.ID, r.Month, number(r.Late), stamp(r.Ended), r.Kind, r.Owner, r.Project, r.Account, r.VO, r.Cell, r.Host,
-		r.Hardware, int64(r.Cores), r.Wall.Microseconds(), r.CPU.Microseconds(), r.JobCPU.Microseconds(),
+		r.Hardware, int64(r.Cores), r.Wall.Microseconds(), microseconds(r.CPU), r.JobCPU.Microseconds(),
 		string(r.Body), r.Batch, r.Tuning, r.Job, r.Outside, stamp(r.Came))
 	return n > 0, err
+}
+
+// unknownCPU is in the column cpu_us where the CPU time is not known.
+const unknownCPU = -1
+
+func microseconds(d *time.Duration) int64 {
+	if d == nil {
+		return unknownCPU
+	}
+	return d.Microseconds()
 }
 
 // UsageOfBatch are records of one job of a cell's batch system: whose they are, and when.
@@ -194,12 +207,14 @@ func (t usageRows) UsageSums(by string, f UsageFilter) (sums []UsageSum, err err
 	err = t.each(func(r scanner) error {
 		var s UsageSum
 		err := r.Scan(&s.Key, &s.Hardware, &s.Tuning, &s.Cores, &s.Records, &s.Late, &s.Wall, &s.CoreTime, &s.CPU,
-			&s.JobCPU)
+			&s.JobCPU, &s.CPUUnknown, &s.CoreTimeUnknown)
 		sums = append(sums, s)
 		return err
 	}, "SELECT "+column+`, hardware, tuning, cores, COUNT(*), CAST(SUM(late) AS BIGINT),
 		SUM(CAST(wall_us AS DOUBLE PRECISION)) / 1e6, SUM(CAST(wall_us AS DOUBLE PRECISION) * cores) / 1e6,
-		SUM(CAST(cpu_us AS DOUBLE PRECISION)) / 1e6, SUM(CAST(job_us AS DOUBLE PRECISION)) / 1e6
+		SUM(CASE WHEN cpu_us < 0 THEN 0 ELSE CAST(cpu_us AS DOUBLE PRECISION) END) / 1e6,
+		SUM(CAST(job_us AS DOUBLE PRECISION)) / 1e6, CAST(SUM(CASE WHEN cpu_us < 0 THEN 1 ELSE 0 END) AS BIGINT),
+		SUM(CASE WHEN cpu_us < 0 THEN CAST(wall_us AS DOUBLE PRECISION) * cores ELSE 0.0 END) / 1e6
 		FROM usage_records`+where+" GROUP BY "+column+", hardware, tuning, cores ORDER BY "+column+", hardware, tuning, cores",
 		args...)
 	return sums, err

@@ -74,7 +74,7 @@ func (s Site) gridRecord(u api.Usage) [][2]string {
 		{"GlobalUserName", ""},
 		{"FQAN", u.FQAN},
 		{"WallDuration", whole(u.Wall)},
-		{"CpuDuration", whole(u.CPU)},
+		{"CpuDuration", wholeOrNone(u.CPU)},
 		{"Processors", strconv.Itoa(u.Cores)},
 		{"NodeCount", "1"},
 		{"StartTime", start},
@@ -119,6 +119,10 @@ func ScoredForAPEL(u api.Usage) bool {
 	return ok
 }
 
+// TakenByAPEL reports whether a record of a job has what the server of APEL wants of each: it refuses a whole message
+// with a record that has no CpuDuration.
+func TakenByAPEL(u api.Usage) bool { return u.CPU != nil }
+
 // benchmark is the score of a core in a unit that APEL takes.
 func benchmark(u api.Usage) (unit string, score float64, ok bool) {
 	names := map[string]string{"hs06": "hepspec", "hepspec": "hepspec", "hepspec06": "hepspec",
@@ -154,7 +158,7 @@ func (s Site) cloudRecord(u api.Usage) [][2]string {
 		{"StartTime", start},
 		{"EndTime", end},
 		{"WallDuration", whole(u.Wall)},
-		{"CpuDuration", whole(u.CPU)},
+		{"CpuDuration", wholeOrNone(u.CPU)},
 		{"CpuCount", strconv.Itoa(u.Cores)},
 		{"NetworkInbound", gigabytes(u.NetworkIn)},
 		{"NetworkOutbound", gigabytes(u.NetworkOut)},
@@ -195,6 +199,13 @@ func times(u api.Usage) (start, end string) {
 }
 
 func whole(seconds float64) string { return strconv.FormatInt(Seconds(seconds), 10) }
+
+func wholeOrNone(seconds *float64) string {
+	if seconds == nil {
+		return ""
+	}
+	return whole(*seconds)
+}
 
 // Seconds is a duration as APEL takes it.
 func Seconds(s float64) int64 { return int64(math.Round(s)) }

@@ -58,12 +58,19 @@ func (a Auditor) Write(u api.Usage) error {
 		cores.Scores = []auditorScore{{auditorName(u.ScoreUnit), u.Score}}
 	}
 	components := []auditorComponent{cores}
+	if u.CPU != nil {
+		components = append(components, auditorComponent{"CPUSeconds", int64(*u.CPU + 0.5), []auditorScore{}})
+	}
 	for _, c := range []struct {
 		name   string
 		amount float64
-	}{{"CPUSeconds", u.CPU}, {"WallSeconds", u.Wall}, {"MemoryMiB", float64(u.Memory >> 20)},
-		{"MemoryPeakMiB", float64(u.MemoryPeak >> 20)}, {"ScratchMiB", float64(u.Scratch >> 20)}} {
-		components = append(components, auditorComponent{c.name, int64(c.amount + 0.5), []auditorScore{}})
+		known  bool
+	}{{"WallSeconds", u.Wall, true}, {"MemoryMiB", float64(u.Memory >> 20), u.Memory > 0},
+		{"MemoryPeakMiB", float64(u.MemoryPeak >> 20), u.MemoryPeak > 0},
+		{"ScratchMiB", float64(u.Scratch >> 20), u.Kind != api.UsageMetal}} {
+		if c.known {
+			components = append(components, auditorComponent{c.name, int64(c.amount + 0.5), []auditorScore{}})
+		}
 	}
 	end := u.End
 	if end.Before(u.Start) { // the clock was set back

@@ -45,13 +45,8 @@ var columns = []struct {
 	{"memory_peak", func(u api.Usage) string { return strconv.FormatUint(u.MemoryPeak, 10) }},
 	{"job_memory_peak", func(u api.Usage) string { return strconv.FormatUint(u.JobMemory, 10) }},
 	{"scratch", func(u api.Usage) string { return strconv.FormatUint(u.Scratch, 10) }},
-	{"cpu_seconds", func(u api.Usage) string { return number(u.CPU) }},
-	{"job_cpu_seconds", func(u api.Usage) string {
-		if u.JobCPU == nil {
-			return ""
-		}
-		return number(*u.JobCPU)
-	}},
+	{"cpu_seconds", func(u api.Usage) string { return numberOrNone(u.CPU) }},
+	{"job_cpu_seconds", func(u api.Usage) string { return numberOrNone(u.JobCPU) }},
 	{"network_in", func(u api.Usage) string { return count(u.NetworkIn) }},
 	{"network_out", func(u api.Usage) string { return count(u.NetworkOut) }},
 	{"score", func(u api.Usage) string {
@@ -65,6 +60,13 @@ var columns = []struct {
 }
 
 func number(seconds float64) string { return strconv.FormatFloat(seconds, 'f', 6, 64) }
+
+func numberOrNone(seconds *float64) string {
+	if seconds == nil {
+		return ""
+	}
+	return number(*seconds)
+}
 
 func count(n *uint64) string {
 	if n == nil {

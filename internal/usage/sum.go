@@ -53,7 +53,12 @@ func (s *Sum) Add(u api.Usage) {
 	l.Records++
 	l.WallHours += u.Wall / hour
 	l.CoreHours += u.Wall * float64(u.Cores) / hour
-	l.CPUHours += u.CPU / hour
+	if u.CPU != nil {
+		l.CPUHours += *u.CPU / hour
+	} else {
+		l.CPUUnknown++
+		l.CPUUnknownHours += u.Wall * float64(u.Cores) / hour
+	}
 	if u.JobCPU != nil {
 		l.JobHours += *u.JobCPU / hour
 	}

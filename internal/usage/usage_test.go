@@ -3,7 +3,10 @@ package usage
 import (
 	"bytes"
 	"encoding/csv"
+	"encoding/json"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,7 +79,7 @@ func record() api.Usage {
 	cpu, in := 3.25, uint64(5<<30)
 	return api.Usage{ID: "0f0e0d0c-0000-4000-8000-000000000001", Kind: api.UsageJob, Batch: "slurm/17", User: "ann",
 		FQAN: "/atlas/Role=production", Host: "node-1", Start: time.Unix(1000, 0), End: time.Unix(1010, 0), Wall: 9.6,
-		CPU: 4.4, JobCPU: &cpu, Cores: 2, Memory: 4 << 30, Month: "1970-01", NetworkIn: &in, Ended: "exit:0"}
+		CPU: new(4.4), JobCPU: &cpu, Cores: 2, Memory: 4 << 30, Month: "1970-01", NetworkIn: &in, Ended: "exit:0"}
 }
 
 // keysOf reads one record of a message as APEL's parser does.
@@ -148,7 +151,7 @@ func TestAuditor(t *testing.T) {
 		`"fqan":["%2Fatlas%2FRole=production"],"group_id":["phys %3Ca%3E"],"host":["node-1"],"kind":["job"],` +
 		`"site_id":["EXAMPLE"],"user_id":["ann"]},"components":[{"name":"Cores","amount":2,"scores":[{"name":"HEPscore23",` +
 		`"value":12.5}]},{"name":"CPUSeconds","amount":4,"scores":[]},{"name":"WallSeconds","amount":10,"scores":[]},` +
-		`{"name":"MemoryMiB","amount":4096,"scores":[]},{"name":"MemoryPeakMiB","amount":0,"scores":[]},` +
+		`{"name":"MemoryMiB","amount":4096,"scores":[]},` +
 		`{"name":"ScratchMiB","amount":0,"scores":[]}],"start_time":"1970-01-01T00:16:40Z",` +
 		`"stop_time":"1970-01-01T00:16:50Z"}` + "\n"
 	if out.String() != want {
@@ -162,7 +165,7 @@ func TestAuditor(t *testing.T) {
 
 func TestMasked(t *testing.T) {
 	u := Masked(record())
-	if u.User != Withheld || u.UID != 0 || u.Batch != "" || u.CPU != 4.4 {
+	if u.User != Withheld || u.UID != 0 || u.Batch != "" || *u.CPU != 4.4 {
 		t.Errorf("%+v", u)
 	}
 }
@@ -214,5 +217,47 @@ func TestQueueName(t *testing.T) {
 	dir, file := QueueName(time.Unix(0x6750, 123456789), 0xabc)
 	if dir != "00006720" || file != "000067501e240c" {
 		t.Errorf("%s/%s", dir, file)
+	}
+}
+
+// TestUnknownCPU: CPU time that is not known is 0 in no export and in no sum.
+func TestUnknownCPU(t *testing.T) {
+	u := record()
+	u.Kind, u.CPU, u.Memory, u.Score, u.ScoreUnit = api.UsageMetal, nil, 0, 10, "HS06"
+	if TakenByAPEL(u) || !TakenByAPEL(record()) {
+		t.Error("the server of APEL refuses records without CpuDuration, and no others")
+	}
+	for _, text := range []string{Site{Name: "EXAMPLE"}.GridMessage([]api.Usage{u}),
+		Site{Name: "EXAMPLE"}.CloudMessage([]api.Usage{u})} {
+		if strings.Contains(text, "CpuDuration") {
+			t.Error(text)
+		}
+	}
+	var out bytes.Buffer
+	if err := NewAuditor(&out, "EXAMPLE").Write(u); err != nil || strings.Contains(out.String(), "CPUSeconds") ||
+		strings.Contains(out.String(), "Mem") || strings.Contains(out.String(), "Scratch") {
+		t.Error(out.String(), err)
+	}
+	out.Reset()
+	table, err := NewCSV(&out)
+	if err != nil || table.Write(u) != nil || table.Flush() != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(&out).ReadAll()
+	if err != nil || rows[1][slices.Index(rows[0], "cpu_seconds")] != "" {
+		t.Error(rows, err)
+	}
+	sum, err := NewSum("kind")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum.Add(u)
+	if l := sum.Lines()[0]; l.CPUHours != 0 || l.CPUUnknown != 1 || math.Abs(l.CPUUnknownHours-9.6*2/3600) > 1e-9 {
+		t.Errorf("%+v", l)
+	}
+	text, err := json.Marshal(u)
+	var back api.Usage
+	if err != nil || json.Unmarshal(text, &back) != nil || back.CPU != nil {
+		t.Errorf("%s: %+v, %v", text, back, err)
 	}
 }

@@ -88,7 +88,10 @@ func (s *site) metal(t *testing.T) map[string]slurmlab.Accounted {
 		if _, twice := all[run]; twice {
 			t.Errorf("run %s is there twice", run)
 		}
-		all[run] = slurmlab.Accounted{Cores: u.Cores, Wall: u.Wall, CPU: u.CPU}
+		all[run] = slurmlab.Accounted{Cores: u.Cores, Wall: u.Wall}
+		if u.CPU != nil {
+			all[run] = slurmlab.Accounted{Cores: u.Cores, Wall: u.Wall, CPU: *u.CPU}
+		}
 	}
 	return all
 }

@@ -98,7 +98,7 @@ func (c *commented) add(u api.Usage, system farm.BatchSystem, now time.Time, tol
 	}
 	of.vms++
 	of.cores = max(of.cores, u.Cores)
-	of.vm += u.CPU
+	of.vm += cpuOf(u).Seconds()
 	if u.JobCPU != nil {
 		of.job += *u.JobCPU
 	}

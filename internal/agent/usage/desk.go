@@ -140,7 +140,7 @@ func (d *Desk) GoOn(key string, u api.Usage, since time.Time, pid int, started u
 	if e, ok := d.take(key, pid, started, u.Kind); ok {
 		v := &vm{meter: newMeter(e.PID, e.Started), entry: e}
 		if e.PID != pid || e.Started != started {
-			v.entry.CPU = time.Duration(e.Usage.CPU * float64(time.Second))
+			v.entry.CPU = cpuOf(e.Usage)
 			v.again(pid, started)
 		}
 		d.mu.Lock()
@@ -275,10 +275,18 @@ func (d *Desk) End(key, how string) {
 	d.write(u)
 }
 
+// cpuOf returns the CPU time of a record so far.
+func cpuOf(u api.Usage) time.Duration {
+	if u.CPU == nil {
+		return 0
+	}
+	return time.Duration(*u.CPU * float64(time.Second))
+}
+
 // measure brings a record up to date. The vm is locked.
 func (d *Desk) measure(v *vm) {
 	e := &v.entry
-	e.Usage.CPU = (e.CPU + v.meter.used()).Seconds()
+	e.Usage.CPU = new((e.CPU + v.meter.used()).Seconds())
 	if !v.meter.alive() {
 		return
 	}

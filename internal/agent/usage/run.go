@@ -140,12 +140,12 @@ func (d *Desk) cut(v *vm) {
 // after is the interval that begins where another one has ended.
 func (d *Desk) after(old entry, boot time.Duration) entry {
 	e, u := old, &old.Usage
-	e.CPU -= time.Duration(u.CPU * float64(time.Second))
+	e.CPU -= cpuOf(*u)
 	if u.NetworkIn != nil {
 		e.In, e.Out = e.In+int64(*u.NetworkIn), e.Out+int64(*u.NetworkOut)
 	}
 	e.Usage.ID, e.Usage.Part, e.Usage.Start = api.NewID(), u.Part+1, u.End
-	e.Usage.Ended, e.Usage.End, e.Usage.Wall, e.Usage.CPU = "", time.Time{}, 0, 0
+	e.Usage.Ended, e.Usage.End, e.Usage.Wall, e.Usage.CPU = "", time.Time{}, 0, nil
 	e.Usage.NetworkIn, e.Usage.NetworkOut = nil, nil
 	e.Began, e.Seen = boot, boot
 	d.mu.Lock()

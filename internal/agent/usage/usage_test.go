@@ -193,7 +193,7 @@ func TestIntervals(t *testing.T) {
 		next.End("v1", api.EndedStopped)
 		all, cpu := ended(t, next), 0.0
 		for _, u := range all {
-			cpu += u.CPU
+			cpu += *u.CPU
 		}
 		clock, err := processClock(burner.Process.Pid)
 		if len(all) != c.parts || err != nil || cpu > clock.Seconds()+1e-6 || cpu < 0.05 {

@@ -93,7 +93,7 @@ type Ended struct {
 	Submitted   time.Time `json:"submitted,omitzero"`
 	Started     time.Time `json:"started,omitzero"`
 	Finished    time.Time `json:"finished"`
-	CPUTime     float64   `json:"cpu_seconds,omitempty"`
+	CPUTime     *float64  `json:"cpu_seconds,omitempty"` // absent: not known
 	MaxRSS      int64     `json:"max_rss,omitempty"`
 	Outcome     string    `json:"outcome"` // done, failed, cancelled, timeout, out of memory, node failed
 	Code        int       `json:"code,omitempty"`
@@ -128,9 +128,13 @@ func (b Reservation) reserved() batch.Reserved {
 }
 
 func (e Ended) ended() batch.Ended {
+	var used *time.Duration
+	if e.CPUTime != nil {
+		used = new(time.Duration(*e.CPUTime * float64(time.Second)))
+	}
 	return batch.Ended{Job: e.ID, Name: e.Name, User: e.User, Account: e.Account, Queue: e.Queue, Hosts: e.Hosts,
 		CPUs: e.CPUs, Submitted: e.Submitted, Started: e.Started, Finished: e.Finished,
-		CPUTime: time.Duration(e.CPUTime * float64(time.Second)), MaxRSS: farm.Bytes(e.MaxRSS),
+		CPUTime: used, MaxRSS: farm.Bytes(e.MaxRSS),
 		Outcome: batch.Outcome(e.Outcome), Code: e.Code, Signal: e.Signal, Reservation: e.Reservation}
 }
 

@@ -221,6 +221,8 @@ const (
 	accFailed
 	accStatus
 	accWallclock
+	accUser     = 14
+	accSystem   = 15
 	accProject  = 31
 	accSlots    = 34
 	accTask     = 35
@@ -251,11 +253,13 @@ func parseRecord(line string) (batch.Ended, bool, error) {
 		}
 		return v
 	}
+	// Of a job whose shepherd was lost, one of both is 0.
+	cpu := max(number(f[accCPU]), number(f[accUser])+number(f[accSystem]))
 	j := batch.Ended{Job: f[accJob], Name: f[accName], User: f[accOwner],
 		Account: charged(f[accProject], f[accAccount]), Queue: f[accQueue], Hosts: []string{f[accHost]},
 		CPUs: int(number(f[accSlots])), Submitted: since1970(number(f[accSubmitted])),
 		Started: since1970(number(f[accStarted])), Finished: since1970(number(f[accEnded])),
-		CPUTime: time.Duration(number(f[accCPU]) * float64(time.Second)), MaxRSS: farm.Bytes(number(behind[2])),
+		CPUTime: batch.Measured(time.Duration(cpu * float64(time.Second))), MaxRSS: farm.Bytes(number(behind[2])),
 		Code: int(number(f[accStatus])), Reservation: batch.ReservationOf(f[accName])}
 	if task := number(f[accTask]); task > 0 {
 		j.Job += "." + f[accTask]

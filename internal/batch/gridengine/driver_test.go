@@ -251,7 +251,7 @@ func TestEnded(t *testing.T) {
 	}
 	want := batch.Ended{Job: "16", Name: "sleep", User: "nobody", Account: "physics", Queue: "vm.q",
 		Hosts: []string{"sgem"}, CPUs: 2, Submitted: at("08:32:34"), Started: at("08:32:34"), Finished: at("08:32:44"),
-		CPUTime: 8796 * time.Microsecond, MaxRSS: 3620864, Outcome: batch.OutcomeFailed, Signal: 9}
+		CPUTime: new(8796 * time.Microsecond), MaxRSS: 3620864, Outcome: batch.OutcomeFailed, Signal: 9}
 	if diff := cmp.Diff(want, got[len(got)-1]); diff != "" {
 		t.Error(diff)
 	}

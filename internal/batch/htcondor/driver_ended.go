@@ -190,8 +190,10 @@ func endedOf(ad classad.Ad, owner string) batch.Ended {
 		Name: ad.String("JobBatchName"), User: ad.String("Owner"), Account: ad.String("AcctGroup"),
 		CPUs: int(max(number("CpusProvisioned"), number("RequestCpus"), 1)), Submitted: at("QDate"),
 		Started: at("JobCurrentStartDate"), Finished: at("CompletionDate"),
-		CPUTime: time.Duration(number("RemoteUserCpu")+number("RemoteSysCpu")) * time.Second,
-		MaxRSS:  farm.Bytes(number("ResidentSetSize")) * farm.KiB}
+		MaxRSS: farm.Bytes(number("ResidentSetSize")) * farm.KiB}
+	if ad.Has("RemoteUserCpu") && ad.Has("RemoteSysCpu") { // whole seconds
+		e.CPUTime = new(time.Duration(number("RemoteUserCpu")+number("RemoteSysCpu")) * time.Second)
+	}
 	if n, ok := ad.Int("RequestCpus"); ok && n > 0 {
 		e.CPUs = int(n)
 	}

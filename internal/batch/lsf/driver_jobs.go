@@ -75,8 +75,9 @@ func (d *Driver) ended(r record) (batch.Ended, bool) {
 		Finished: d.moment(r.get("FINISH_TIME")), MaxRSS: amount(r.get("MAX_MEM")), Reservation: d.reservation(r),
 		Outcome: batch.OutcomeDone, Code: r.number("EXIT_CODE")}
 	if f := strings.Fields(r.get("CPU_USED")); len(f) > 0 { // "62.1 second(s)"
-		seconds, _ := strconv.ParseFloat(f[0], 64)
-		j.CPUTime = time.Duration(seconds * float64(time.Second))
+		if seconds, err := strconv.ParseFloat(f[0], 64); err == nil {
+			j.CPUTime = batch.Measured(time.Duration(seconds * float64(time.Second)))
+		}
 	}
 	if state == "EXIT" {
 		j.Outcome = outcome(r.get("EXIT_REASON"))

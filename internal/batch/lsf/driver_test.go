@@ -239,7 +239,7 @@ func TestEnded(t *testing.T) {
 		var got []string
 		for _, j := range jobs {
 			got = append(got, fmt.Sprintf("%s %s %d", j.Job, j.Outcome, j.Code))
-			if j.CPUs != 2 || j.CPUTime != 62500*time.Millisecond || j.MaxRSS != 200<<20 ||
+			if j.CPUs != 2 || j.CPUTime == nil || *j.CPUTime != 62500*time.Millisecond || j.MaxRSS != 200<<20 ||
 				!slices.Equal(j.Hosts, []string{"n1", "n2"}) {
 				t.Errorf("%+v", j)
 			}

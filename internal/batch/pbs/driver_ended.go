@@ -116,7 +116,10 @@ func (d *Driver) record(line string) (batch.Ended, bool, error) {
 	}
 	j := batch.Ended{Job: parts[2], Name: v["jobname"], User: v["user"], Account: v["account"], Queue: v["queue"],
 		Hosts: job{Hosts: v["exec_host"]}.on(), Submitted: seconds("ctime"), Started: seconds("start"),
-		Finished: seconds("end"), CPUTime: span(v["resources_used.cput"]), MaxRSS: size(v["resources_used.mem"])}
+		Finished: seconds("end"), MaxRSS: size(v["resources_used.mem"])}
+	if text := v["resources_used.cput"]; text != "" { // of whole seconds
+		j.CPUTime = new(span(text))
+	}
 	j.CPUs, _ = strconv.Atoi(v["Resource_List.ncpus"])
 	if j.Finished.IsZero() {
 		// the log's own times are the server's

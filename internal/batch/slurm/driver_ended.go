@@ -64,7 +64,7 @@ func (d *Driver) complete(ctx context.Context, jobs []batch.Ended) {
 const endedStates = "BF,CA,CD,DL,F,NF,OOM,PR,RQ,TO"
 
 var sacctFields = []string{"JobIDRaw", "JobID", "User", "Account", "Partition", "AllocCPUS", "Submit", "Start", "End",
-	"State", "ExitCode", "TotalCPU", "MaxRSS", "NodeList", "JobName"}
+	"State", "ExitCode", "TotalCPU", "MaxRSS", "NodeList", "JobName", "UserCPU", "SystemCPU", "TRESUsageInTot"}
 
 // Behind is the place behind what ended before a time.
 func (d *Driver) Behind(t time.Time) batch.Cursor {
@@ -214,21 +214,25 @@ func runEnd(run string) int64 {
 // parseEnded reads sacct: a line of the job, then lines of its steps, which alone know the memory.
 func parseEnded(lines [][]string) ([]batch.Ended, error) {
 	var jobs []batch.Ended
+	var whole, steps time.Duration // the CPU time of the last job: by its own line, and by those of its steps
 	for _, f := range lines {
 		job, _, step := strings.Cut(f[0], ".")
 		if step {
 			if n := len(jobs); n > 0 && jobs[n-1].Job == job {
 				rss, _ := memory(f[12])
 				jobs[n-1].MaxRSS = max(jobs[n-1].MaxRSS, rss)
+				steps += cpuTime(f)
+				jobs[n-1].CPUTime = batch.Measured(max(whole, steps))
 			}
 			continue
 		}
+		whole, steps = cpuTime(f), 0
 		cpus, err := strconv.Atoi(f[5])
 		code, signal, ok := strings.Cut(f[10], ":")
 		// slurmdbd knows a run by its submission: one that is put back is submitted anew. A slurmctld that was killed
 		// before it wrote down that a job ended has it run once more, or fail with its node, in the same record.
 		j := batch.Ended{Job: job, Run: f[6], User: f[2], Account: f[3], Queue: f[4], CPUs: cpus,
-			Submitted: moment(f[6]), Started: moment(f[7]), Finished: moment(f[8]), CPUTime: span(f[11]),
+			Submitted: moment(f[6]), Started: moment(f[7]), Finished: moment(f[8]), CPUTime: batch.Measured(whole),
 			Hosts: hosts(f[13]), Name: f[14], Reservation: batch.ReservationOf(f[14])}
 		var err2, err3 error
 		j.Code, err2 = strconv.Atoi(code)
@@ -247,6 +251,14 @@ func parseEnded(lines [][]string) ([]batch.Ended, error) {
 		return cmp.Or(a.Finished.Compare(b.Finished), cmp.Compare(len(a.Job), len(b.Job)), cmp.Compare(a.Job, b.Job))
 	})
 	return jobs, nil
+}
+
+// cpuTime returns the largest of the CPU times that a line of sacct has; 0 if it has none. TotalCPU is 0 or INVALID for
+// steps that ended with their node, or by a signal to all of their processes: TRESUsageInTot has the last sample.
+func cpuTime(f []string) time.Duration {
+	_, usage, _ := strings.Cut(","+f[17], ",cpu=")
+	sampled, _, _ := strings.Cut(usage, ",")
+	return max(span(f[11]), span(f[15])+span(f[16]), span(sampled))
 }
 
 func outcome(state string) batch.Outcome {

@@ -192,9 +192,9 @@ func TestEndedLate(t *testing.T) {
 	line := func(id string, end time.Time) string {
 		at := end.Format("2006-01-02T15:04:05")
 		return strings.Join([]string{id, id, "eva", "atlas", "main", "2", at, at, at, "COMPLETED", "0:0", "01:02.500",
-			"", "n[08-10],m1", "job|with|bars\n17\x1f", ""}, "|END") + "\n" +
+			"", "n[08-10],m1", "job|with|bars\n17\x1f", "", "", "", ""}, "|END") + "\n" +
 			strings.Join([]string{id + ".batch", id + ".batch", "", "atlas", "", "2", at, at, at, "COMPLETED", "0:0",
-				"01:02.500", "2048K", "n08", "batch", ""}, "|END") + "\n"
+				"01:02.500", "2048K", "n08", "batch", "", "", "", ""}, "|END") + "\n"
 	}
 	var text string
 	d := NewDriver(DriverOptions{}, func(_ context.Context, c program.Call) ([]byte,
@@ -212,7 +212,7 @@ func TestEndedLate(t *testing.T) {
 			cursor = next
 			for _, j := range jobs {
 				got = append(got, j.Job)
-				if j.MaxRSS != 2048*farm.MiB/1024 || j.CPUTime != 62500*time.Millisecond ||
+				if j.MaxRSS != 2048*farm.MiB/1024 || j.CPUTime == nil || *j.CPUTime != 62500*time.Millisecond ||
 					!slices.Equal(j.Hosts, []string{"n08", "n09", "n10", "m1"}) || j.Name != "job|with|bars\n17\x1f" {
 					t.Errorf("%+v", j)
 				}
@@ -261,7 +261,7 @@ func TestEndedBacklog(t *testing.T) {
 			if at := end.Format(layout); at >= from && at <= until {
 				n++
 				fields := []string{strconv.Itoa(i), strconv.Itoa(i), "eva", "atlas", "main", "2", at, at, at, "COMPLETED",
-					"0:0", "01:02", "", "n1", "job", "\n"}
+					"0:0", "01:02", "", "n1", "job", "", "", "", "\n"}
 				out.WriteString(strings.Join(fields, endOf(c)))
 			}
 		}
@@ -398,6 +398,40 @@ func TestWished(t *testing.T) {
 		"grange:vm=oci://r:5000/n:1,8c": {"oci://r:5000/n:1", "8c"}} {
 		if image, shape := wished(comment); image != want[0] || shape != want[1] {
 			t.Errorf("%q: %q, %q", comment, image, shape)
+		}
+	}
+}
+
+// TestCPUTimeOfRuns: of a run's fields and steps the largest counts; a run that nobody measured has none.
+func TestCPUTimeOfRuns(t *testing.T) {
+	line := func(id, total, user, system, usage string) []string {
+		return []string{id, id, "eva", "atlas", "main", "2", "2026-11-01T10:00:00", "2026-11-01T10:00:00",
+			"2026-11-01T11:00:00", "COMPLETED", "0:0", total, "", "n1", "job", user, system, usage}
+	}
+	for name, c := range map[string]struct {
+		lines [][]string
+		want  time.Duration // 0: not known
+	}{
+		"by the job": {[][]string{line("7", "10:00", "", "", "")}, 10 * time.Minute},
+		"nothing":    {[][]string{line("7", "", "", "", "")}, 0},
+		"invalid":    {[][]string{line("7", "INVALID", "INVALID", "", "cpu=")}, 0},
+		"zero everywhere": {[][]string{line("7", "00:00:00", "00:00:00", "00:00:00", ""),
+			line("7.batch", "00:00:00", "", "", "")}, 0},
+		"user and system": {[][]string{line("7", "00:00:00", "01:00", "00:01.500", "")}, 61500 * time.Millisecond},
+		"zero, but a step": {[][]string{line("7", "00:00:00", "", "", ""),
+			line("7.batch", "01:00.500", "", "", "")}, 60500 * time.Millisecond},
+		"sampled": {[][]string{line("7", "00:00:00", "", "", ""),
+			line("7.0", "00:00:00", "", "", "energy=0,cpu=1-00:00:01,mem=1K")}, 24*time.Hour + time.Second},
+		"several steps": {[][]string{line("7", "00:30", "", "", ""), line("7.0", "00:20", "", "", ""),
+			line("7.1", "", "", "", "cpu=00:00:25")}, 45 * time.Second},
+		"another job after": {[][]string{line("7", "", "", "", ""), line("8", "", "", "", ""), line("8.0", "00:20", "", "", "")}, 0},
+	} {
+		jobs, err := parseEnded(c.lines)
+		if err != nil || jobs[0].Job != "7" {
+			t.Fatalf("%s: %+v, %v", name, jobs, err)
+		}
+		if got := jobs[0].CPUTime; (got == nil) != (c.want == 0) || got != nil && *got != c.want {
+			t.Errorf("%s: %v, not %v", name, got, c.want)
 		}
 	}
 }

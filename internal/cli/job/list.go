@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
@@ -123,6 +124,13 @@ func clock(t time.Time) string {
 // barWidth is how many columns the bars of a start have.
 const barWidth = 40
 
+func used(u api.Usage) string {
+	if u.CPU == nil {
+		return fmt.Sprintf("unknown CPU time in %.0f s", u.Wall)
+	}
+	return fmt.Sprintf("%.0f s of CPU in %.0f s", *u.CPU, u.Wall)
+}
+
 func writeJob(w io.Writer, j fleet.Job) error {
 	var b strings.Builder
 	line := func(what, text string) {
@@ -144,7 +152,7 @@ func writeJob(w io.Writer, j fleet.Job) error {
 	line("asked", clock(j.Asked))
 	if u := j.Record; u != nil {
 		line("ended", clock(u.End))
-		line("used", fmt.Sprintf("%.0f s of CPU in %.0f s", u.CPU, u.Wall))
+		line("used", used(*u))
 	}
 	if len(j.Phases) > 0 {
 		b.WriteString("\nstart\n")

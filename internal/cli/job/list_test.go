@@ -15,7 +15,7 @@ func TestWriteJob(t *testing.T) {
 	j := fleet.Job{ID: "1", Kind: "job", State: "ended", Batch: "slurm/17", User: "ann", Host: "wn-1", Cores: 1,
 		Memory: 4 << 30, Phases: []api.StartPhase{{Name: "grant", Milliseconds: 500}, {Name: "boot", At: 500,
 			Milliseconds: 1500}, {Name: "guest", At: 2000, Milliseconds: 0.4}}, Record: &api.Usage{Ended: "exit:3", Wall: 60,
-			CPU: 30}}
+			CPU: new(30.0)}}
 	const want = `job       1
 state     ended
 note      exit:3

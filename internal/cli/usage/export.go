@@ -108,6 +108,7 @@ type exported struct {
 	Records  int `json:"records"`
 	Messages int `json:"messages"`
 	Unscored int `json:"records_without_score,omitempty"` // of jobs, which APEL refuses
+	LeftOut  int `json:"records_left_out,omitempty"`      // of jobs whose CPU time is not known
 }
 
 // messages writes messages to APEL. All are made before the first is written: an export that fails leaves none.
@@ -130,6 +131,10 @@ func (c commands) messages(o order, each func(do func(api.Usage) error) error) e
 	var done exported
 	err := each(func(u api.Usage) error {
 		if (u.Kind == api.UsageVM) != (o.format == "apel-cloud") {
+			return nil
+		}
+		if o.format == "apel-grid" && !usage.TakenByAPEL(u) {
+			done.LeftOut++
 			return nil
 		}
 		done.Records++
@@ -158,6 +163,11 @@ func (c commands) messages(o order, each func(do func(api.Usage) error) error) e
 	if done.Unscored > 0 {
 		fmt.Fprintf(c.Out, "%d of them have no score in a unit of APEL, whose server refuses records of jobs without one.\n"+
 			"To do: give scores in the farm file (`grange bench scores`), and export the month again.\n", done.Unscored)
+	}
+	if done.LeftOut > 0 {
+		fmt.Fprintf(c.Out, "%d records are left out: their batch system has no CPU time of them, and APEL takes no record\n"+
+			"without one.\nTo do: have the batch system measure it, as with `JobAcctGatherType` of slurm.conf.\n",
+			done.LeftOut)
 	}
 	return nil
 }

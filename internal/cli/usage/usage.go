@@ -141,9 +141,18 @@ func (c commands) print(s fleet.UsageSummary) error {
 			scores = append(scores, text)
 		}
 		w.Row(cmp.Or(farm.Printable(l.Key), "-"), l.Records, fmt.Sprintf("%.2f", l.CoreHours),
-			fmt.Sprintf("%.2f", l.CPUHours), fmt.Sprintf("%.2f", l.JobHours), cmp.Or(strings.Join(scores, ", "), "-"))
+			cpuHours(l), fmt.Sprintf("%.2f", l.JobHours), cmp.Or(strings.Join(scores, ", "), "-"))
 	}
 	return w.Flush()
+}
+
+// cpuHours is a sum's CPU time, and the core hours of the records in it whose CPU time is not known.
+func cpuHours(l fleet.UsageLine) string {
+	text := fmt.Sprintf("%.2f", l.CPUHours)
+	if l.CPUUnknown > 0 {
+		text += fmt.Sprintf(" (unknown for %.2f core hours)", l.CPUUnknownHours)
+	}
+	return text
 }
 
 func (c commands) close() *cobra.Command {

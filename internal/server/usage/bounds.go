@@ -71,9 +71,9 @@ func (b bounds) outside(u api.Usage) *reason {
 			seconds(u.Wall).Round(time.Second), u.End.Sub(u.Start).Round(time.Second))}
 	case begin(u).Before(b.joined.Add(-early)):
 		return &reason{outBefore, "it begins at " + when(begin(u)) + ", and the host joined at " + when(b.joined)}
-	case u.CPU > float64(b.threads)*(u.Wall+cpuSlack):
+	case used(u) > float64(b.threads)*(u.Wall+cpuSlack):
 		return &reason{outCPU, fmt.Sprintf("it has %v of CPU time in %v, and the host has %s",
-			seconds(u.CPU).Round(time.Second), seconds(u.Wall).Round(time.Second), farm.Count(b.threads, "thread"))}
+			seconds(used(u)).Round(time.Second), seconds(u.Wall).Round(time.Second), farm.Count(b.threads, "thread"))}
 	}
 	return nil
 }
@@ -133,16 +133,16 @@ func jobCPU(u api.Usage) *float64 {
 
 // charges are the core seconds of a record: of its cores, or of its CPU time where that is more.
 func charges(u api.Usage) float64 {
-	used := max(float64(u.Cores)*u.Wall, u.CPU)
+	busy := max(float64(u.Cores)*u.Wall, used(u))
 	if u.JobCPU != nil {
-		used = max(used, *u.JobCPU)
+		busy = max(busy, *u.JobCPU)
 	}
-	return used
+	return busy
 }
 
 // hourly calls do with each hour of a record, and what it charges in it.
 func hourly(u api.Usage, do func(day string, hour int, used float64)) {
-	used, wall := charges(u), max(u.Wall, leastWall)
+	busy, wall := charges(u), max(u.Wall, leastWall)
 	end, day := u.End.UTC(), ""
 	for at := end.Add(-seconds(wall)); at.Before(end); {
 		next := at.Truncate(time.Hour).Add(time.Hour)
@@ -152,7 +152,7 @@ func hourly(u api.Usage, do func(day string, hour int, used float64)) {
 		if day == "" || at.Hour() == 0 {
 			day = at.Format(dayLayout)
 		}
-		do(day, at.Hour(), used*next.Sub(at).Seconds()/wall)
+		do(day, at.Hour(), busy*next.Sub(at).Seconds()/wall)
 		at = next
 	}
 }

@@ -14,7 +14,7 @@ var noon = time.Date(2026, 10, 20, 12, 0, 0, 0, time.UTC)
 
 // aRecord is of four cores in the hour up to noon.
 func aRecord() api.Usage {
-	return api.Usage{Cores: 4, Start: noon.Add(-time.Hour), End: noon, Wall: 3600, CPU: 4 * 3600}
+	return api.Usage{Cores: 4, Start: noon.Add(-time.Hour), End: noon, Wall: 3600, CPU: new(4.0 * 3600)}
 }
 
 // TestWhatAHostCanHaveRun: each bound by itself, on both of its sides.
@@ -39,8 +39,8 @@ func TestWhatAHostCanHaveRun(t *testing.T) {
 			u.End = b.joined.Add(-time.Minute)
 			u.Start, u.Wall = u.End.Add(-50*time.Minute), 3601
 		}},
-		{"CPU time of all threads", "", func(u *api.Usage) { u.CPU = 8 * (3600 + cpuSlack) }},
-		{"more CPU time", outCPU, func(u *api.Usage) { u.CPU = 8*(3600+cpuSlack) + 1 }},
+		{"CPU time of all threads", "", func(u *api.Usage) { u.CPU = new(8.0 * (3600 + cpuSlack)) }},
+		{"more CPU time", outCPU, func(u *api.Usage) { u.CPU = new(8.0*(3600+cpuSlack) + 1) }},
 	} {
 		u := aRecord()
 		c.change(&u)
@@ -131,7 +131,7 @@ func TestHourly(t *testing.T) {
 		{noon.In(time.FixedZone("x", 3600)), 1800, 0, 1, 7200}, {noon.Add(1), 1, 0, 2, 4},
 	} {
 		u := aRecord()
-		u.End, u.Wall, u.CPU = c.end, c.wall, c.cpu
+		u.End, u.Wall, u.CPU = c.end, c.wall, &c.cpu
 		n, sum := 0.0, 0.0
 		hourly(u, func(day string, hour int, used float64) {
 			if at, err := time.Parse(dayLayout, day); err != nil || at.After(c.end) || hour < 0 || hour > 23 {
@@ -156,7 +156,7 @@ func TestJobCPU(t *testing.T) {
 		}
 	}
 	short, said := aRecord(), 8.0
-	short.Wall, short.CPU, short.JobCPU = 0, 0, &said
+	short.Wall, short.CPU, short.JobCPU = 0, nil, &said
 	if got := jobCPU(short); got == nil || charges(short) != 8 {
 		t.Errorf("%v, it charges %v", got, charges(short))
 	}
@@ -183,11 +183,11 @@ func TestFullHost(t *testing.T) {
 		t.Errorf("%d records of 4 cores count on a host of 8 threads", n)
 	}
 	short := aRecord()
-	short.Wall, short.CPU, short.Start = 0, 1, short.End
+	short.Wall, short.CPU, short.Start = 0, new(1.0), short.End
 	if charge(short) {
 		t.Error("CPU time of a short record counts in a full hour")
 	}
-	if short.CPU = 0; !charge(short) {
+	if short.CPU = nil; !charge(short) {
 		t.Error("a record of nothing does not count")
 	}
 	later := aRecord()

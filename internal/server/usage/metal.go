@@ -144,8 +144,15 @@ func metalOf(cell string, system farm.BatchSystem, j batch.Ended) api.Usage {
 		how = fmt.Sprintf("signal:%d", j.Signal)
 	}
 	return api.Usage{ID: id, Kind: api.UsageMetal, Batch: key, Queue: j.Queue, User: j.User, Account: j.Account,
-		Start: j.Started.UTC(), End: j.Finished.UTC(), Wall: wall.Seconds(), Cores: j.CPUs, CPU: j.CPUTime.Seconds(),
+		Start: j.Started.UTC(), End: j.Finished.UTC(), Wall: wall.Seconds(), Cores: j.CPUs, CPU: cpuOf(j),
 		MemoryPeak: uint64(j.MaxRSS), Ended: how}
+}
+
+func cpuOf(j batch.Ended) *float64 {
+	if j.CPUTime == nil {
+		return nil
+	}
+	return new(j.CPUTime.Seconds())
 }
 
 func metalID(cell, key, run string) string {

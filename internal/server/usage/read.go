@@ -108,6 +108,8 @@ func lines(sums []store.UsageSum, scores []farm.Score) []fleet.UsageLine {
 		l.WallHours += s.Wall / hour
 		l.CoreHours += s.CoreTime / hour
 		l.CPUHours += s.CPU / hour
+		l.CPUUnknown += s.CPUUnknown
+		l.CPUUnknownHours += s.CoreTimeUnknown / hour
 		l.JobHours += s.JobCPU / hour
 		score, ok := usage.ScoreOf(scores, s.Hardware, s.Cores, s.Tuning)
 		if !ok {

@@ -118,6 +118,14 @@ const (
 // mostCPU is how long a VM can have kept CPUs busy: its own, and as many threads of QEMU's as there may be.
 func mostCPU(u api.Usage) float64 { return min(4*u.Wall*float64(max(u.Cores, 1))+slack, 9e9) }
 
+// used is the CPU time of a record as far as it is known, in seconds.
+func used(u api.Usage) float64 {
+	if u.CPU == nil {
+		return 0
+	}
+	return *u.CPU
+}
+
 func within(n, most float64) bool { return n >= 0 && n <= most }
 
 // senseless is why a record cannot be taken; "": it can.
@@ -128,7 +136,7 @@ func senseless(u api.Usage) string {
 		return "it has no ID"
 	case u.Cores < 0 || u.Cores > farm.MaxCPUs:
 		return "its cores make no sense"
-	case !within(u.Wall, mostWall) || !within(u.CPU, mostCPU(u)):
+	case !within(u.Wall, mostWall) || u.CPU != nil && !within(*u.CPU, mostCPU(u)):
 		return "its times make no sense"
 	case u.Start.IsZero() || u.End.IsZero():
 		return "it has no start or no end"
@@ -173,8 +181,11 @@ func rowOf(u api.Usage) (store.UsageRow, error) {
 	body, err := json.Marshal(u)
 	r := store.UsageRow{ID: u.ID, Month: u.Month, Late: u.Late, Ended: u.End, Kind: u.Kind, Owner: u.User,
 		Project: u.Project, Account: u.Account, VO: u.VO, Cell: u.Cell, Host: u.Host, Hardware: u.Hardware,
-		Job: u.Job, Batch: u.Batch, Tuning: u.Tuning, Cores: u.Cores, Wall: seconds(u.Wall), CPU: seconds(u.CPU),
+		Job: u.Job, Batch: u.Batch, Tuning: u.Tuning, Cores: u.Cores, Wall: seconds(u.Wall),
 		Body: body}
+	if u.CPU != nil {
+		r.CPU = new(seconds(*u.CPU))
+	}
 	if u.JobCPU != nil {
 		r.JobCPU = seconds(*u.JobCPU)
 	}

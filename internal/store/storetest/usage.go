@@ -10,7 +10,7 @@ import (
 
 func aUsage(id string) store.UsageRow {
 	return store.UsageRow{ID: id, Month: "2026-10", Ended: noon, Kind: "job", Owner: "ann", Project: "p", Account: "a",
-		VO: "v", Cell: "c", Host: "h", Hardware: "amd", Cores: 8, Wall: time.Hour, CPU: 2 * time.Hour,
+		VO: "v", Cell: "c", Host: "h", Hardware: "amd", Cores: 8, Wall: time.Hour, CPU: new(2 * time.Hour),
 		JobCPU: time.Second, Body: []byte(`{"id":"` + id + `"}`)}
 }
 
@@ -53,7 +53,7 @@ func usage(s *suite) {
 	db := s.new()
 	late := aUsage("3")
 	late.Month, late.Late, late.Owner, late.Project, late.Cell, late.Cores = "2026-11", true, "bob", "q", "d", 4
-	late.Tuning = "0123456789ab"
+	late.Tuning, late.CPU = "0123456789ab", nil
 	s.update(db, func(tx *store.Tx) error {
 		for _, r := range []store.UsageRow{aUsage("1"), aUsage("2"), aUsage("1"), late} {
 			fresh, err := tx.PutUsage(r)
@@ -71,7 +71,7 @@ func usage(s *suite) {
 			{Key: "ann", Hardware: "amd", Cores: 8, Records: 2, Wall: 2 * 3600, CoreTime: 16 * 3600,
 				CPU: 4 * 3600, JobCPU: 2},
 			{Key: "bob", Hardware: "amd", Tuning: "0123456789ab", Cores: 4, Records: 1, Late: 1, Wall: 3600,
-				CoreTime: 4 * 3600, CPU: 2 * 3600, JobCPU: 1}}, err, sums)
+				CoreTime: 4 * 3600, JobCPU: 1, CPUUnknown: 1, CoreTimeUnknown: 4 * 3600}}, err, sums)
 		for _, by := range store.UsageKeys() {
 			if _, err := tx.UsageSums(by, both); err != nil {
 				s.Error(by, err)
