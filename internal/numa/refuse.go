@@ -35,7 +35,7 @@ func (v refusal) err(room Room) error {
 	}
 	return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom,
 		Message: "no room for " + v.wanted() + ": " + short + " (now)",
-		Hint:    v.noRoomHint()}
+		Hint:    v.noRoomHint(room)}
 }
 
 // emptied is the room of the same host without any VM. A room that was made by hand may have more than its topology
@@ -99,17 +99,61 @@ func (v refusal) tooBigHint(room Room) string {
 	case v.nodesFor(v.req.Memory) > v.req.VCPUs:
 		return fmt.Sprintf("a VM's memory lies on the nodes of its vCPUs: ask for at least %s, or for less memory",
 			plural(v.nodesFor(v.req.Memory), "vCPU"))
+	case v.otherPages(room) != "":
+		return v.otherPages(room)
 	case v.shortOfPages():
 		return "set up more huge pages on the host, or ask for ordinary pages"
 	}
 	return "ask for less, or take a larger host"
 }
 
-func (v refusal) noRoomHint() string {
+func (v refusal) noRoomHint(room Room) string {
+	if other := v.otherPages(room); other != "" {
+		return other + ", or wait until a VM ends here"
+	}
 	if v.req.Cells == 1 && len(v.nodes) > 1 {
 		return "leave the number of cells to the plan, so that it may use several nodes, or wait until a VM ends here"
 	}
 	return "wait until a VM ends here, ask for less, or try another host"
+}
+
+// otherPages advises huge pages of another size where the VM fits in those; "" where it fits in none, or where ordinary
+// pages would do for it.
+func (v refusal) otherPages(room Room) string {
+	asked := v.req.pagesOf(0)
+	if slices.Contains(asked, 0) {
+		return ""
+	}
+	var sizes []farm.Bytes
+	for _, n := range room.Nodes {
+		for size, pages := range n.Pages {
+			if pages > 0 && !slices.Contains(asked, size) {
+				sizes = append(sizes, size)
+			}
+		}
+	}
+	slices.Sort(sizes)
+	for _, size := range slices.Backward(slices.Compact(sizes)) {
+		other := v.req.inPages(size)
+		wants, err := other.normal()
+		if err != nil {
+			continue
+		}
+		if _, ok := newView(room, &other, wants).layout(); ok {
+			return fmt.Sprintf("ask for pages of %v, in which it fits", size)
+		}
+	}
+	return ""
+}
+
+// inPages is the request in pages of one size.
+func (r Request) inPages(size farm.Bytes) Request {
+	r.Pages = []farm.Bytes{size}
+	r.Each = slices.Clone(r.Each)
+	for i := range r.Each {
+		r.Each[i].Pages = r.Pages
+	}
+	return r
 }
 
 // nodesFor is how many of the roomiest nodes hold so much memory together; 0 where all do not, or where the cells are
