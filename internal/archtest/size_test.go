@@ -12,7 +12,7 @@ const (
 )
 
 // internal/tuning has a short file for each rule of the audit, and grows with their number.
-var largePackages = map[string]int{"internal/agent": 6500, "internal/tuning": 9600}
+var largePackages = map[string]int{"internal/agent": 6500, "internal/tuning": 10250}
 
 // receiver is the type of a method; "" of a function.
 func receiver(d ast.Decl) string {

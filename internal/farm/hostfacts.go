@@ -37,6 +37,7 @@ type HostFacts struct {
 	VhostNet        Switch       // off: the kernel has modules, and this one is not loaded
 	Devices         []HostDevice // network cards and NVMe controllers
 	Shapes          []ShapePages // of the agent's configuration
+	AgentReserve    CPUSet       // CPUs that the agent keeps from VMs
 	Mounts          []Mount
 	CoreLimit       string // soft limit on core files of new sessions: "0", "unlimited", a number of bytes
 	Domains         []Domain
@@ -107,7 +108,11 @@ type KSM struct {
 }
 
 // THP is transparent huge pages: the chosen word of each file, such as "always".
-type THP struct{ Enabled, Defrag, Shmem string }
+type THP struct {
+	Enabled, Defrag, Shmem string
+	// of the largest size, from Linux 6.8 on; "inherit" is what Enabled and Shmem say
+	SizeEnabled, SizeShmem string
+}
 
 // MemoryFacts is of /proc/meminfo.
 type MemoryFacts struct {
@@ -178,9 +183,13 @@ type HostDevice struct {
 	Node           int // NUMA node of its slot; -1 where it is not known
 }
 
-// ShapePages are the pages that VMs of one of the agent's shapes get: "1G,2M", "any", "0"; "" where the shape does not
-// say.
-type ShapePages struct{ Name, Pages string }
+// ShapePages is the size of VMs of one of the agent's shapes, and the pages that they get: "1G,2M", "any", "0". Fields
+// that the shape does not say are zero.
+type ShapePages struct {
+	Name, Pages string
+	CPUs        int
+	Memory      Bytes
+}
 
 // Mount is a mounted file system. Size and Free are 0 where they are not known.
 type Mount struct {

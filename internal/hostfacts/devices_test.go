@@ -59,7 +59,7 @@ func TestDevicesAndShapes(t *testing.T) {
 	if d := cmp.Diff(devices, h.Devices); d != "" {
 		t.Errorf("devices (-want +got):\n%s", d)
 	}
-	if d := cmp.Diff([]farm.ShapePages{{Pages: "0"}, {Name: "large"}}, h.Shapes); d != "" {
+	if d := cmp.Diff([]farm.ShapePages{{Pages: "0"}, {Name: "large", CPUs: 8}}, h.Shapes); d != "" {
 		t.Errorf("shapes (-want +got):\n%s", d)
 	}
 }

@@ -35,7 +35,7 @@ func Read(fsys fs.FS) (farm.HostFacts, error) {
 	h.Disks = r.disks()
 	h.Devices = r.devices()
 	h.VhostNet = r.vhostNet()
-	h.Shapes = r.shapes()
+	h.Shapes, h.AgentReserve = r.shapes()
 	h.Mounts = r.mounts()
 	h.CoreLimit = r.coreLimit()
 	h.Domains = r.domains()

@@ -25,8 +25,10 @@ var thpDirs = []string{"sys/kernel/mm/transparent_hugepage", "sys/kernel/mm/redh
 func (r *reader) thp() farm.THP {
 	for _, dir := range thpDirs {
 		if enabled := r.chosen(dir + "/enabled"); enabled != "" {
+			size := dir + "/hugepages-2048kB/"
 			return farm.THP{Enabled: enabled, Defrag: r.chosen(dir + "/defrag"),
-				Shmem: r.chosen(dir + "/shmem_enabled")}
+				Shmem: r.chosen(dir + "/shmem_enabled"), SizeEnabled: r.chosen(size + "enabled"),
+				SizeShmem: r.chosen(size + "shmem_enabled")}
 		}
 	}
 	return farm.THP{}

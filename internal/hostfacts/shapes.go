@@ -16,30 +16,41 @@ const agentPath = "etc/grange/agent.toml"
 // shapeFile is a shape of the agent's configuration, as far as an audit looks at it.
 type shapeFile struct {
 	PageSize string `toml:"page_size"`
+	CPUs     int    `toml:"cpus,omitempty"`
+	Memory   string `toml:"memory,omitempty"`
+}
+
+// facts is the shape in words of the farm. A size that the agent refuses is none.
+func (s shapeFile) facts(name string) farm.ShapePages {
+	memory, _ := farm.ParseBytes(s.Memory)
+	return farm.ShapePages{Name: name, Pages: s.PageSize, CPUs: s.CPUs, Memory: memory}
 }
 
 // agentFile is what is read, and recorded, of the agent's configuration: neither policies nor the names in them.
 type agentFile struct {
+	ReservedCPUs string               `toml:"reserved_cpus,omitempty"`
 	DefaultShape shapeFile            `toml:"default_shape"`
 	Shapes       map[string]shapeFile `toml:"shapes"`
 }
 
-// shapes reads which pages the agent's VMs get: the default shape first, which has no name. There are none where no
-// agent is configured. A file that the agent itself would refuse is no fact of the host's.
-func (r *reader) shapes() []farm.ShapePages {
+// shapes reads which size and pages the agent's VMs get: the default shape first, which has no name; and the CPUs that
+// the agent keeps from VMs. There are none where no agent is configured. A file that the agent itself would refuse is
+// no fact of the host's.
+func (r *reader) shapes() (shapes []farm.ShapePages, reserve farm.CPUSet) {
 	text, ok := r.Large(agentPath)
 	if !ok {
-		return nil
+		return nil, reserve
 	}
 	var f agentFile
 	if err := toml.Unmarshal([]byte(text), &f); err != nil {
-		return nil
+		return nil, reserve
 	}
-	out := []farm.ShapePages{{Pages: f.DefaultShape.PageSize}}
+	shapes = append(shapes, f.DefaultShape.facts(""))
 	for _, name := range slices.Sorted(maps.Keys(f.Shapes)) {
-		out = append(out, farm.ShapePages{Name: name, Pages: f.Shapes[name].PageSize})
+		shapes = append(shapes, f.Shapes[name].facts(name))
 	}
-	return out
+	reserve, _ = farm.ParseCPUSet(f.ReservedCPUs)
+	return shapes, reserve
 }
 
 // cleanAgent keeps of the agent's configuration what shapes reads.

@@ -10,7 +10,7 @@ import (
 func shapesMissPools() Rule {
 	return Rule{
 		ID:       "shapes-miss-pools",
-		Title:    "the agent's shapes ask for other pages than the host has",
+		Title:    "the agent's shapes ask for pages or sizes that the host does not have",
 		Severity: Warning,
 		Holds:    "Hosts whose agent is configured in /etc/grange/agent.toml. Half of the memory as the bound is ours.",
 		Cost: "Room: memory in a pool of huge pages is given to nobody who asks for ordinary pages, and the " +
@@ -22,8 +22,11 @@ func shapesMissPools() Rule {
 		Why: "Memory that was set aside as huge pages serves VMs whose shape asks for them, and nothing else. With " +
 			"most of the memory in a pool and a shape of ordinary pages, VMs share the small rest: jobs wait on a " +
 			"host that is nearly empty. " +
-			"A shape that wants only huge pages of a size that the host does not have can never start.",
-		Fix:   `Set page_size = "any" in the shape: the best pages that the host has free, ordinary ones where there are none.`,
+			"A shape that wants only huge pages of a size that the host does not have can never start, and neither can " +
+			"one with more memory for its vCPUs than their nodes have. Where every shape has more memory for each vCPU " +
+			"than the host has for each CPU, some CPUs are never used.",
+		Fix: `Set page_size = "any" in the shape: the best pages that the host has free, ordinary ones where there are ` +
+			"none. Give one shape as much memory for each vCPU as the host has for each CPU.",
 		Undo:  "Put the old page_size back.",
 		Check: checkShapesMissPools,
 	}
@@ -39,19 +42,17 @@ func checkShapesMissPools(h farm.HostFacts, _ Profile) []Finding {
 		}
 	}
 	var out []Finding
+	missing := map[string]bool{}
 	for _, s := range h.Shapes {
-		where := "shape " + s.Name
-		if s.Name == "" {
-			where = "the default shape"
-		}
 		got := shapeMisses(s, pools, pooled, h.Memory.Total)
 		if got == "" {
 			continue
 		}
-		out = append(out, Finding{Severity: Warning, Where: where, Wanted: "pages that the host has", Got: got,
+		missing[s.Name] = true
+		out = append(out, Finding{Severity: Warning, Where: shapeName(s), Wanted: "pages that the host has", Got: got,
 			Manual: `set page_size = "any" for it in /etc/grange/agent.toml, then reload the agent`})
 	}
-	return out
+	return append(out, shapesFill(h, missing)...)
 }
 
 // shapeMisses returns how a shape and the pools do not fit each other; "" where they do. A shape that does not say

@@ -1,6 +1,10 @@
 package tuning
 
-import "github.com/grange-project/grange/internal/farm"
+import (
+	"cmp"
+
+	"github.com/grange-project/grange/internal/farm"
+)
 
 func thpPolicy() Rule {
 	return Rule{
@@ -17,6 +21,9 @@ func thpPolicy() Rule {
 			kernelDoc("admin-guide/mm/transhuge",
 				"a guest gains from huge pages even where only one of guest and host uses them; always, madvise and "+
 					"never are the choices; a change holds for memory that is allocated afterwards"),
+			kernelDoc("admin-guide/mm/transhuge",
+				"each size has an enabled of its own: always, madvise, never, or inherit, which is what the file above "+
+					"says; the largest size inherits by default"),
 			cernHugePages("transparent huge pages do a useful job under normal circumstances, but are opportunistic " +
 				"and end at 2 MiB; with static pages CERN booted with transparent_hugepage=never"),
 		},
@@ -34,14 +41,30 @@ func thpPolicy() Rule {
 	}
 }
 
+const (
+	thpPath     = "sys/kernel/mm/transparent_hugepage/"
+	thpSizePath = thpPath + "hugepages-2048kB/"
+	inherit     = "inherit"
+)
+
 func checkTHPPolicy(h farm.HostFacts, p Profile) []Finding {
+	own := h.THP.SizeEnabled // what counts for VMs, where it is said
+	if own == inherit {
+		own = ""
+	}
+	all := h.THP.Enabled
+	h.THP.Enabled = cmp.Or(own, all)
 	wanted, got := wantedTHP(h, p), h.THP.Enabled
 	if wanted == "" || got == "" || got == wanted {
 		return nil
 	}
 	f := Finding{Severity: Advice, Where: "host", Wanted: "transparent_hugepage/enabled is " + wanted,
-		Got: "it is " + got, Changes: []Change{{Kind: SetValue, Path: "sys/kernel/mm/transparent_hugepage/enabled",
-			Value: wanted}}}
+		Got: "it is " + got, Changes: []Change{{Kind: SetValue, Path: thpPath + "enabled", Value: wanted}}}
+	if own != "" {
+		f.Wanted += ", and holds for pages of 2 MiB"
+		f.Got = "it is " + all + ", and hugepages-2048kB/enabled, which counts for them, is " + own
+		f.Changes = append(f.Changes, Change{Kind: SetValue, Path: thpSizePath + "enabled", Value: inherit})
+	}
 	static := len(sizesInUse(h)) > 0
 	if got == "never" && !static {
 		f.Severity = Warning

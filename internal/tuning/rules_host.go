@@ -9,8 +9,8 @@ func hostRules() []Rule {
 }
 
 func kvmRules() []Rule {
-	return []Rule{eptOff(), eptOffNextLoad(), kvmNotLoaded(), kvmMissing(), nestedOn(), nxHugePages(), haltPollLong(),
-		hostIsVM(), qemuOld()}
+	return []Rule{eptOff(), eptOffNextLoad(), kvmNotLoaded(), kvmMissing(), nestedOn(), nxHugePages(), vmStartGrace(),
+		haltPollLong(), hostIsVM(), qemuOld()}
 }
 
 func ksmRules() []Rule {

@@ -21,7 +21,7 @@ func vmRules() []Rule {
 		vmPinOverlap(), vmRoamsDedicated(), vmPinOffline(), vmFloatsOnIsolated(), vmNotPinned(), vmPinSplitsSiblings(),
 		vmPinsCrossNode(), vmCellsCutTopology(), vmCrossesL3(), vmDeviceOtherNode(), vmEmulatorOnVCPUs(),
 		vmNoGuestNUMA(), vmCellsGapsOldQEMU(), vmMemoryUnbound(), vmMemoryOtherNode(), vmNodeAbsent(),
-		vmNoHugePages(), vmPagesMissing(), vmPagesCells(), vmBalloonHugePages(),
+		vmNoHugePages(), vmSharedSmallPages(), vmPagesMissing(), vmPagesCells(), vmBalloonHugePages(),
 		// Its disks and networks.
 		vmNICModel(), vmDiskBus(), vmDiskCacheCompute(), vmDiskCacheService(), vmDiskIONative(), vmDiskIORefused(),
 		vmNoIOThread(), vmQueues(),

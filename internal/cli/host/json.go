@@ -104,6 +104,9 @@ type thpJSON struct {
 	Enabled string `json:"enabled"`
 	Defrag  string `json:"defrag"`
 	Shmem   string `json:"shmem_enabled"`
+	// of pages of 2 MiB, from Linux 6.8 on
+	SizeEnabled string `json:"enabled_2m,omitempty"`
+	SizeShmem   string `json:"shmem_enabled_2m,omitempty"`
 }
 
 type memoryJSON struct {
