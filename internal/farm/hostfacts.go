@@ -17,6 +17,7 @@ type HostFacts struct {
 	Memory   MemoryFacts
 	Pages    []PagePool        // huge pages of the whole host, by size
 	Sysctl   map[string]string // "vm.swappiness": "60", as the kernel says
+	PagesSet []PagesSetting    // of sysctl.d, in the order in which they are applied
 	Counters map[string]int64  // of /proc/vmstat
 	CPUTime  CPUTime
 	Pressure map[string]Pressure // "cpu", "memory", "io"; empty where the kernel has no PSI
@@ -53,13 +54,17 @@ func (s Switch) On() bool { return s == "Y" || s == "y" || s == "1" }
 // Off reports whether it is known to be off.
 func (s Switch) Off() bool { return s == "N" || s == "n" || s == "0" }
 
-// TunedSetting is what tuned's active profile writes to the kernel each time the daemon starts.
+// TunedSetting is what tuned's active profile writes to the kernel each time the daemon starts. Words that it adds to
+// the command line of the next boot have the path proc/cmdline.
 type TunedSetting struct {
 	Path, Value  string // Path may be a pattern of path.Match
 	File         string // where a site changes it: the profile of its own, which may not be there yet
 	Unit, Option string // section and name there
 	Plain        bool   // the section holds for all devices, and says nothing else of itself
 }
+
+// PagesSetting is a file that sets the number of huge pages of the default size at each boot.
+type PagesSetting struct{ File, Value string }
 
 // OSRelease is of /etc/os-release.
 type OSRelease struct{ ID, Version, Name string }

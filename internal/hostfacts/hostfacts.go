@@ -32,6 +32,7 @@ func Read(fsys fs.FS) (farm.HostFacts, error) {
 	h.Partitions = r.partitions()
 	h.Services = services{r}.read()
 	h.TunedProfile, h.Tuned = r.word("etc/tuned/active_profile"), tuned{r}.settings()
+	h.PagesSet = r.pageSettings()
 	h.Disks = r.disks()
 	h.Devices = r.devices()
 	h.VhostNet = r.vhostNet()

@@ -85,6 +85,8 @@ func clean(e hosttree.Recorded, qemu map[string]bool) (hosttree.Recorded, bool) 
 		data, err := cleanDomain(e.Data)
 		e.Data = data
 		return e, err == nil // XML that cannot be read is of no use, and cannot be cleaned
+	case isSysctl(e.Path):
+		e.Data = cleanSysctl(e.Data)
 	case e.Path == agentPath:
 		e.Data = cleanAgent(e.Data)
 	case e.Path == "proc/cmdline" || strings.HasPrefix(e.Path, "etc/") || strings.HasPrefix(e.Path, "boot/"):

@@ -82,6 +82,8 @@ func (r tuned) targets(kind, option string) []string {
 		return []string{"sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"}
 	case kind == "sysfs" && strings.HasPrefix(path.Clean(option), "/sys/"):
 		return []string{strings.TrimPrefix(path.Clean(option), "/")}
+	case kind == "bootloader" && strings.HasPrefix(option, "cmdline"):
+		return []string{"proc/cmdline"}
 	case kind == "sysctl" && !r.reapplies():
 		return []string{"proc/sys/" + strings.ReplaceAll(option, ".", "/")}
 	}

@@ -11,9 +11,10 @@ import (
 func bootLineConflict() Rule {
 	return Rule{
 		ID:       "boot-line-conflict",
-		Title:    "parameters on the kernel's command line contradict each other",
+		Title:    "parameters on the kernel's command line contradict each other, or other places",
 		Severity: Warning,
-		Holds:    "The command line of the next boot where it is known, else that of the running kernel.",
+		Holds: "The command line of the next boot where it is known, else that of the running kernel; what tuned's profile " +
+			"adds to it; vm.nr_hugepages of sysctl.d.",
 		Cost: "The kernel drops a part of what was asked for, with a line in its log at most: fewer huge pages " +
 			"than VMs need, or none of a size.",
 		Sources: []Source{
@@ -21,6 +22,12 @@ func bootLineConflict() Rule {
 				"hugepages belongs to the hugepagesz before it; a first hugepages without a size is for the default "+
 					"size and cannot be overwritten by a later pair; each size, and default_hugepagesz, may be given "+
 					"once; a number after an invalid size is ignored"),
+			{"sysctl.d(5)", "https://www.freedesktop.org/software/systemd/man/latest/sysctl.d.html",
+				"files of all directories are applied at boot in the order of their names, the later value wins; a file in " +
+					"/etc stands in for one of the same name in /usr/lib"},
+			{"tuned 2.20, plug-in bootloader",
+				"https://github.com/redhat-performance/tuned/blob/v2.20.0/tuned/plugins/plugin_bootloader.py",
+				"options that begin with cmdline are joined, and stand behind the other parameters of each kernel"},
 			kernelDoc("admin-guide/mm/transhuge", "transparent_hugepage takes always, madvise or never"),
 		},
 		Why: "The parameters of huge pages are read from left to right, and the order is their meaning. hugepages=55 " +
@@ -28,7 +35,8 @@ func bootLineConflict() Rule {
 			"by installers, " + "configuration management and hands, until a pair is there twice and the kernel " +
 			"ignores one. The pool that results is smaller than the file says, or of another size, and VMs do not " +
 			"start.",
-		Fix:   "Write each size once, directly before its number: default_hugepagesz=1G hugepagesz=1G hugepages=N.",
+		Fix: "Write each size once, directly before its number: default_hugepagesz=1G hugepagesz=1G hugepages=N. Set " +
+			"the number of pages in one place.",
 		Undo:  "Put the old line back.",
 		Check: checkBootLineConflict,
 	}
@@ -36,10 +44,11 @@ func bootLineConflict() Rule {
 
 func checkBootLineConflict(h farm.HostFacts, _ Profile) []Finding {
 	var out []Finding
-	add := func(wanted, got string) {
-		out = append(out, Finding{Severity: Warning, Where: bootPlace(h.Kernel), Wanted: wanted, Got: got,
-			Manual: "edit the command line: " + wanted})
+	at := func(where, wanted, got string) {
+		out = append(out, Finding{Severity: Warning, Where: where, Wanted: wanted, Got: got,
+			Manual: "edit " + where + ": " + wanted})
 	}
+	add := func(wanted, got string) { at(bootPlace(h.Kernel), wanted, got) }
 	line := pagesLine(h.Kernel)
 	_, dropped := readPages(h, line)
 	for _, d := range dropped {
@@ -56,6 +65,8 @@ func checkBootLineConflict(h farm.HostFacts, _ Profile) []Finding {
 		add("transparent_hugepage= once",
 			"transparent_hugepage= is "+strings.Join(words, ", then ")+": the last one counts")
 	}
+	tunedPages(h, at)
+	pagesSetTwice(h, at)
 	return out
 }
 

@@ -27,7 +27,8 @@ func vmRules() []Rule {
 		vmNoIOThread(), vmQueues(),
 		vmQcow2Cache(), vmQcow2Copies(),
 		// Seen from inside.
-		guestOneCPU(), guestCPUGeneric(), guestTopologySockets(), guestOneNode(), guestClockSource(), guestSteal(),
+		guestOneCPU(), guestCPUGeneric(), guestTopologySockets(), guestCacheOverSockets(),
+		guestOneNode(), guestClockSource(), guestSteal(),
 		guestBootParameters(),
 		guestSwapSmall(), guestSwapping(), guestScratchSmall(), guestTHP(), guestIOScheduler(),
 	}
