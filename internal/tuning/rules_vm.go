@@ -19,9 +19,11 @@ func vmRules() []Rule {
 		vmPVSpinlocks(), vmKVMClockOff(), vmHPET(), vmMachineOld(),
 		// Where its CPUs run and where its memory is.
 		vmPinOverlap(), vmRoamsDedicated(), vmPinOffline(), vmFloatsOnIsolated(), vmNotPinned(), vmPinSplitsSiblings(),
-		vmPinsCrossNode(), vmCellsCutTopology(), vmCrossesL3(), vmDeviceOtherNode(), vmEmulatorOnVCPUs(),
+		vmPinsCrossNode(), vmCellsCutTopology(), vmCrossesL3(), vmOverCoreKinds(), vmDeviceOtherNode(),
+		vmEmulatorOnVCPUs(),
 		vmNoGuestNUMA(), vmCellsGapsOldQEMU(), vmMemoryUnbound(), vmMemoryOtherNode(), vmNodeAbsent(),
-		vmNoHugePages(), vmSharedSmallPages(), vmPagesMissing(), vmPagesCells(), vmBalloonHugePages(),
+		vmNoHugePages(), vmSharedSmallPages(), vmPagesMissing(), vmsPagesTogether(),
+		vmPagesCells(), vmBalloonHugePages(),
 		// Its disks and networks.
 		vmNICModel(), vmDiskBus(), vmDiskCacheCompute(), vmDiskCacheService(), vmDiskIONative(), vmDiskIORefused(),
 		vmNoIOThread(), vmQueues(),

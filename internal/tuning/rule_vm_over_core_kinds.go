@@ -1,0 +1,54 @@
+package tuning
+
+import (
+	"fmt"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+func vmOverCoreKinds() Rule {
+	return Rule{
+		ID:       "vm-over-core-kinds",
+		Title:    "a VM is pinned to performance cores and to efficient cores",
+		Severity: Advice,
+		Holds:    "Hybrid processors, whose cores are of two kinds.",
+		Cost: "Not measured by the sources. A parallel job waits for its slowest thread; an efficient core has a " +
+			"fraction of the speed, and no second thread.",
+		Sources: []Source{
+			kernelDoc("scheduler/sched-capacity", "on systems whose CPUs differ the scheduler knows the capacity of each "+
+				"CPU, and places tasks by it"),
+			libvirtXML("cpu-tuning", "vcpupin says which host CPUs each vCPU may use; nothing tells the guest of their kind"),
+		},
+		Why: "The host's scheduler knows which cores are fast and gives them to the busiest threads. A guest sees CPUs " +
+			"that are all alike: its scheduler spreads a parallel job evenly, and each step lasts as long as on the " +
+			"slowest core.",
+		Fix:    "Pin the VM to cores of one kind.",
+		Danger: "CPUs of one kind may not be enough for all VMs.",
+		Undo:   "Put the old <vcpupin> back.",
+		Check:  checkVMOverCoreKinds,
+	}
+}
+
+func checkVMOverCoreKinds(h farm.HostFacts, _ Profile) []Finding {
+	var fast, slow farm.CPUSet
+	for _, c := range h.Topology.Cores {
+		switch c.Kind {
+		case farm.FastCore:
+			fast = fast.Or(c.Threads)
+		case farm.SlowCore:
+			slow = slow.Or(c.Threads)
+		}
+	}
+	var out []Finding
+	for _, d := range foreign(h) {
+		cpus, confined := confinedCPUs(h, d)
+		if !confined || cpus.Common(fast) == 0 || cpus.Common(slow) == 0 {
+			continue
+		}
+		out = append(out, Finding{Severity: Advice, Where: vmName(d), Wanted: "cores of one kind",
+			Got: fmt.Sprintf("its vCPUs are on performance cores (CPUs %v) and on efficient cores (CPUs %v)",
+				cpus.And(fast), cpus.And(slow)),
+			Manual: edit(d, "pin all vCPUs to CPUs of one kind")})
+	}
+	return out
+}
