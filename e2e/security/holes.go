@@ -64,6 +64,8 @@ var attacks = []attack{
 	{"S12", "root reads no directory for an account by a link in a directory of `pull_images`", linkedDirectory},
 	{"S12", "root reads no file for an account by a link in a directory of `pull_images`", linkedFile},
 	{"S5", "a member makes a bounded number of server groups", groupsWithoutEnd},
+	{"S5b", "a member who has the server read much, many times at once, keeps other users' requests for few of them",
+		listsWithoutEnd},
 	{"S10", "an address that is taken does not tell a member of another project whose it is", holderOfAddress},
 	{"S10b", "names of VMs and hosts that a user may not see are not told apart from names that are not there",
 		guessedNames},

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"time"
 )
 
 const (
@@ -41,4 +43,86 @@ func groupsWithoutEnd(ctx context.Context, s *site) error {
 		err = nil
 	}
 	return err
+}
+
+const (
+	ownVMs     = 2000 // of the member who lists
+	atOnce     = 100  // VMs of a request
+	listers    = 16   // requests of that member at a time
+	otherCalls = 20   // of another one
+	fairShare  = 3    // how many times faster the other one is served
+)
+
+// listsWithoutEnd: a member has the server read all that its project has, many times at once. Another member, who asks
+// once at a time, waits for few of these requests.
+func listsWithoutEnd(ctx context.Context, s *site) error {
+	a, err := s.tenants(ctx)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	ann, err := a.person(ctx, "ann")
+	if err != nil {
+		return err
+	}
+	bob, err := a.person(ctx, "bob")
+	if err != nil {
+		return err
+	}
+	for n := range ownVMs / atOnce {
+		status, text, err := ann.call(ctx, "POST", "/v1/vms", fmt.Sprintf(
+			`{"project": "one", "name": "v%d", "count": %d, "image": "micro", "shape": "tiny"}`, n, atOnce))
+		if err != nil || status != http.StatusCreated {
+			return fmt.Errorf("make VMs: %d %s %w", status, text, err)
+		}
+	}
+	ctx, stop := context.WithCancel(ctx)
+	took := make(chan time.Duration, 100_000)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- inParallel(listers, cap(took), func(int) error {
+			d, err := ann.timed(ctx, "/v1/security-groups?project=one&limit=1")
+			took <- d
+			return err
+		})
+	}()
+	<-took // they have begun
+	var others []time.Duration
+	for range otherCalls {
+		d, failed := bob.timed(ctx, "/v1/vms?project=two")
+		if err = failed; err != nil {
+			break
+		}
+		others = append(others, d)
+	}
+	stop()
+	<-ended
+	close(took)
+	var own []time.Duration
+	for d := range took {
+		own = append(own, d)
+	}
+	if err != nil {
+		return err
+	}
+	if own, other := median(own), median(others); other*fairShare > own {
+		return breach("a member who sends %d requests at a time is answered in %v, and one who sends one in %v",
+			listers, own, other)
+	}
+	return nil
+}
+
+// timed returns how long an answer takes.
+func (p *person) timed(ctx context.Context, path string) (time.Duration, error) {
+	began := time.Now()
+	status, text, err := p.call(ctx, "GET", path, "")
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("%d %s", status, text)
+	}
+	return time.Since(began), err
+}
+
+func median(all []time.Duration) time.Duration {
+	slices.Sort(all)
+	return all[len(all)/2]
 }

@@ -73,7 +73,7 @@ func (a *API) accountRoutes() {
 }
 
 func (a *API) userRoutes() {
-	handle(a, route{method: "GET", path: "/v1/users", id: "list-users", tag: "access", summary: "List users"},
+	handle(a, route{method: "GET", path: "/v1/users", id: "list-users", whole: true, tag: "access", summary: "List users"},
 		func(ctx context.Context, who farm.Identity, in *struct{ Paging }) (*one[fleet.Page[fleet.User]], error) {
 			return listOf(ctx, a, in.Paging, userView, func(u fleet.User) string { return u.Name },
 				func() ([]farm.User, error) { return a.server.Accounts.Users(ctx, who) })
@@ -110,7 +110,7 @@ func (a *API) userRoutes() {
 		}) (*nothing, error) {
 			return &nothing{}, a.server.Accounts.DeleteUser(ctx, who, in.User, in.seen)
 		})
-	handle(a, route{method: "GET", path: "/v1/grants", id: "list-grants", tag: "access", summary: "List roles"},
+	handle(a, route{method: "GET", path: "/v1/grants", id: "list-grants", whole: true, tag: "access", summary: "List roles"},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			Paging
 			User string `query:"user" maxLength:"100"`
@@ -143,7 +143,7 @@ func (a *API) userRoutes() {
 }
 
 func (a *API) tokenRoutes() {
-	handle(a, route{method: "GET", path: "/v1/tokens", id: "list-tokens", tag: "access",
+	handle(a, route{method: "GET", path: "/v1/tokens", id: "list-tokens", whole: true, tag: "access",
 		summary: "List tokens, without their secrets"}, func(ctx context.Context, who farm.Identity, in *struct {
 		Paging
 		User string `query:"user" maxLength:"100" doc:"empty: the caller's"`

@@ -159,6 +159,7 @@ type route struct {
 	whose        string
 	status       int // of success; 0: 200, or 204 without an answer
 	tag          string
+	whole        bool // it reads more of the store than its answer has, so that users do it in turn
 }
 
 func (a *API) operation(r route) huma.Operation {
@@ -203,8 +204,13 @@ func register[I, O any](a *API, r route, op huma.Operation,
 		if seen, ok := any(in).(interface{ read() error }); ok {
 			err = seen.read()
 		}
+		leave := func() {}
+		if err == nil && r.whole {
+			leave, err = a.shares.walk(ctx, who)
+		}
 		var out *O
 		if err == nil {
+			defer leave()
 			out, err = do(ctx, who, in)
 		}
 		if err != nil {

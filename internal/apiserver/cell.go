@@ -23,7 +23,7 @@ func answerCell(c server.CellView, err error) (*one[fleet.Cell], error) {
 }
 
 func (a *API) cellRoutes() {
-	handle(a, route{method: "GET", path: "/v1/cells", id: "list-cells", tag: "cells", summary: "List cells"},
+	handle(a, route{method: "GET", path: "/v1/cells", id: "list-cells", whole: true, tag: "cells", summary: "List cells"},
 		func(ctx context.Context, who farm.Identity, in *struct{ Paging }) (*one[fleet.Page[fleet.Cell]], error) {
 			return listOf(ctx, a, in.Paging, cellView, func(c fleet.Cell) string { return c.Name },
 				func() ([]server.CellView, error) { return a.server.Cells.List(ctx, who) })
@@ -65,7 +65,7 @@ func (a *API) cellRoutes() {
 }
 
 func (a *API) catalogueRoutes() {
-	handle(a, route{method: "GET", path: "/v1/projects", id: "list-projects", tag: "catalogue",
+	handle(a, route{method: "GET", path: "/v1/projects", id: "list-projects", whole: true, tag: "catalogue",
 		summary: "List the projects that the caller may see"},
 		func(ctx context.Context, who farm.Identity, in *struct{ Paging }) (*one[fleet.Page[fleet.Project]], error) {
 			return listOf(ctx, a, in.Paging, projectView, func(p fleet.Project) string { return p.Name },
@@ -82,13 +82,13 @@ func (a *API) catalogueRoutes() {
 			}
 			return oneOf(projectView(p), p.Revision), nil
 		})
-	handle(a, route{method: "GET", path: "/v1/shapes", id: "list-shapes", tag: "catalogue",
+	handle(a, route{method: "GET", path: "/v1/shapes", id: "list-shapes", whole: true, tag: "catalogue",
 		summary: "List shapes: sizes and tunings of virtual machines"},
 		func(ctx context.Context, who farm.Identity, in *struct{ Paging }) (*one[fleet.Page[fleet.Shape]], error) {
 			return listOf(ctx, a, in.Paging, wire.Shape, func(s fleet.Shape) string { return s.Name },
 				func() ([]farm.Shape, error) { return a.server.Shapes(ctx, who) })
 		})
-	handle(a, route{method: "GET", path: "/v1/networks", id: "list-networks", tag: "catalogue",
+	handle(a, route{method: "GET", path: "/v1/networks", id: "list-networks", whole: true, tag: "catalogue",
 		summary: "List networks"}, func(ctx context.Context, who farm.Identity,
 		in *struct{ Paging }) (*one[fleet.Page[fleet.Network]], error) {
 		return listOf(ctx, a, in.Paging, wire.Network, func(n fleet.Network) string { return n.Name },
@@ -97,7 +97,7 @@ func (a *API) catalogueRoutes() {
 }
 
 func (a *API) groupRoutes() {
-	handle(a, route{method: "GET", path: "/v1/groups", id: "list-groups", tag: "catalogue",
+	handle(a, route{method: "GET", path: "/v1/groups", id: "list-groups", whole: true, tag: "catalogue",
 		summary: "List server groups: which virtual machines are to lie together or apart"},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			Paging
@@ -159,7 +159,7 @@ func (a *API) farmRoutes() {
 			}
 			return oneOf(out, 0), nil
 		})
-	handle(a, route{method: "GET", path: "/v1/export", id: "export-farm", tag: "farm",
+	handle(a, route{method: "GET", path: "/v1/export", id: "export-farm", whole: true, tag: "farm",
 		summary: "The farm as data, for apply-farm"},
 		func(ctx context.Context, who farm.Identity, _ *struct{}) (*one[fleet.Farm], error) {
 			f, err := a.server.Farm.Export(ctx, who)

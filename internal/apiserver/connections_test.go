@@ -2,10 +2,12 @@ package apiserver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"testing"
 	"time"
 
@@ -163,7 +165,7 @@ func TestWalks(t *testing.T) {
 	s := newShares()
 	var leaves []func()
 	for i := range maxWalks {
-		leave, err := s.walk(t.Context(), fmt.Sprint("user-", i))
+		leave, err := s.walk(t.Context(), farm.Identity{User: fmt.Sprint("user-", i)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,16 +173,69 @@ func TestWalks(t *testing.T) {
 	}
 	for _, user := range []string{"user-0", "another"} {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		if _, err := s.walk(ctx, user); err == nil {
+		if _, err := s.walk(ctx, farm.Identity{User: user}); err == nil {
 			t.Errorf("%s walks, too", user)
 		}
 		cancel()
 	}
+	if _, err := s.walk(t.Context(), farm.Identity{Root: true}); err != nil {
+		t.Error("root waits:", err)
+	}
 	for _, leave := range leaves {
 		leave()
 	}
-	if len(s.walks)+len(s.waiting)+len(s.all) != 0 {
-		t.Errorf("%v, %v, %d", s.walks, s.waiting, len(s.all))
+	leave, err := s.walk(t.Context(), farm.Identity{User: "another"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave()
+}
+
+// TestListsInTurn: while a user reads something whole, its other requests for such wait, and no one else's.
+func TestListsInTurn(t *testing.T) {
+	l := newLab(t)
+	leave, err := l.api.shares.walk(t.Context(), farm.Identity{User: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := []string{"/v1/groups", "/v1/security-groups", "/v1/hosts", "/v1/images", "/v1/tokens", "/v1/sessions",
+		"/v1/cells", "/v1/projects", "/v1/shapes", "/v1/networks", "/v1/file-systems", "/v1/join-tokens", "/v1/status",
+		"/v1/findings", "/v1/usage", "/v1/usage/records", "/v1/jobs", "/v1/jobs/active", "/v1/vms?name=x*",
+		"/v1/vms?tag=x", "/v1/vms?state=running"}
+	_, body := l.ask("POST", "/v1/tokens", `{"user": "ann"}`)
+	var token fleet.Token
+	if err := json.Unmarshal([]byte(body), &token); err != nil {
+		t.Fatal(err, body)
+	}
+	get := func(path string) (status int, waits bool) {
+		answered := make(chan int, 1)
+		go func() {
+			answer, _ := l.ask("GET", path, "", "Authorization", "Bearer "+token.Secret)
+			answered <- answer.StatusCode
+		}()
+		select {
+		case status := <-answered:
+			return status, false
+		case <-time.After(50 * time.Millisecond):
+		}
+		leave()
+		status = <-answered
+		if leave, err = l.api.shares.walk(t.Context(), farm.Identity{User: "ann"}); err != nil {
+			t.Fatal(err)
+		}
+		return status, true
+	}
+	for _, path := range whole {
+		if status, waits := get(path); !waits || status >= 500 {
+			t.Errorf("%s: %d; it waits for another one of the user: %v", path, status, waits)
+		}
+	}
+	answer, body := l.ask("GET", "/v1/vms?project=alice", "", "Authorization", "Bearer "+token.Secret)
+	if answer.StatusCode != http.StatusOK {
+		t.Error("a page of VMs: ", body)
+	}
+	if answer, body := l.ask("GET", "/v1/groups", ""); answer.StatusCode != http.StatusOK {
+		t.Error("root: ", body)
 	}
 }
 

@@ -63,7 +63,7 @@ type hostsWithReason struct {
 }
 
 func (a *API) fleetHostRoutes() {
-	handle(a, route{method: "GET", path: "/v1/hosts", id: "list-hosts", tag: "hosts", summary: "List hosts"},
+	handle(a, route{method: "GET", path: "/v1/hosts", id: "list-hosts", whole: true, tag: "hosts", summary: "List hosts"},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			Paging
 			Cell  string `query:"cell" maxLength:"100"`
@@ -79,7 +79,7 @@ func (a *API) fleetHostRoutes() {
 			return listOf(ctx, a, in.Paging, hostView, func(h fleet.Host) string { return h.Name },
 				func() ([]server.HostView, error) { return a.server.Hosts.List(ctx, who, f) })
 		})
-	handle(a, route{method: "GET", path: "/v1/findings", id: "list-findings", tag: "hosts",
+	handle(a, route{method: "GET", path: "/v1/findings", id: "list-findings", whole: true, tag: "hosts",
 		summary: "What the tuning audit found on hosts, by rule and type of hardware",
 		about: "As hosts have last reported it: what it found of them, not of single virtual machines. With since, also " +
 			"what came and what went from then on; changes are kept for 400 days."},
@@ -181,7 +181,7 @@ func labelOrder(u fleet.HostUpdate) server.LabelOrder {
 }
 
 func (a *API) joinTokenRoutes() {
-	handle(a, route{method: "GET", path: "/v1/join-tokens", id: "list-join-tokens", tag: "hosts",
+	handle(a, route{method: "GET", path: "/v1/join-tokens", id: "list-join-tokens", whole: true, tag: "hosts",
 		summary: "List join tokens, without their secrets"},
 		func(ctx context.Context, who farm.Identity, in *struct{ Paging }) (*one[fleet.Page[fleet.JoinToken]], error) {
 			return listOf(ctx, a, in.Paging, joinTokenView, func(t fleet.JoinToken) string { return t.ID },

@@ -39,9 +39,9 @@ const uploadPath = "/v1/image-uploads/"
 const imageTag = "images"
 
 func (a imageRoutes) register() {
-	handle(a.API, route{method: "GET", path: "/v1/images", id: "list-images", tag: imageTag,
+	handle(a.API, route{method: "GET", path: "/v1/images", id: "list-images", whole: true, tag: imageTag,
 		summary: "List the images of the catalogue by their names, and those that hosts have of their own"}, a.list)
-	handle(a.API, route{method: "GET", path: "/v1/images/{image}", id: "get-image", tag: imageTag,
+	handle(a.API, route{method: "GET", path: "/v1/images/{image}", id: "get-image", whole: true, tag: imageTag,
 		summary: "One image: what its name has meant, which hosts have it, what runs of it"},
 		func(ctx context.Context, who farm.Identity, in *struct{ ImageRef }) (*one[fleet.ImageDetails], error) {
 			return answerImage(a.server.Images.Show(ctx, who, in.Image))
@@ -90,7 +90,7 @@ func (a imageRoutes) list(ctx context.Context, who farm.Identity,
 			if err != nil {
 				return nil, err
 			}
-			hosts, err := a.allHosts(ctx, who)
+			hosts, err := a.server.Hosts.List(ctx, who, server.HostFilter{})
 			return imagesOf(views, hosts), err
 		})
 }

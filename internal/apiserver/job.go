@@ -17,7 +17,7 @@ import (
 type jobRoutes struct{ *API }
 
 func (a jobRoutes) register() {
-	handle(a.API, route{method: "GET", path: "/v1/jobs", id: "list-jobs", tag: "usage",
+	handle(a.API, route{method: "GET", path: "/v1/jobs", id: "list-jobs", whole: true, tag: "usage",
 		summary: "Jobs that have ended, the newest first: their records of usage",
 		about: "Of what the caller may see, as sum-usage. With outcome a page may have fewer items than its limit, " +
 			"or none, and more follow; the last one has no next."},
@@ -27,11 +27,9 @@ func (a jobRoutes) register() {
 		}) (*one[fleet.Page[api.Usage]], error) {
 			f := usage.JobFilter{Since: in.Since, User: in.User, Project: in.Project, Cell: in.Cell, Host: in.Host,
 				Kind: in.Kind, Outcome: outcome.Outcome(in.Outcome), After: in.After, Limit: in.Limit}
-			return walked(ctx, a.API, who, func() (fleet.Page[api.Usage], error) {
-				return a.server.Usage.Jobs(ctx, who, f)
-			})
+			return answered(a.server.Usage.Jobs(ctx, who, f))
 		})
-	handle(a.API, route{method: "GET", path: "/v1/jobs/active", id: "list-active-jobs", tag: "usage",
+	handle(a.API, route{method: "GET", path: "/v1/jobs/active", id: "list-active-jobs", whole: true, tag: "usage",
 		summary: "Jobs and workers that have not ended, the newest first, as their hosts reported them last",
 		about: "Of what the caller may see, as sum-usage: what one waits for, what the start of its VM took, phase by " +
 			"phase, and whether its host is silent."},
@@ -39,10 +37,8 @@ func (a jobRoutes) register() {
 			ActiveJobChoice
 			Paging
 		}) (*one[fleet.Page[fleet.Job]], error) {
-			return walked(ctx, a.API, who, func() (fleet.Page[fleet.Job], error) {
-				return a.server.Usage.Active(ctx, who, fleet.JobQuery{State: in.State, User: in.User,
-					Project: in.Project, Cell: in.Cell, Host: in.Host, After: in.After, Limit: in.Limit})
-			})
+			return answered(a.server.Usage.Active(ctx, who, fleet.JobQuery{State: in.State, User: in.User,
+				Project: in.Project, Cell: in.Cell, Host: in.Host, After: in.After, Limit: in.Limit}))
 		})
 	handle(a.API, route{method: "GET", path: "/v1/jobs/{job}", id: "get-job", tag: "usage",
 		summary: "One job or worker, by its ID or that of its record of usage",
@@ -56,7 +52,7 @@ func (a jobRoutes) register() {
 			}
 			return oneOf(out, 0), nil
 		})
-	handle(a.API, route{method: "GET", path: "/v1/slowhosts", id: "list-slow-hosts", tag: "usage",
+	handle(a.API, route{method: "GET", path: "/v1/slowhosts", id: "list-slow-hosts", whole: true, tag: "usage",
 		summary: "Hosts on which guests boot more slowly than on others of their kind, the slowest first",
 		about: "By the records of jobs and workers that ended since a time, of what the caller may see. Compared is the " +
 			"same image with as many CPUs on the same type of hardware."},
@@ -64,9 +60,7 @@ func (a jobRoutes) register() {
 			Cell  string    `query:"cell" maxLength:"100"`
 			Since time.Time `query:"since" required:"true"`
 		}) (*one[fleet.SlowHosts], error) {
-			return walked(ctx, a.API, who, func() (fleet.SlowHosts, error) {
-				return a.server.Usage.SlowHosts(ctx, who, in.Cell, in.Since)
-			})
+			return answered(a.server.Usage.SlowHosts(ctx, who, in.Cell, in.Since))
 		})
 	hostRoute(a.API, route{method: "POST", path: fleet.RouteJobs, id: "report-jobs", whose: forHosts, tag: "Link to hosts",
 		summary: "Report which jobs of a host have not ended", about: "All of them each time."},

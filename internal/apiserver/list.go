@@ -17,8 +17,8 @@ type Paging struct {
 	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"the most items"`
 }
 
-// listOf answers with one page of what get returns, in the order of its keys. The revision is read before, so that a
-// watch from it misses nothing.
+// listOf answers with one page of what get returns, in the order of its keys: its route is one of route.whole. The
+// revision is read before, so that a watch from it misses nothing.
 func listOf[V, T any](ctx context.Context, a *API, p Paging, view func(V) T, key func(T) string,
 	get func() ([]V, error)) (*one[fleet.Page[T]], error) {
 	revision, err := a.server.Revision(ctx)
@@ -67,18 +67,12 @@ func oneOf[T any](v T, revision int64) *one[T] {
 	return o
 }
 
-// walked is the answer to a request that reads much of the store. A few such requests at once are read; others wait.
-func walked[T any](ctx context.Context, a *API, who farm.Identity, read func() (T, error)) (*one[T], error) {
-	leave, err := a.shares.walk(ctx, who.User)
+// answered is an answer without a revision.
+func answered[T any](v T, err error) (*one[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
-	out, err := read()
-	if err != nil {
-		return nil, err
-	}
-	return oneOf(out, 0), nil
+	return oneOf(v, 0), nil
 }
 
 // nothing is an answer without a body.

@@ -23,7 +23,7 @@ func securityGroupView(g server.SecurityGroupView) fleet.SecurityGroup {
 
 func (a *API) securityGroupRoutes() {
 	const path = "/v1/security-groups/{project}/{name}"
-	handle(a, route{method: "GET", path: "/v1/security-groups", id: "list-security-groups", tag: "catalogue",
+	handle(a, route{method: "GET", path: "/v1/security-groups", id: "list-security-groups", whole: true, tag: "catalogue",
 		summary: "List security groups: what virtual machines may send and receive"},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			Paging

@@ -17,7 +17,7 @@ func (s signInRoutes) register() {
 }
 
 func (s signInRoutes) sessions() {
-	handle(s.API, route{method: "GET", path: "/v1/sessions", id: "list-sessions", tag: "access",
+	handle(s.API, route{method: "GET", path: "/v1/sessions", id: "list-sessions", whole: true, tag: "access",
 		summary: "List who is signed in, in a browser or by `grange login`"},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			Paging

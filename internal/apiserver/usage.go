@@ -27,26 +27,22 @@ func (c UsageChoice) query(by string) fleet.UsageQuery {
 }
 
 func (a *API) usageRoutes() {
-	handle(a, route{method: "GET", path: "/v1/usage", id: "sum-usage", tag: "usage",
+	handle(a, route{method: "GET", path: "/v1/usage", id: "sum-usage", whole: true, tag: "usage",
 		summary: "What virtual machines have used, added up",
 		about:   "Of what the caller may see: one's own, that of projects and cells in which one has a role, or all."},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			UsageChoice
 			By string `query:"by" maxLength:"20" default:"project" doc:"user, project, account, vo, cell, host, kind, month"`
 		}) (*one[fleet.UsageSummary], error) {
-			return walked(ctx, a, who, func() (fleet.UsageSummary, error) {
-				return a.server.Usage.Sum(ctx, who, in.query(in.By))
-			})
+			return answered(a.server.Usage.Sum(ctx, who, in.query(in.By)))
 		})
-	handle(a, route{method: "GET", path: "/v1/usage/records", id: "list-usage", tag: "usage",
+	handle(a, route{method: "GET", path: "/v1/usage/records", id: "list-usage", whole: true, tag: "usage",
 		summary: "Records of what virtual machines have used"},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			UsageChoice
 			Paging
 		}) (*one[fleet.Page[api.Usage]], error) {
-			return walked(ctx, a, who, func() (fleet.Page[api.Usage], error) {
-				return a.server.Usage.Records(ctx, who, in.query(""), in.After, in.Limit)
-			})
+			return answered(a.server.Usage.Records(ctx, who, in.query(""), in.After, in.Limit))
 		})
 	handle(a, route{method: "POST", path: "/v1/usage/months/{month}/close", id: "close-usage", tag: "usage",
 		summary: "Close a month and those before it, for good",
@@ -80,10 +76,8 @@ func outsideRoutes(a *API) {
 			To   time.Time `query:"to" doc:"they ended before"`
 			Paging
 		}) (*one[fleet.Page[api.Usage]], error) {
-			return walked(ctx, a, who, func() (fleet.Page[api.Usage], error) {
-				return a.server.Usage.Outside(ctx, who, fleet.OutsideQuery{Host: in.Host, Why: in.Why, From: in.From,
-					To: in.To}, in.After, in.Limit)
-			})
+			return answered(a.server.Usage.Outside(ctx, who, fleet.OutsideQuery{Host: in.Host, Why: in.Why,
+				From: in.From, To: in.To}, in.After, in.Limit))
 		})
 	handle(a, route{method: "POST", path: "/v1/usage/withdraw", id: "withdraw-usage", tag: "usage",
 		summary: "Take records of a host back",

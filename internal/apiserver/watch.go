@@ -216,6 +216,13 @@ func (a *API) listVMsRoute() {
 	handleEvents(a, r, reflect.TypeFor[fleet.Page[fleet.VM]](),
 		func(ctx context.Context, who farm.Identity, in *listVMs) (*huma.StreamResponse, error) {
 			return listOrWatch(func() (*one[fleet.Page[fleet.VM]], error) {
+				if in.State != "" || in.Name != "" || len(in.Tag) > 0 { // which the store does not choose by
+					leave, err := a.shares.walk(ctx, who)
+					if err != nil {
+						return nil, err
+					}
+					defer leave()
+				}
 				found, err := a.server.VMs.List(ctx, who, in.filter(in.Paging))
 				if err != nil {
 					return nil, err

@@ -9,12 +9,12 @@ import (
 )
 
 func (a *API) whyRoutes() {
-	handle(a, route{method: "GET", path: "/v1/vms/{vm}/why", id: "why-vm", tag: "VMs",
+	handle(a, route{method: "GET", path: "/v1/vms/{vm}/why", id: "why-vm", whole: true, tag: "VMs",
 		summary: "Where a virtual machine could be, and what keeps it from each other host"},
 		func(ctx context.Context, who farm.Identity, in *struct{ VMRef }) (*one[fleet.Why], error) {
 			return answerWhy(a.server.WhyOf(ctx, who, in.VM))
 		})
-	handle(a, route{method: "POST", path: "/v1/why", id: "why", tag: "VMs",
+	handle(a, route{method: "POST", path: "/v1/why", id: "why", whole: true, tag: "VMs",
 		summary: "Where such a virtual machine could be, without making one"},
 		func(ctx context.Context, who farm.Identity, in *struct{ Body fleet.VMRequest }) (*one[fleet.Why], error) {
 			order, err := orderOf(in.Body)

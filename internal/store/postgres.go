@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/turns"
 )
 
 // Limits of connections of one server. Writers wait for each other in the database, so that more than a few gain
@@ -70,6 +71,7 @@ func (s *Store) openPostgres(ctx context.Context, url string) error {
 	s.write.SetMaxIdleConns(writers)
 	s.read.SetMaxOpenConns(snapshots)
 	s.read.SetMaxIdleConns(snapshots)
+	s.People = turns.New(snapshots-1, snapshots/2)
 	for _, db := range []*sql.DB{s.write, s.read} {
 		db.SetConnMaxLifetime(time.Hour)
 		db.SetConnMaxIdleTime(10 * time.Minute)

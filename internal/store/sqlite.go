@@ -17,6 +17,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/turns"
 )
 
 // readers is how many snapshots of a SQLite file are open at a time.
@@ -52,6 +53,7 @@ func (s *Store) openSQLite(ctx context.Context, path string) error {
 	s.read = sql.OpenDB(&sqliteConnector{engine.dsn("_txlock=deferred", "_pragma=query_only(1)")})
 	s.read.SetMaxOpenConns(readers)
 	s.read.SetMaxIdleConns(readers)
+	s.People = turns.New(readers-1, readers/2)
 	if err := engine.checkPatiently(ctx, s.write); err != nil {
 		return s.explain(ctx, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/turns"
 )
 
 // Store is a database. It is safe for several goroutines.
@@ -22,6 +23,10 @@ type Store struct {
 	poll   time.Duration // how often the revision is read while somebody waits
 	now    func() time.Time
 	clock  func() time.Time // of the wall
+
+	// People is in which order users read: each has at most half of the snapshots that can be read at a time, and all
+	// of them leave one for hosts and for the server itself.
+	People *turns.Turns
 
 	writing, reading statements
 	queue            queue // of Updates

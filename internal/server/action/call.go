@@ -56,15 +56,23 @@ func (s Actions) Change(ctx context.Context, who farm.Identity, action policy.Ac
 	return revision, err
 }
 
-// Look runs an action that reads, on one snapshot.
+// Look runs an action that reads, on one snapshot. Users read in turn.
 func (s Actions) Look(ctx context.Context, who farm.Identity, action policy.Action, do func(*Call) error) error {
-	return s.Store.View(ctx, func(t *store.Tx) error {
+	read := func(t *store.Tx) error {
 		c, err := s.begin(t, who, action)
 		if err != nil {
 			return err
 		}
 		return do(c)
-	})
+	}
+	if !who.Root && who.Host == "" {
+		leave, err := s.Store.People.Enter(ctx, who.User)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
+	return s.Store.View(ctx, read)
 }
 
 // ByItself runs a transaction of a loop: fenced, as the server's own doing.
