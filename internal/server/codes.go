@@ -15,6 +15,7 @@ const (
 	CodeNoLease           farm.Code = "no-lease"               // a network has no address, or no host name, left
 	CodeAddressTaken      farm.Code = "address-taken"          // a static address is another VM's
 	CodeImage             farm.Code = "image-not-allowed"      // the project may not have the image
+	CodeImageShape        farm.Code = "image-needs-plan"       // it asks for another plan than the VM has on its host
 	CodeShape             farm.Code = "shape-not-allowed"      // the project may not have the shape
 	CodeHostHasVMs        farm.Code = "host-has-vms"           // a host with VMs cannot be forgotten
 	CodeNoResize          farm.Code = "no-resize"              // VMs of a batch cell keep their size

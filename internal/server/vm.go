@@ -104,7 +104,7 @@ func (vs VMs) Rebuild(ctx context.Context, who farm.Identity, ref string, ifRevi
 		if err := allowImage(p, vm.Image); err != nil {
 			return "", err
 		}
-		if err := remade(c, vm); err != nil {
+		if err := remade(c, vm, v == replace || vm.Host == ""); err != nil {
 			return "", err
 		}
 		switch {
@@ -125,17 +125,6 @@ func (vs VMs) Rebuild(ctx context.Context, who farm.Identity, ref string, ifRevi
 		}
 		return "image " + vm.Image, nil
 	})
-}
-
-// remade enters what the image of a VM is in the catalogue by now. Its size stays, and must do for the image.
-func remade(c *call, vm *farm.VM) error {
-	image, err := images.Resolve(c.Tx, vm.Image, vm.Project)
-	if err != nil {
-		return err
-	}
-	vm.Digest = image.Digest
-	_, err = images.Shape(image, vm.Shape, true)
-	return err
 }
 
 // hasImage refuses to have a VM made anew from an image that its host does not have: the VM would be gone, and no other

@@ -264,6 +264,15 @@ func missing(rows store.Images, ref string) error {
 	return e
 }
 
+// Entry is an image by its digest; empty where the catalogue has none.
+func Entry(t *store.Tx, digest string) (farm.FleetImage, error) {
+	image, err := store.ImagesOf(t).Image(digest)
+	if action.Missing(err) {
+		return farm.FleetImage{}, nil
+	}
+	return image, err
+}
+
 // Resolve is what an image is to new VMs of a project, by its name or whole digest. The zero value: the catalogue has
 // no such image, and hosts may have one of their own.
 func Resolve(t *store.Tx, ref, project string) (image farm.FleetImage, err error) {

@@ -62,7 +62,7 @@ func Shape(i farm.FleetImage, s farm.Shape, asked bool) (farm.Shape, error) {
 	s.Display = s.Display || i.Properties[videoModel] != ""
 	own := map[string]string{}
 	for _, key := range shaping {
-		if value := i.Properties[key]; value != "" && !(asked && strings.HasPrefix(key, "hw_cpu_")) {
+		if value := i.Properties[key]; value != "" && !(asked && topological(key)) {
 			own[key] = value
 		}
 	}
@@ -88,6 +88,33 @@ func Shape(i farm.FleetImage, s farm.Shape, asked bool) (farm.Shape, error) {
 		s.Guest = r.Guest
 	}
 	return s, nil
+}
+
+// topological reports whether a property is of the guest's topology: sockets, cores and threads.
+func topological(key string) bool {
+	return strings.HasPrefix(key, "hw_cpu_") && key != "hw_cpu_thread_policy"
+}
+
+// Reshape is what becomes of a VM's shape when it is made anew from another image: what the new one says of it where
+// the old one said something else. Topology and model that were asked for when the VM was created stay.
+func Reshape(old, image farm.FleetImage, s farm.Shape) (farm.Shape, error) {
+	if sameShaping(old, image) {
+		return s, small(image, s)
+	}
+	if model := old.Properties[cpuModel]; model != "" && s.CPUModel == model {
+		s.CPUModel = ""
+	}
+	return Shape(image, s, false)
+}
+
+// sameShaping reports whether two images say the same of a VM's shape.
+func sameShaping(a, b farm.FleetImage) bool {
+	for _, key := range append([]string{cpuModel, videoModel}, shaping...) {
+		if a.Properties[key] != b.Properties[key] {
+			return false
+		}
+	}
+	return true
 }
 
 // flavorOf is a shape in OpenStack's words: what an image may not go beyond.
