@@ -267,18 +267,23 @@ func TestFetcherEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dir.Close()
-	r := begin(t, "setsid sleep 1000 >/dev/null 2>&1 & true",
+	r := begin(t, "setsid sleep "+seconds+" >/dev/null 2>&1 & true",
 		func(cmd *exec.Cmd) (func(), error) { return StartFetcher(cmd, dir) })
 	r.end(t)
 	eventually(t, "processes are left", func() bool { return !anyRuns() })
 }
 
-// anyRuns reports whether a process runs as UID.
+// seconds are for how long processes of these tests sleep: by that they are told from those of other programs that run
+// as UID at the same time.
+var seconds = fmt.Sprint(100000 + os.Getpid())
+
+// anyRuns reports whether a process of these tests runs as UID.
 func anyRuns() bool {
 	all, _ := filepath.Glob("/proc/[0-9]*")
 	return slices.ContainsFunc(all, func(p string) bool {
 		info, err := os.Stat(p)
-		return err == nil && int(info.Sys().(*syscall.Stat_t).Uid) == UID()
+		text, _ := os.ReadFile(p + "/cmdline")
+		return err == nil && int(info.Sys().(*syscall.Stat_t).Uid) == UID() && strings.Contains(string(text), seconds)
 	})
 }
 
@@ -299,7 +304,7 @@ func TestInheritedFiles(t *testing.T) {
 func TestNothingStays(t *testing.T) {
 	needRoot(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", "sleep 1000 & sleep 1000; true")
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", "sleep "+seconds+" & sleep "+seconds+"; true")
 	cmd.WaitDelay = time.Second
 	release, err := StartReader(cmd, nil)
 	if err != nil {
