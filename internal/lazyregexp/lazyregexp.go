@@ -27,6 +27,10 @@ func (r *Regexp) FindStringSubmatch(s string) []string { return r.compiled().Fin
 func (r *Regexp) ReplaceAllString(s, by string) string { return r.compiled().ReplaceAllString(s, by) }
 func (r *Regexp) FindSubmatch(b []byte) [][]byte       { return r.compiled().FindSubmatch(b) }
 
+func (r *Regexp) FindAllSubmatch(b []byte, n int) [][][]byte {
+	return r.compiled().FindAllSubmatch(b, n)
+}
+
 func (r *Regexp) ReplaceAll(b, by []byte) []byte { return r.compiled().ReplaceAll(b, by) }
 
 func (r *Regexp) ReplaceAllStringFunc(s string, by func(string) string) string {

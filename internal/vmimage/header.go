@@ -15,9 +15,15 @@ import (
 const maxVirtual = 64 * farm.TiB
 
 const (
-	convertHint = "convert it: `qemu-img convert -f %s -O qcow2 FILE NEW.qcow2`"
-	rawHint     = "grange takes qcow2, and raw disks with a partition table or a file system; for others see " +
-		"`qemu-img convert`"
+	// No hint names a program to run on the file: outside of the sandbox it would open, as root, the files of the host
+	// that a hostile disk names, and put them into the disk.
+	exportHint = "export it as qcow2 or raw where it was made. Do not convert it on a host: a converter opens the " +
+		"files that a disk names, with the rights of its caller"
+	cryptHint = "export it without encryption where it was made"
+	packHint  = "grange unpacks gzip, xz and zstd: pack it with one of these, or not at all"
+	copyHint  = "copy the file again from where it was made"
+	plainHint = "give the disk in it, as qcow2 or raw, from where it was made"
+	rawHint   = "grange takes qcow2, vmdk, vdi, vhdx and vpc, and raw disks with a partition table or a file system"
 )
 
 // knownMagic are the formats that people have, and that no VM is given as they are. Some become a disk on their way
@@ -27,28 +33,28 @@ var knownMagic = []struct {
 	magic      string
 	what, hint string
 }{
-	{0, "KDMV", "a VMware disk (VMDK)", fmt.Sprintf(convertHint, "vmdk")},
-	{0, "COWD", "a VMware disk (VMDK)", fmt.Sprintf(convertHint, "vmdk")},
-	{0, "# Disk DescriptorFile", "a VMware disk's description (VMDK)", fmt.Sprintf(convertHint, "vmdk")},
-	{0x40, "\x7f\x10\xda\xbe", "a VirtualBox disk (VDI)", fmt.Sprintf(convertHint, "vdi")},
-	{0, "vhdxfile", "a Hyper-V disk (VHDX)", fmt.Sprintf(convertHint, "vhdx")},
-	{0, "conectix", "a Virtual PC disk (VHD)", fmt.Sprintf(convertHint, "vpc")},
-	{-512, "conectix", "a Virtual PC disk (VHD)", fmt.Sprintf(convertHint, "vpc")},
-	{-512, "koly", "a macOS disk (DMG)", fmt.Sprintf(convertHint, "dmg")},
-	{0, "QED\x00", "a QED disk", fmt.Sprintf(convertHint, "qed")},
-	{0, "WithoutFreeSpace", "a Parallels disk", fmt.Sprintf(convertHint, "parallels")},
-	{0, "WithouFreSpacExt", "a Parallels disk", fmt.Sprintf(convertHint, "parallels")},
-	{0, "Bochs Virtual HD Image", "a Bochs disk", fmt.Sprintf(convertHint, "bochs")},
-	{0, "LUKS\xba\xbe", "an encrypted disk (LUKS)", "decrypt it first"},
+	{0, "KDMV", "a VMware disk (VMDK)", exportHint},
+	{0, "COWD", "a VMware disk (VMDK)", exportHint},
+	{0, "# Disk DescriptorFile", "a VMware disk's description (VMDK)", exportHint},
+	{0x40, "\x7f\x10\xda\xbe", "a VirtualBox disk (VDI)", exportHint},
+	{0, "vhdxfile", "a Hyper-V disk (VHDX)", exportHint},
+	{0, "conectix", "a Virtual PC disk (VHD)", exportHint},
+	{-512, "conectix", "a Virtual PC disk (VHD)", exportHint},
+	{-512, "koly", "a macOS disk (DMG)", exportHint},
+	{0, "QED\x00", "a QED disk", exportHint},
+	{0, "WithoutFreeSpace", "a Parallels disk", exportHint},
+	{0, "WithouFreSpacExt", "a Parallels disk", exportHint},
+	{0, "Bochs Virtual HD Image", "a Bochs disk", exportHint},
+	{0, "LUKS\xba\xbe", "an encrypted disk (LUKS)", cryptHint},
 	{0x8001, "CD001", "a CD image (ISO 9660)", "install from it once and import the disk that was installed"},
 	{0, "\x1f\x8b", "compressed with gzip", twice},
 	{0, "\xfd7zXZ\x00", "compressed with xz", twice},
 	{0, "\x28\xb5\x2f\xfd", "compressed with zstd", twice},
-	{0, "\x04\x22\x4d\x18", "compressed with lz4", "decompress it first: `unlz4 FILE`"},
-	{0, "BZh", "compressed with bzip2", "decompress it first: `bunzip2 FILE`"},
-	{0, "7z\xbc\xaf\x27\x1c", "a 7-Zip archive", "unpack it first"},
-	{0, "PK\x03\x04", "a ZIP archive", "unpack it first"},
-	{257, "ustar", "a tar archive (an OVA?)", "unpack it, and convert the disk in it with `qemu-img convert -O qcow2`"},
+	{0, "\x04\x22\x4d\x18", "compressed with lz4", packHint},
+	{0, "BZh", "compressed with bzip2", packHint},
+	{0, "7z\xbc\xaf\x27\x1c", "a 7-Zip archive", plainHint},
+	{0, "PK\x03\x04", "a ZIP archive", plainHint},
+	{257, "ustar", "a tar archive (an OVA?)", plainHint},
 	{0, "\x7fELF", "a program or a kernel",
 		"import the directory that has the kernel as vmlinux or vmlinuz, and its initrd"},
 }
@@ -96,7 +102,7 @@ func readHeader(r io.ReaderAt, size int64) (header, error) {
 	}
 	for _, k := range knownMagic {
 		if has(k.at, k.magic) {
-			return header{}, badImage("the file is "+k.what, k.hint, nil)
+			return header{}, badImage("the file is "+k.what+extents(r, size), k.hint, nil)
 		}
 	}
 	switch {
@@ -176,27 +182,27 @@ func readQcow2(r io.ReaderAt, size int64) (virtual farm.Bytes, err error) {
 	case 3:
 	default:
 		return 0, badImage(fmt.Sprintf("the file is a qcow of version %d", h.Version),
-			fmt.Sprintf(convertHint, "qcow"), nil)
+			exportHint, nil)
 	}
 	// What could make QEMU open other files of the host comes first, and is refused whatever else is wrong.
 	if h.BackingOffset != 0 || h.BackingSize != 0 {
-		return 0, badImage("the disk builds on another file (it has a backing file)",
-			"make it whole where that file is: `qemu-img convert -O qcow2 FILE NEW.qcow2`", nil)
+		return 0, badImage("the disk builds on another file (it has a backing file)"+backingName(r, h),
+			exportHint, nil)
 	}
 	if h.Incompatible&featureDataFile != 0 {
 		return 0, badImage("the disk keeps its data in another file",
-			"make it whole where that file is: `qemu-img convert -O qcow2 FILE NEW.qcow2`", nil)
+			exportHint, nil)
 	}
 	if h.Crypt != 0 {
-		return 0, badImage("the disk is encrypted", "decrypt it: `qemu-img convert` with its secret", nil)
+		return 0, badImage("the disk is encrypted", cryptHint, nil)
 	}
 	if h.Incompatible&(featureDirty|featureCorrupt) != 0 {
 		return 0, badImage("the disk was not closed cleanly, or is marked as corrupt",
-			"repair it: `qemu-img check -f qcow2 -r all FILE`, then check that it still boots", nil)
+			"shut its VM down where it was made, and copy the disk again", nil)
 	}
 	if h.Incompatible&^featuresKnown != 0 {
 		return 0, badImage(fmt.Sprintf("the disk needs features that grange does not know (%#x)",
-			h.Incompatible&^featuresKnown), fmt.Sprintf(convertHint, "qcow2"), nil)
+			h.Incompatible&^featuresKnown), exportHint, nil)
 	}
 	if h.ClusterBits < 9 || h.ClusterBits > 21 {
 		return 0, damaged(fmt.Sprintf("clusters of 2^%d bytes", h.ClusterBits), nil)
@@ -267,6 +273,16 @@ func (f qcow2File) table(at uint64, n int64) ([]uint64, error) {
 	return words, nil
 }
 
+// backingName quotes the file that a disk builds on, as far as it can be read.
+func backingName(r io.ReaderAt, h qcow2) string {
+	name := make([]byte, min(h.BackingSize, 200))
+	n, _ := r.ReadAt(name, int64(h.BackingOffset&(1<<62-1)))
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(": %q", farm.Printable(string(name[:n])))
+}
+
 // extensions looks through the header extensions, which end within the first cluster.
 func (f qcow2File) extensions(at int64) error {
 	b := make([]byte, min(f.cluster, f.size)-at)
@@ -280,9 +296,9 @@ func (f qcow2File) extensions(at int64) error {
 			return nil
 		case 0x44415441: // "DATA"
 			return badImage("the disk names a file that keeps its data",
-				"make it whole where that file is: `qemu-img convert -O qcow2 FILE NEW.qcow2`", nil)
+				exportHint, nil)
 		case 0x0537be77:
-			return badImage("the disk is encrypted", "decrypt it: `qemu-img convert` with its secret", nil)
+			return badImage("the disk is encrypted", cryptHint, nil)
 		}
 		n = (n + 7) &^ 7
 		if n > int64(len(b))-8 {
@@ -389,7 +405,7 @@ func badImage(message, hint string, err error) error {
 // damaged is a qcow2 that no program should have written.
 func damaged(what string, err error) error {
 	return badImage("the qcow2 header is damaged: "+what,
-		"copy the file again, or look with `qemu-img check -f qcow2 FILE`", err)
+		copyHint, err)
 }
 
 // cutShort is a qcow2 that speaks of what is not in the file.

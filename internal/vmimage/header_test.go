@@ -107,13 +107,13 @@ func TestReadHeaderOfQemuImg(t *testing.T) {
 	for name, args := range map[string][]string{
 		"backing file": {"create", "-f", "qcow2", "-F", "raw", "-b", "base.raw"},
 		"another file": {"create", "-f", "qcow2", "-o", "data_file=data.raw,size=4M"},
-		"vmdk":         {"convert", "-f", "raw", "-O", "vmdk", "base.raw"},
-		"vdi":          {"convert", "-f", "raw", "-O", "vdi", "base.raw"},
-		"vhdx":         {"convert", "-f", "raw", "-O", "vhdx", "base.raw"},
-		"vpc":          {"convert", "-f", "raw", "-O", "vpc", "base.raw"},
-		"-f vpc":       {"convert", "-f", "raw", "-O", "vpc", "-o", "subformat=fixed", "base.raw"},
-		"qed":          {"convert", "-f", "raw", "-O", "qed", "base.raw"},
-		"-f qcow ":     {"convert", "-f", "raw", "-O", "qcow", "base.raw"},
+		"VMDK":         {"convert", "-f", "raw", "-O", "vmdk", "base.raw"},
+		"VDI":          {"convert", "-f", "raw", "-O", "vdi", "base.raw"},
+		"VHDX":         {"convert", "-f", "raw", "-O", "vhdx", "base.raw"},
+		"(VHD)":        {"convert", "-f", "raw", "-O", "vpc", "base.raw"},
+		"Virtual PC":   {"convert", "-f", "raw", "-O", "vpc", "-o", "subformat=fixed", "base.raw"},
+		"QED":          {"convert", "-f", "raw", "-O", "qed", "base.raw"},
+		"of version 1": {"convert", "-f", "raw", "-O", "qcow", "base.raw"},
 	} {
 		t.Run("refused "+name, func(t *testing.T) {
 			file := strings.ReplaceAll(name, " ", "_")

@@ -121,7 +121,7 @@ func checkQcow2(ctx context.Context, f *os.File) error {
 		return err
 	}
 	return badImage("qemu-img finds the disk damaged",
-		"copy the file again, or repair it: `qemu-img check -f qcow2 -r all FILE`", err)
+		copyHint, err)
 }
 
 func (d *draft) importKernel(ctx context.Context, dir string, progress func(done, total farm.Bytes)) error {

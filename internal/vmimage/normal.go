@@ -26,7 +26,7 @@ type input struct {
 	own  string // its name below the store when it is the store's to move; "": it is copied
 }
 
-const twice = "it is packed twice: unpack it first"
+const twice = "it is packed twice: pack it once"
 
 // packers are the ways to pack a file, by their first bytes.
 var packers = []struct {
@@ -204,8 +204,7 @@ func (d *draft) convert(ctx context.Context, in input, format string) (input, er
 		if ctx.Err() != nil {
 			return in, ctx.Err()
 		}
-		return in, badImage("qemu-img cannot convert the "+format+" disk", "convert it yourself: `qemu-img convert -f "+
-			format+" -O qcow2 FILE NEW`", err)
+		return in, badImage("qemu-img cannot convert the "+format+" disk"+extents(in, in.size), exportHint, err)
 	}
 	return d.converted()
 }
