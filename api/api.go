@@ -43,11 +43,14 @@ type JobRequest struct {
 	DefaultDir bool   `json:"default_dir,omitempty"`
 	Home       string `json:"home,omitempty"`
 	// Process is the state of the caller's process that the command inherits; nil: an older caller does not tell it.
-	Process  *Process `json:"process,omitempty"`
-	Binds    []Bind   `json:"binds,omitempty"`
-	Terminal *Size    `json:"terminal,omitempty"`
-	NoWait   bool     `json:"no_wait,omitempty"` // fail at once when there is no room
-	Keep     bool     `json:"keep,omitempty"`    // leave the VM when the job has ended
+	Process *Process `json:"process,omitempty"`
+	Binds   []Bind   `json:"binds,omitempty"`
+	// OneOutput says that the caller's standard output and error are one file: the command's are one as well, so that
+	// what it writes to both keeps its order.
+	OneOutput bool  `json:"one_output,omitempty"`
+	Terminal  *Size `json:"terminal,omitempty"`
+	NoWait    bool  `json:"no_wait,omitempty"` // fail at once when there is no room
+	Keep      bool  `json:"keep,omitempty"`    // leave the VM when the job has ended
 	// Paused makes the VM and checks its pins, and lets its first instruction wait for POST /v1/vms/{vm}/resume.
 	Paused bool `json:"paused,omitempty"`
 	// Batch is the batch system whose job the caller says it runs in the place of. The agent refuses when it finds

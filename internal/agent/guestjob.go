@@ -35,7 +35,7 @@ func (a requests) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, er
 	}
 	hostFacts := a.facts(vm)
 	network, _ := vm.Shape.Network.Kind()
-	g := &guest.Job{ID: j.id, Argv: r.Argv, Dir: r.Dir, User: known.guestUser(j.caller, r.Home),
+	g := &guest.Job{ID: j.id, Argv: r.Argv, Dir: r.Dir, OneOutput: r.OneOutput, User: known.guestUser(j.caller, r.Home),
 		Hostname: vm.hostname(),
 		Hook:     hook, Network: network.UserMode,
 		Env: features.Variables(append(append([]string{}, r.Env...), hostFacts.Environment()...)),

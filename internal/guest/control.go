@@ -78,14 +78,16 @@ type Job struct {
 	Env      []string `json:"env"`
 	Dir      string   `json:"dir"` // working directory; a missing one fails the job
 	Terminal *Size    `json:"terminal,omitempty"`
-	User     User     `json:"user"`
-	Hostname string   `json:"hostname"`
-	Binds    []Bind   `json:"binds,omitempty"`
-	Root     *Root    `json:"root,omitempty"`    // nil: the job runs in what the VM started in
-	Scratch  string   `json:"scratch,omitempty"` // serial of the disk to mount at /tmp
-	Disks    []Disk   `json:"disks,omitempty"`   // beside Scratch; an older grange-guest takes none
-	Network  bool     `json:"network,omitempty"` // set up the user-mode network
-	Address  *Address `json:"address,omitempty"` // of the first network card, which is on a bridge
+	// OneOutput makes standard output and error one file; an older grange-guest ignores it.
+	OneOutput bool     `json:"one_output,omitempty"`
+	User      User     `json:"user"`
+	Hostname  string   `json:"hostname"`
+	Binds     []Bind   `json:"binds,omitempty"`
+	Root      *Root    `json:"root,omitempty"`    // nil: the job runs in what the VM started in
+	Scratch   string   `json:"scratch,omitempty"` // serial of the disk to mount at /tmp
+	Disks     []Disk   `json:"disks,omitempty"`   // beside Scratch; an older grange-guest takes none
+	Network   bool     `json:"network,omitempty"` // set up the user-mode network
+	Address   *Address `json:"address,omitempty"` // of the first network card, which is on a bridge
 	// Address6 is of the first network card, too. An older grange-guest takes none.
 	Address6 *Address `json:"address6,omitempty"`
 	Files    []File   `json:"files,omitempty"`

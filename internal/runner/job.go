@@ -109,7 +109,7 @@ func New(request api.JobRequest, o Options) (*Job, error) {
 	request.ID, request.Home, request.Env = api.NewID(), os.Getenv("HOME"), environment(request.Env)
 	process := inherited.Process()
 	request.Process = processOf(process)
-	request.Binds = targets(binds)
+	request.Binds, request.OneOutput = targets(binds), inherited.OneFile(o.Stdout, o.Stderr)
 	j := &Job{opts: o, request: request, process: process, binds: binds, asked: binds, stdin: o.Stdin,
 		client: api.NewClient(o.Socket), session: guest.NewSession(request.ID), waitTimeout: agentTimeout,
 		notes: newNotes(o.Notes), result: make(chan outcome, 8), told: make(chan struct{}),

@@ -19,12 +19,16 @@ type streams struct {
 	copies   sync.WaitGroup
 }
 
-func startStreams(s *guest.Session, terminal *guest.Size) (*streams, error) {
+func startStreams(s *guest.Session, j *guest.Job) (*streams, error) {
 	t := &streams{session: s, ours: map[byte]*os.File{}}
-	if terminal != nil {
-		return t, t.openTerminal(*terminal)
+	if j.Terminal != nil {
+		return t, t.openTerminal(*j.Terminal)
 	}
-	for _, id := range []byte{guest.StreamStdin, guest.StreamStdout, guest.StreamStderr} {
+	ids := []byte{guest.StreamStdin, guest.StreamStdout, guest.StreamStderr}
+	if j.OneOutput {
+		ids = ids[:2]
+	}
+	for _, id := range ids {
 		r, w, err := os.Pipe()
 		if err != nil {
 			return nil, err
@@ -37,7 +41,11 @@ func startStreams(s *guest.Session, terminal *guest.Size) (*streams, error) {
 	}
 	go t.feed(t.ours[guest.StreamStdin])
 	t.collect(guest.StreamStdout, t.ours[guest.StreamStdout])
-	t.collect(guest.StreamStderr, t.ours[guest.StreamStderr])
+	if j.OneOutput {
+		s.Stream(guest.StreamStderr).CloseWrite()
+	} else {
+		t.collect(guest.StreamStderr, t.ours[guest.StreamStderr])
+	}
 	return t, nil
 }
 

@@ -139,7 +139,7 @@ func (t *task) runJob() (*guest.Exit, error) {
 		t.session.Stream(guest.StreamStderr).CloseWrite()
 		return &guest.Exit{Code: code}, nil
 	}
-	streams, err := startStreams(t.session, j.Terminal)
+	streams, err := startStreams(t.session, j)
 	if err != nil {
 		return nil, err
 	}
