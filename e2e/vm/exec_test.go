@@ -38,6 +38,8 @@ func TestExec(t *testing.T) {
 		{name: "closed input", args: []string{"sh", "-c", "cat; echo end"}, out: "end\n"},
 		{name: "a child that outlives the command", args: []string{"sh", "-c", "sleep 1000 & echo gone"},
 			out: "gone\n"},
+		{name: "its own name, and devices for all", args: []string{"sh", "-c",
+			"grep -c \" $(hostname)$\" /etc/hosts; stat -c %a /dev/fuse /dev/tty"}, out: "1\n666\n666\n"},
 		{name: "bash and job control", args: []string{"bash", "-c", "set -m; (exit 3) & wait %1; echo $?"}, out: "3\n"},
 	}
 	for _, c := range cases {
@@ -49,6 +51,24 @@ func TestExec(t *testing.T) {
 				t.Errorf("stderr %q lacks %q", r.errors, c.errs)
 			}
 		})
+	}
+}
+
+// TestExecKeepsOrder has output and errors be one pipe, as a shell's 2>&1 does.
+func TestExecKeepsOrder(t *testing.T) {
+	cmd := host.Exec(ctx(t), "-q", "-n", "--", "sh", "-c",
+		"cat; i=0; while [ $i -lt 50 ]; do echo o$i; echo e$i >&2; i=$((i+1)); done")
+	var both bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("nobody reads this\n"), &both, &both
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, &both)
+	}
+	var want strings.Builder
+	for i := range 50 {
+		fmt.Fprintf(&want, "o%d\ne%d\n", i, i)
+	}
+	if both.String() != want.String() {
+		t.Errorf("%q", &both)
 	}
 }
 

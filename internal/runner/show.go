@@ -3,6 +3,7 @@ package runner
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/grange-project/grange/api"
 )
@@ -22,7 +23,10 @@ func (w *printer) show(e api.JobEvent) {
 	}
 	if e.VM != nil && e.VM.Applied.Emulated != "" {
 		w.emulated.Do(func() {
-			w.notes.say("the VM is emulated, many times slower than under KVM: %s", e.VM.Applied.Emulated)
+			if !w.opts.Quiet && firstOfDay(emulatedNote(), time.Now()) {
+				w.notes.say("the VM is emulated, many times slower than under KVM (told once a day): %s",
+					e.VM.Applied.Emulated)
+			}
 		})
 	}
 	switch {

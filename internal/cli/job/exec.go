@@ -25,6 +25,7 @@ type execFlags struct {
 	binds, env                                             []string
 	limit, waitTimeout                                     time.Duration
 	wait, noWait, tty, keep, verbose, quiet, pull          bool
+	noInput                                                bool
 	batch                                                  string
 	prologs, publish                                       []string
 	pool                                                   string
@@ -88,6 +89,7 @@ signal. Exit status 197: no VM was started, and a retry would not help.`,
 	cmd.Flags().SetInterspersed(false)
 	cmd.SetUsageFunc(func(c *cobra.Command) error { return printGroups(c, groups) })
 	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
+	cmd.MarkFlagsMutuallyExclusive("no-input", "tty")
 	cmd.RegisterFlagCompletionFunc("image", a.CompleteImages)
 	app.Complete(cmd, "pool", (&poolCommands{a.App}).names)
 	for flag, words := range map[string][]string{
@@ -212,6 +214,8 @@ func (f *execFlags) groups() []flagGroup {
 	flags.StringArrayVar(&f.env, "env", nil, "set an environment variable: `K=V` (repeatable)")
 	flags.StringVar(&f.workdir, "workdir", "", "working `DIR` in the VM")
 	flags.StringArrayVar(&f.publish, "publish", nil, publishUsage)
+	flags.BoolVarP(&f.noInput, "no-input", "n", false,
+		"read standard input from /dev/null: for loops such as while read, whose input would be read otherwise")
 	flags.BoolVar(&f.tty, "tty", false, "allocate a terminal for the command")
 	flags = run.flags
 	flags.DurationVar(&f.limit, "time", 0,

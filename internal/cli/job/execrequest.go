@@ -58,6 +58,13 @@ func (f *execFlags) request(args []string) (api.JobRequest, error) {
 func (f *execFlags) options(a *app.App) (runner.Options, error) {
 	o := runner.Options{Socket: a.Socket, Terminal: f.tty, Limit: f.limit, Stdin: os.Stdin, Stdout: os.Stdout,
 		Stderr: os.Stderr, Notes: a.Err, Quiet: f.quiet, Verbose: f.verbose}
+	if f.noInput {
+		null, err := os.Open(os.DevNull)
+		if err != nil {
+			return o, err
+		}
+		o.Stdin = null
+	}
 	if f.tty {
 		o.Notes = output.OnRaw(a.Err)
 	}

@@ -71,6 +71,7 @@ func (t *task) mountBind(w guest.Bind, id byte) (*bind, error) {
 	}
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		unix.Mknod("/dev/fuse", unix.S_IFCHR|0o600, int(unix.Mkdev(10, 229)))
+		os.Chmod("/dev/fuse", deviceModes["fuse"])
 	}
 	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0) // blocking: one request a read
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -44,6 +45,21 @@ func bringUp() error {
 		os.Symlink(target, link)
 	}
 	return loadModules("boot")
+}
+
+// deviceModes are those that udev gives by its default rules. The kernel alone would leave these devices to root.
+var deviceModes = map[string]os.FileMode{"fuse": 0o666, "net/tun": 0o666, "ptmx": 0o666, "rfkill": 0o664, "tty": 0o666}
+
+// openDevices makes /dev/fuse, and gives devices the modes that programs expect. A kernel without FUSE has no device.
+func openDevices(dev string) {
+	if err := loadModules("fuse"); err != nil {
+		logf("%v", err)
+	}
+	for name, mode := range deviceModes {
+		if err := os.Chmod(filepath.Join(dev, name), mode); err != nil && !errors.Is(err, os.ErrNotExist) {
+			logf("%v", err)
+		}
+	}
 }
 
 // loadModules loads one group of the micro image's modules. A full image has no list: udev loads what it needs.

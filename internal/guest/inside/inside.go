@@ -34,14 +34,15 @@ type Guest struct {
 	services services // of the host
 	sshfs    sshfsMounts
 
-	looked chan struct{} // closed when view was read
+	looked  chan struct{} // closed when view was read
+	devices chan struct{} // closed when openDevices has returned
 }
 
 // Run serves the host until the VM ends. It returns an error only where the VM is of no use.
 func Run() error {
 	logf("up") // measurements of the boot look for this line
 	g := &Guest{init: os.Getpid() == 1, boot: uptime(), tasks: map[string]*task{},
-		looked: make(chan struct{})}
+		looked: make(chan struct{}), devices: make(chan struct{})}
 	if g.init {
 		if err := bringUp(); err != nil {
 			return err
@@ -64,6 +65,12 @@ func Run() error {
 	// written without.
 	fmt.Fprintf(control, "\n{\"phase\":%q,\"boot\":%d,\"pings\":true,\"disks\":true,\"shares\":true,"+
 		"\"sftp\":true,\"services\":true,\"ipv6\":true,\"roots\":%t}\n", guest.Ready, g.boot, g.init)
+	go func() {
+		defer close(g.devices)
+		if g.init { // else udev does it
+			openDevices("/dev")
+		}
+	}()
 	if g.port0, err = openPort(guest.JobPort(0)); err != nil {
 		return err
 	}

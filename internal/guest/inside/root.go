@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -159,6 +161,20 @@ func writeSystemFiles() error {
 		return err
 	}
 	return nil
+}
+
+// nameHost adds the VM's own name to a file of hosts, where many programs look it up.
+func nameHost(hosts, name string) error {
+	text, err := os.ReadFile(hosts)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) || slices.Contains(strings.Fields(string(text)), name) {
+		return err
+	}
+	f, err := os.OpenFile(hosts, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f, "127.0.1.1 %s\n", name)
+	return errors.Join(err, f.Close())
 }
 
 // makeWorkdir makes the image's own working directory, as runtimes do where it is missing.

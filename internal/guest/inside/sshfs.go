@@ -67,6 +67,7 @@ func (g *Guest) mountPort(name, at string) error {
 	}
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		unix.Mknod("/dev/fuse", unix.S_IFCHR|0o600, int(unix.Mkdev(10, 229)))
+		os.Chmod("/dev/fuse", deviceModes["fuse"])
 	}
 	if err := os.MkdirAll(at, 0o700); err != nil {
 		return err

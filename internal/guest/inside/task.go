@@ -206,8 +206,12 @@ func (t *task) prepare() error {
 // that.
 func (t *task) prepareVM() error {
 	j, g := t.job, t.guest
+	<-g.devices
 	if g.init {
 		unix.Sethostname([]byte(j.Hostname))
+		if err := nameHost("/etc/hosts", j.Hostname); err != nil {
+			logf("%v", err)
+		}
 		if err := loopbackUp(); err != nil {
 			logf("loopback: %v", err)
 		}
