@@ -74,6 +74,7 @@ var attacks = []attack{
 		fullOfIncidents},
 	{"S4", "a host charges no more for jobs than it can have run, and nothing that was taken back", jobsOfALostHost},
 	{"S4b", "a host charges nobody for VMs that it never had", vmsOfALostHost},
+	{"S13c", "an account that asks which services answer does not have the host connect to them without end", floodedService},
 	{"names", "a rule that denies by name holds for users whom only a directory service knows", deniedByName},
 }
 
@@ -91,4 +92,5 @@ var roles = map[string]func(args []string) error{
 	"crowd":        crowd,
 	"get":          get,
 	"hang-up":      hangUp,
+	"ask-services": askServices,
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/grange-project/grange/internal/agent/lookup"
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/agent/meter"
+	"github.com/grange-project/grange/internal/agent/services"
 	"github.com/grange-project/grange/internal/agent/starts"
 	"github.com/grange-project/grange/internal/agent/transfers"
 	"github.com/grange-project/grange/internal/agent/usage"
@@ -58,7 +59,8 @@ type Agent struct {
 	ctx  context.Context // of Run; ends with errShutdown
 	jobs sync.WaitGroup
 
-	metal metalJobs
+	metal   metalJobs
+	checker services.Checker
 
 	reading  sync.Mutex // held while the host is read
 	hostRead time.Time

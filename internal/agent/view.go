@@ -8,7 +8,6 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent/machine"
-	"github.com/grange-project/grange/internal/agent/services"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/procstat"
@@ -114,9 +113,9 @@ func (a routes) getUsage(w http.ResponseWriter, r *http.Request, c Caller) error
 	return a.Usage.Serve(w, r, c.UID, c.admin())
 }
 
-// getServices connects to each service: only who shows them pays for one that hangs.
-func (a routes) getServices(w http.ResponseWriter, r *http.Request, _ Caller) error {
-	return answer(w, services.Check(r.Context(), a.config().Services))
+// getServices has each service connected to: only who shows them pays for one that hangs.
+func (a routes) getServices(w http.ResponseWriter, _ *http.Request, _ Caller) error {
+	return answer(w, a.checker.Check(a.config().Services))
 }
 
 func (a routes) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) error {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -127,9 +128,32 @@ func connect(ctx context.Context, all []config.Service, port uint16) (net.Conn, 
 // checkLimit is for all services together to take a connection, when somebody looks.
 const checkLimit = time.Second
 
-// Check connects to each service and reports whether it answers.
-func Check(ctx context.Context, all []config.Service) []api.HostService {
-	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+// checkHolds is how long what was found is told to all who ask.
+const checkHolds = 5 * time.Second
+
+// Checker checks services for all who ask: once at a time, and not more often than checkHolds, so that nobody has the
+// host connect to them without end.
+type Checker struct {
+	mu    sync.Mutex
+	of    []config.Service
+	found []api.HostService
+	until time.Time
+}
+
+// Check reports which services take a connection.
+func (c *Checker) Check(all []config.Service) []api.HostService {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Now().After(c.until) || !reflect.DeepEqual(c.of, all) {
+		c.of, c.found = all, check(all)
+		c.until = time.Now().Add(checkHolds)
+	}
+	return c.found
+}
+
+// check connects to each service.
+func check(all []config.Service) []api.HostService {
+	ctx, cancel := context.WithTimeout(context.Background(), checkLimit)
 	defer cancel()
 	out := make([]api.HostService, len(all))
 	var each sync.WaitGroup

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/grange-project/grange/internal/config"
@@ -92,11 +93,56 @@ func TestCheck(t *testing.T) {
 	}
 	defer l.Close()
 	up := config.Service{Name: "up", Network: "tcp", Address: l.Addr().String(), Port: 80}
-	got := Check(t.Context(), []config.Service{all[0], up})
+	got := check([]config.Service{all[0], up})
 	if got[0].Problem == "" || got[1].Problem != "" || got[1].Port != 80 || got[1].Connect != up.Address {
 		t.Errorf("%+v", got)
 	}
 	if _, err := connect(t.Context(), []config.Service{up}, 81); !errors.Is(err, errNoService) {
 		t.Errorf("a port that is not declared: %v", err)
+	}
+}
+
+// TestManyAsk: a service is connected to once for all who ask at a time, and again when the configuration has changed.
+func TestManyAsk(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	came := make(chan net.Conn, 1000)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				close(came)
+				return
+			}
+			came <- conn
+		}
+	}()
+	up := config.Service{Name: "up", Network: "tcp", Address: l.Addr().String(), Port: 80}
+	var c Checker
+	var all sync.WaitGroup
+	for range 100 {
+		all.Go(func() {
+			if got := c.Check([]config.Service{up}); len(got) != 1 || got[0].Problem != "" {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+	all.Wait()
+	other := up
+	other.Name = "other"
+	if got := c.Check([]config.Service{up, other}); len(got) != 2 || got[1].Name != "other" {
+		t.Errorf("the configuration has changed, and the answer is %+v", got)
+	}
+	l.Close()
+	connections := 0
+	for conn := range came {
+		conn.Close()
+		connections++
+	}
+	if connections < 1 || connections > 3 {
+		t.Errorf("%d connections for 101 questions about two configurations", connections)
 	}
 }
