@@ -74,7 +74,9 @@ var attacks = []attack{
 		fullOfIncidents},
 	{"S4", "a host charges no more for jobs than it can have run, and nothing that was taken back", jobsOfALostHost},
 	{"S4b", "a host charges nobody for VMs that it never had", vmsOfALostHost},
-	{"S13c", "an account that asks which services answer does not have the host connect to them without end", floodedService},
+	{"S13a", "a host does not have others connect to an address that is not its own", foreignAddress},
+	{"S13c", "an account that asks which services answer does not have the host connect to them without end",
+		floodedService},
 	{"names", "a rule that denies by name holds for users whom only a directory service knows", deniedByName},
 }
 

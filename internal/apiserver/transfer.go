@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"net/http"
+	"net/netip"
 	"reflect"
 	"time"
 
@@ -59,7 +60,8 @@ func (a transferRoutes) transfers(w http.ResponseWriter, r *http.Request) {
 		a.hosts.answerHost(w, r, nil, err)
 		return
 	}
-	out, err := a.server.Transfers.Locate(callerOf(r.Context()).Host, in, time.Now())
+	from, _ := netip.ParseAddrPort(r.RemoteAddr)
+	out, err := a.server.Transfers.Locate(callerOf(r.Context()).Host, from.Addr(), in, time.Now())
 	a.hosts.answerHost(w, r, out, err)
 }
 

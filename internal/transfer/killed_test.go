@@ -72,7 +72,8 @@ func TestKilled(t *testing.T) {
 	digest := l.add(file)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/locate" {
-			a, _ := l.source.Locate("killed", fleet.TransferReport{Wants: []string{digest.String()}}, time.Now())
+			a, _ := l.source.Locate("killed", loopback, fleet.TransferReport{Wants: []string{digest.String()}},
+				time.Now())
 			json.NewEncoder(w).Encode(a)
 			return
 		}

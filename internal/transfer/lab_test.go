@@ -133,7 +133,7 @@ func (l *lab) host(name string, change func(*Options)) *testHost {
 		if l.isAway() {
 			return fleet.TransferAnswer{}, io.ErrUnexpectedEOF
 		}
-		a, err := l.source.Locate(name, h.Report(h.address()), time.Now())
+		a, err := l.source.Locate(name, loopback, h.Report(h.address()), time.Now())
 		a.Next = min(a.Next, 1)
 		return a, err
 	})
@@ -171,7 +171,7 @@ func (h *testHost) has(b []byte) {
 
 // announce reports to the source what the host holds.
 func (h *testHost) announce() {
-	if _, err := h.lab.source.Locate(h.name, h.Report(h.address()), time.Now()); err != nil {
+	if _, err := h.lab.source.Locate(h.name, loopback, h.Report(h.address()), time.Now()); err != nil {
 		h.lab.t.Fatal(err)
 	}
 }

@@ -37,6 +37,7 @@ type Source struct {
 	cutting map[chunk.Sum]bool
 	failed  map[chunk.Sum]cutError
 	indexes map[chunk.Sum]*Indexed
+	refused map[string]string // addresses of hosts that others are not told, by host
 }
 
 // cutError is why a file could not be cut. It holds for a while.
@@ -59,14 +60,16 @@ func NewSource(o SourceOptions) (*Source, error) {
 		return nil, err
 	}
 	s := &Source{SourceOptions: o, cutting: map[chunk.Sum]bool{}, failed: map[chunk.Sum]cutError{},
-		indexes: map[chunk.Sum]*Indexed{}}
+		indexes: map[chunk.Sum]*Indexed{}, refused: map[string]string{}}
 	s.Server = &Server{Open: s.open, Caller: o.Caller, Rate: o.Rate, Slots: sourceSlots, EachOne: sourceEach,
 		Source: true, Log: o.Log}
 	return s, nil
 }
 
-// Locate takes over what a host holds and wants, and returns where what it wants is to be had.
-func (s *Source) Locate(host string, r fleet.TransferReport, now time.Time) (a fleet.TransferAnswer, err error) {
+// Locate takes over what a host holds and wants, and returns where what it wants is to be had. from is where the report
+// came from: others are told of no other address.
+func (s *Source) Locate(host string, from netip.Addr, r fleet.TransferReport, now time.Time) (
+	a fleet.TransferAnswer, err error) {
 	if err := checkReport(r); err != nil {
 		return a, badReport(err)
 	}
@@ -78,7 +81,7 @@ func (s *Source) Locate(host string, r fleet.TransferReport, now time.Time) (a f
 		}
 		has = append(has, digest)
 	}
-	s.Tracker.Has(host, r.Address, has, now)
+	s.Tracker.Has(host, s.given(host, from, r.Address), has, now)
 	a.Next = HoldsEvery.Seconds()
 	for _, digest := range has[len(r.Holds):] {
 		a.Next = locateEvery
@@ -96,6 +99,25 @@ func (s *Source) Locate(host string, r fleet.TransferReport, now time.Time) (a f
 		a.Transfers = append(a.Transfers, t)
 	}
 	return a, nil
+}
+
+// given returns the address of a host that others are told: its own, and "" for any other. A host could have all others
+// connect to what it likes. What is not told is logged once.
+func (s *Source) given(host string, from netip.Addr, address string) string {
+	at, err := netip.ParseAddrPort(address)
+	own := err == nil && at.Addr().Unmap().WithZone("") == from.Unmap().WithZone("")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if own || address == "" {
+		delete(s.refused, host)
+		return address
+	}
+	if s.refused[host] != address {
+		s.refused[host] = address
+		s.Log.Warn("a host gives images at an address that its reports do not come from; others are not told of it",
+			"host", host, "address", address, "from", from.String(), "try", "see [transfer] listen in agent.toml")
+	}
+	return ""
 }
 
 // checkReport refuses what no host says: others connect to the address.

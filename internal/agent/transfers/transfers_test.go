@@ -55,7 +55,7 @@ func (s source) Do(ctx context.Context, method, route string, body []byte) (*htt
 }
 
 func (s source) Transfers(_ context.Context, r fleet.TransferReport) (fleet.TransferAnswer, error) {
-	return s.Locate(s.host, r, time.Now())
+	return s.Locate(s.host, netip.MustParseAddr("127.0.0.1"), r, time.Now())
 }
 
 type lab struct {
