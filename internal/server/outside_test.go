@@ -137,6 +137,34 @@ func TestFullHours(t *testing.T) {
 	}
 }
 
+// TestFullVM: records of one VM add up to a few times its CPUs, whatever its host has, and however they are brought.
+func TestFullVM(t *testing.T) {
+	l, of, record := usageLab(t)
+	first, job := record(20), record(21)
+	first.Kind, first.VM = api.UsageVM, evesVM
+	job.VM = evesVM // which says nothing
+	var batch []api.Usage
+	for i := range byte(10) {
+		u := record(i)
+		u.Kind, u.VM, u.Account, u.Cores, u.CPU = api.UsageVM, evesVM, "", 8, new(60.0)
+		u.Start, u.End = u.Start.AddDate(0, 0, -7), u.End.AddDate(0, 0, -7)
+		batch = append(batch, u)
+	}
+	out, err := l.Usage.Take(t.Context(), of, fleet.UsageBatch{Records: append([]api.Usage{first, job}, batch[:3]...)})
+	if err != nil || out.New != 5 {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	for _, u := range batch[3:] {
+		if _, err := l.Usage.Take(t.Context(), of, fleet.UsageBatch{Records: []api.Usage{u}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page, err := l.Usage.Outside(t.Context(), site, fleet.OutsideQuery{Why: "vm-full"}, "", 100)
+	if err != nil || len(page.Items) != 6 {
+		t.Errorf("%d records of a VM are too much, %v", len(page.Items), err)
+	}
+}
+
 // TestUsageOfPlaces: a VM is charged by the hosts that it was on, for when it was there, and to whose it was, also when
 // it is gone and its host was away.
 func TestUsageOfPlaces(t *testing.T) {

@@ -24,6 +24,7 @@ const (
 	outFull      = "host-full"      // with others it is more than the host can run
 	outPlace     = "place"          // its VM was not on the host then
 	outSize      = "vm-size"        // its VM had fewer cores
+	outVMFull    = "vm-full"        // with others of its VM it is more than that can use
 	outWithdrawn = "withdrawn"      // people took it back
 )
 
@@ -106,13 +107,13 @@ func stayOf(stays []store.Place, u api.Usage, now time.Time) (store.Place, *reas
 	return s, nil
 }
 
-// mostFull is how many times the threads of a host its records of an hour may add up to: VMs that are suspended keep
-// their cores.
+// mostFull is how many times the threads of a host its records of an hour may add up to, and how many times its cores
+// those of a VM: VMs that are suspended keep their cores, and QEMU has threads of its own beside them.
 const mostFull = 4
 
-// sums are the core seconds of a host's hours, as they are read and changed in one transaction.
+// sums are the core seconds of hours of a host or a VM, as they are read and changed in one transaction.
 type sums struct {
-	host    string // name
+	of      string // the name of a host, or keyOf a VM
 	days    map[string]*store.Hours
 	changed map[string]bool
 }
@@ -157,6 +158,13 @@ func hourly(u api.Usage, do func(day string, hour int, used float64)) {
 	}
 }
 
+func sumsOf(key string) *sums {
+	return &sums{of: key, days: map[string]*store.Hours{}, changed: map[string]bool{}}
+}
+
+// keyOf is under which name the hours of a VM are kept: no host is called so.
+func keyOf(vm string) string { return "vm/" + vm }
+
 // read brings the days of a record that are not known yet.
 func (s *sums) read(t *store.Tx, u api.Usage) error {
 	first, last := "", ""
@@ -168,7 +176,7 @@ func (s *sums) read(t *store.Tx, u api.Usage) error {
 	if first == "" {
 		return nil
 	}
-	days, err := t.UsageHours(s.host, first, last)
+	days, err := t.UsageHours(s.of, first, last)
 	if err != nil {
 		return err
 	}
@@ -183,16 +191,16 @@ func (s *sums) read(t *store.Tx, u api.Usage) error {
 	return nil
 }
 
-// full is why a record is too much beside those that count already; nil: it is not.
-func (s *sums) full(u api.Usage, threads int) (why *reason) {
-	most := mostFull * float64(threads) * hour
+// full is whether a record is too much beside those that count already, for so many cores; "": it is not.
+func (s *sums) full(u api.Usage, cores int) (text string) {
+	most := mostFull * float64(cores) * hour
 	hourly(u, func(day string, hour int, used float64) {
-		if sum := s.days[day][hour] + used; why == nil && used > 0 && sum > most {
-			why = &reason{outFull, fmt.Sprintf("with the host's others it is %.0f core hours in the hour from %s %02d:00, "+
-				"and the host has %s", sum/3600, day, hour, farm.Count(threads, "thread"))}
+		if sum := s.days[day][hour] + used; text == "" && used > 0 && sum > most {
+			text = fmt.Sprintf("with the others it is %.0f core hours in the hour from %s %02d:00, on %s", sum/3600, day, hour,
+				farm.Count(cores, "CPU"))
 		}
 	})
-	return why
+	return text
 }
 
 // add counts a record.
@@ -208,7 +216,7 @@ func (s *sums) add(u api.Usage) {
 // write writes the days that have changed.
 func (s *sums) write(t *store.Tx) error {
 	for day := range s.changed {
-		if err := t.SetUsageHours(s.host, day, *s.days[day]); err != nil {
+		if err := t.SetUsageHours(s.of, day, *s.days[day]); err != nil {
 			return err
 		}
 	}

@@ -165,13 +165,14 @@ func TestJobCPU(t *testing.T) {
 // TestFullHost: records of one hour add up to a few times the host, and not to more; an hour that is full keeps no
 // other one from being charged.
 func TestFullHost(t *testing.T) {
-	s := sums{host: "h", days: map[string]*store.Hours{"2026-10-20": {}}, changed: map[string]bool{}}
+	s := sumsOf("h")
+	s.days["2026-10-20"] = &store.Hours{}
 	charge := func(u api.Usage) bool {
 		why := s.full(u, 8)
-		if why == nil {
+		if why == "" {
 			s.add(u)
 		}
-		return why == nil
+		return why == ""
 	}
 	n := 0
 	for range 100 {

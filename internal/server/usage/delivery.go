@@ -20,10 +20,11 @@ type delivery struct {
 	host    farm.Host
 	books   books
 	bounds  bounds
-	sums    sums
-	outside int    // records that count for nobody and are kept, without those that people took back
-	put     int    // of them, by this delivery
-	why     string // of the last one
+	sums    map[string]*sums // by what they are of
+	held    []*sums          // to which the record is held that is judged
+	outside int              // records that count for nobody and are kept, without those that people took back
+	put     int              // of them, by this delivery
+	why     string           // of the last one
 }
 
 func (s *Usage) delivery(t *store.Tx, id string) (*delivery, error) {
@@ -41,7 +42,25 @@ func (s *Usage) delivery(t *store.Tx, id string) (*delivery, error) {
 	}
 	n, err := t.CountOutside(host.Name, outWithdrawn)
 	return &delivery{Usage: s, t: t, host: host, books: b, bounds: boundsOf(host, b.now), outside: n,
-		sums: sums{host: host.Name, days: map[string]*store.Hours{}, changed: map[string]bool{}}}, err
+		sums: map[string]*sums{}}, err
+}
+
+// sumOf brings the hours of a record, of its host or its VM.
+func (d *delivery) sumOf(key string, u api.Usage) (*sums, error) {
+	if d.sums[key] == nil {
+		d.sums[key] = sumsOf(key)
+	}
+	return d.sums[key], d.sums[key].read(d.t, u)
+}
+
+// write writes the hours that have changed.
+func (d *delivery) write() error {
+	for _, s := range d.sums {
+		if err := s.write(d.t); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // take takes one record of a host, and counts what became of it. What makes no sense is refused.
@@ -90,7 +109,7 @@ func (d *delivery) enter(u api.Usage) (fresh bool, refused string, err error) {
 
 // enterNew writes a record that is not there yet: to whom it counts, or why to nobody.
 func (d *delivery) enterNew(u api.Usage) (fresh bool, refused string, err error) {
-	u.JobCPU = jobCPU(u)
+	u.JobCPU, d.held = jobCPU(u), nil
 	u, why, err := d.judge(u)
 	if err != nil {
 		return false, "", err
@@ -107,7 +126,9 @@ func (d *delivery) enterNew(u api.Usage) (fresh bool, refused string, err error)
 	if counted {
 		return false, "job " + u.Batch + " was counted in a month that is closed, as its batch system has it", nil
 	}
-	d.sums.add(u)
+	for _, s := range d.held {
+		s.add(u)
+	}
 	fresh, err = put(d.t, u, d.books.now)
 	return fresh, "", err
 }
@@ -128,11 +149,28 @@ func (d *delivery) judge(u api.Usage) (api.Usage, *reason, error) {
 			return u, why, nil
 		}
 		u.User, u.Project, u.Account = s.Owner, s.Project, ""
+		if !s.Since.IsZero() { // its size is known
+			why, err = d.crowded(outVMFull, keyOf(u.VM), u, s.CPUs)
+		}
+		if why != nil || err != nil {
+			return u, why, err
+		}
 	}
-	if err := d.sums.read(d.t, u); err != nil {
-		return u, nil, err
+	why, err := d.crowded(outFull, d.host.Name, u, d.bounds.threads)
+	return u, why, err
+}
+
+// crowded is why a record is too much beside the others of its host or its VM, which has so many cores; nil: it is not.
+func (d *delivery) crowded(word, key string, u api.Usage, cores int) (*reason, error) {
+	s, err := d.sumOf(key, u)
+	if err != nil {
+		return nil, err
 	}
-	return u, d.sums.full(u, d.bounds.threads), nil
+	d.held = append(d.held, s)
+	if text := s.full(u, cores); text != "" {
+		return &reason{word, text}, nil
+	}
+	return nil, nil
 }
 
 // mostOutside bounds how many records of a host are kept that count for nobody.

@@ -77,7 +77,7 @@ func (s *Usage) Take(ctx context.Context, who farm.Identity, batch fleet.UsageBa
 			}
 		}
 		d.tell(s.Log)
-		return d.sums.write(t)
+		return d.write()
 	})
 	return out, err
 }
