@@ -53,9 +53,28 @@ func (s *site) judge(f *figures) error {
 		seen[u.ID] = true
 		of[key] = append(of[key], u)
 	}
+	if f.Outside, err = s.outside(); err != nil {
+		return err
+	}
 	s.compare(of, f)
 	compareMetal(records, metal, f)
 	return s.addsUp(month, records)
+}
+
+// outside is how many records count for nobody.
+func (s *site) outside() (n int, err error) {
+	text, err := s.grange("usage", "check", "--json")
+	var found struct{ Hosts []struct{ Records int } }
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &found)
+	}
+	for _, h := range found.Hosts {
+		n += h.Records
+	}
+	if n > 0 {
+		fmt.Println("  records count for nobody:", text)
+	}
+	return n, err
 }
 
 // complete reports whether all VMs that have had their job have a record.

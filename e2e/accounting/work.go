@@ -86,6 +86,12 @@ func (s *site) cloudVM(n int) {
 		text, _ := json.Marshal(fleet.WantedList{Revision: int64(2*n + 1), VMs: []fleet.WantedVM{w}})
 		atomicfile.Write(s.path("wanted.json"), text, 0o600)
 	}
+	if err := s.place(w); err != nil {
+		fmt.Println("  a VM is not entered:", err)
+	}
+	if err := s.place(w); err != nil {
+		fmt.Println("  a VM is not entered:", err)
+	}
 	want(farm.PowerOn)
 	time.Sleep(time.Duration(1500+rand.IntN(1500)) * time.Millisecond)
 	want(farm.PowerDeleted)
@@ -98,4 +104,7 @@ func (s *site) cloudVM(n int) {
 		}
 		return err
 	})
+	if err := s.leave(w.ID); err != nil {
+		fmt.Println("  a VM is not deleted:", err)
+	}
 }

@@ -196,8 +196,8 @@ func (s *sums) full(u api.Usage, cores int) (text string) {
 	most := mostFull * float64(cores) * hour
 	hourly(u, func(day string, hour int, used float64) {
 		if sum := s.days[day][hour] + used; text == "" && used > 0 && sum > most {
-			text = fmt.Sprintf("with the others it is %.0f core hours in the hour from %s %02d:00, on %s", sum/3600, day, hour,
-				farm.Count(cores, "CPU"))
+			text = fmt.Sprintf("with the others it is %.0f core hours in the hour from %s %02d:00, on %s", sum/3600,
+				day, hour, farm.Count(cores, "CPU"))
 		}
 	})
 	return text
