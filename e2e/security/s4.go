@@ -48,23 +48,18 @@ func (s *site) charger(ctx context.Context) (*charger, string, error) {
 	return c, vm, err
 }
 
-// brings sends records, and reports how many count by the server's answer.
-func (c *charger) brings(ctx context.Context, records ...api.Usage) (fleet.UsageTaken, error) {
-	var out fleet.UsageTaken
+// brings sends records.
+func (c *charger) brings(ctx context.Context, records ...api.Usage) error {
 	for len(records) > 0 {
 		n := min(len(records), fleet.MaxUsageBatch)
 		status, text, err := c.ask(ctx, c.client(c.id), http.MethodPost, fleet.RouteUsage,
 			fleet.UsageBatch{Records: records[:n]})
 		if err != nil || status != http.StatusOK {
-			return out, fmt.Errorf("bring records: %d %s %w", status, text, err)
+			return fmt.Errorf("bring records: %d %s %w", status, text, err)
 		}
-		var one fleet.UsageTaken
-		if err := json.Unmarshal(text, &one); err != nil {
-			return out, err
-		}
-		out.New, records = out.New+one.New, records[n:]
+		records = records[n:]
 	}
-	return out, nil
+	return nil
 }
 
 // charged is how many core and CPU hours anybody is charged.
@@ -114,7 +109,7 @@ func jobsOfALostHost(ctx context.Context, s *site) error {
 	}
 	defer c.close()
 	records := lies(api.Usage{Kind: api.UsageJob, User: "ann", Account: "people"})
-	if _, err := c.brings(ctx, records...); err != nil {
+	if err := c.brings(ctx, records...); err != nil {
 		return err
 	}
 	hours, err := c.charged(ctx)
@@ -131,7 +126,7 @@ func jobsOfALostHost(ctx context.Context, s *site) error {
 		if _, err := c.grange(ctx, "usage", "withdraw", "hostile", "--came", "--from", "1h"); err != nil {
 			return err
 		}
-		if _, err := c.brings(ctx, records...); err != nil {
+		if err := c.brings(ctx, records...); err != nil {
 			return err
 		}
 	}
@@ -181,7 +176,7 @@ func vmsOfALostHost(ctx context.Context, s *site) error {
 		u := &records[len(records)-1-i]
 		u.ID, u.VM = api.NewID(), id
 	}
-	if _, err := c.brings(ctx, records...); err != nil {
+	if err := c.brings(ctx, records...); err != nil {
 		return err
 	}
 	hours, err := c.charged(ctx)
