@@ -46,7 +46,7 @@ func newVM(first *job) *vm {
 	v.making.vm = v
 	v.ctx, v.cancel = context.WithCancelCause(v.agent.ctx)
 	v.power = machine.NewPower(v.agent.hyper, machine.Frozen, func() { v.update(func() {}) })
-	v.power.Reachable = v.agent.admission.Reachable
+	v.power.Reachable, v.power.Resumed = v.agent.admission.Reachable, (*machine.Machine).SetClock
 	return v
 }
 

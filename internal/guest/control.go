@@ -44,10 +44,12 @@ type State struct {
 	SFTP   bool `json:"sftp,omitempty"` // with a Ready without a job: this grange-guest takes Bind.Port
 	// Services, with a Ready without a job: this grange-guest takes Job.Services.
 	Services bool   `json:"services,omitempty"`
-	Disks    bool   `json:"disks,omitempty"` // with a Ready without a job: this grange-guest takes Job.Disks
-	IPv6     bool   `json:"ipv6,omitempty"`  // with a Ready without a job: this grange-guest takes Job.Address6
-	Pong     uint64 `json:"pong,omitempty"`  // alone: the ping with this number is answered
-	Load     *Load  `json:"load,omitempty"`  // with Pong: how busy the VM is. An older grange-guest sends none
+	Disks    bool   `json:"disks,omitempty"`  // with a Ready without a job: this grange-guest takes Job.Disks
+	IPv6     bool   `json:"ipv6,omitempty"`   // with a Ready without a job: this grange-guest takes Job.Address6
+	Clocks   bool   `json:"clocks,omitempty"` // with a Ready without a job: this grange-guest takes Clock
+	Clock    *Clock `json:"clock,omitempty"`  // alone: the answer to a ControlMessage with the same number
+	Pong     uint64 `json:"pong,omitempty"`   // alone: the ping with this number is answered
+	Load     *Load  `json:"load,omitempty"`   // with Pong: how busy the VM is. An older grange-guest sends none
 	// View, alone, is what its kernel sees of the machine. An older grange-guest sends none.
 	View *farm.GuestView `json:"view,omitempty"`
 }
@@ -202,6 +204,16 @@ type ControlMessage struct {
 	End      string `json:"end,omitempty"` // ID of a job
 	PowerOff bool   `json:"power_off,omitempty"`
 	Ping     uint64 `json:"ping,omitempty"` // a number to answer at once, for a guest that said it does
+	// Clock asks a guest that said that it takes it for its time, after Step was added. Only a difference is sent,
+	// which is right whenever the guest reads it.
+	Clock *Clock `json:"clock,omitempty"`
+}
+
+// Clock is a question about the guest's clock, and its answer.
+type Clock struct {
+	Number uint64        `json:"number"`
+	Step   time.Duration `json:"step,omitempty"` // of the question: to be added first
+	Now    int64         `json:"now,omitempty"`  // of the answer: nanoseconds since 1970
 }
 
 // HostMessage is one line from `grange exec` on StreamMessages.

@@ -211,5 +211,7 @@ func (v *VM) GoOn() {
 	if err := v.host.hyper.Resume(ctx, m.ID); err != nil {
 		v.log().Error("cloud VM does not go on", "error", err)
 		v.StandStill(true)
+		return
 	}
+	m.SetClock()
 }

@@ -421,6 +421,7 @@ func (v *arrival) come() error {
 			return err
 		}
 		v.started = time.Now()
+		m.SetClock()
 	}
 	v.host.log.Info("cloud VM has come from another host", "vm", v.Name, "host", in.Name, "move", in.ID)
 	err := v.keep(func(r *record) { r.In, r.Came, r.From, r.Out, r.Ran = nil, in.ID, in.Host, nil, true })

@@ -289,6 +289,7 @@ func (v *departure) unmove(why error) error {
 		if err := v.host.hyper.CancelMove(ctx, m.ID); err != nil && !farm.IsKind(err, farm.NotFound) {
 			return err // stumble has it tried again
 		}
+		m.SetClock()
 	}
 	return v.staysHere(out, why)
 }

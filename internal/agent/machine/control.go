@@ -40,6 +40,7 @@ type control struct {
 	ip6     bool   // it sets up IPv6
 	pinged  uint64 // number of the newest ping
 	ponged  bool   // it is answered
+	clock   clock
 
 	loads loads // that the guest reports with its answers
 }
@@ -138,6 +139,9 @@ func (c *control) take(s guest.State) {
 		}
 		c.ponged = c.ponged || s.Pong == c.pinged
 		return
+	case s.Clock != nil:
+		c.clock.take(*s.Clock)
+		return
 	case s.Job == "" && s.Phase == guest.Leaving:
 		c.pings = false
 		return
@@ -147,6 +151,10 @@ func (c *control) take(s guest.State) {
 		c.ip6 = s.IPv6
 		c.offers = s.Services
 		c.comes++
+		if c.clock.takes = s.Clocks; c.clock.due && s.Clocks {
+			c.clock.due = false
+			go c.SetClock(context.Background()) // which waits for answers: they come by who called us
+		}
 		return
 	}
 	s.Message = s.Message[:min(len(s.Message), MaxReason)]

@@ -16,9 +16,11 @@ import (
 // itself frozen or stopped, by its batch system, is left alone: it runs no instruction, its monitor does not answer,
 // and libvirt would wait for it.
 type Power struct {
-	hyper     machines
-	frozen    func(pid int) bool
-	told      func()      // after each change; never under a lock of ours
+	hyper  machines
+	frozen func(pid int) bool
+	told   func() // after each change; never under a lock of ours
+	// Resumed is told of each machine that goes on after a stop, before the order to do so is answered; nil: nobody is.
+	Resumed   func(*Machine)
 	Reachable func() bool // whether callers can reach us; nil: they can
 
 	acting  sync.Mutex // held while the hypervisor is asked, so that orders do not cross
@@ -243,6 +245,9 @@ func (p *Power) settle(ctx context.Context) error {
 	p.mu.Lock()
 	p.paused = want
 	p.mu.Unlock()
+	if !want && p.Resumed != nil {
+		p.Resumed(m)
+	}
 	return nil
 }
 
@@ -267,5 +272,11 @@ func (p *Power) GoOn(m *Machine) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), ResumeLimit)
 	defer cancel()
-	return p.hyper.Resume(ctx, m.ID)
+	if err := p.hyper.Resume(ctx, m.ID); err != nil {
+		return err
+	}
+	if p.Resumed != nil {
+		p.Resumed(m)
+	}
+	return nil
 }

@@ -64,7 +64,7 @@ func Run() error {
 	// The host answers while we go on. The first use of encoding/json takes an emulated guest 10 ms: this line is
 	// written without.
 	fmt.Fprintf(control, "\n{\"phase\":%q,\"boot\":%d,\"pings\":true,\"disks\":true,\"shares\":true,"+
-		"\"sftp\":true,\"services\":true,\"ipv6\":true,\"roots\":%t}\n", guest.Ready, g.boot, g.init)
+		"\"sftp\":true,\"services\":true,\"ipv6\":true,\"clocks\":true,\"roots\":%t}\n", guest.Ready, g.boot, g.init)
 	go func() {
 		defer close(g.devices)
 		if g.init { // else udev does it
@@ -84,6 +84,9 @@ func (g *Guest) handle(m guest.ControlMessage) {
 	}
 	if m.Ping != 0 {
 		g.tell(guest.State{Pong: m.Ping, Load: readLoad(os.DirFS("/"))})
+	}
+	if m.Clock != nil {
+		g.tell(guest.State{Clock: answerClock(*m.Clock)})
 	}
 	if m.PowerOff {
 		go g.powerOff(unix.LINUX_REBOOT_CMD_POWER_OFF)
@@ -144,7 +147,7 @@ func (g *Guest) tellAll() {
 		g.write(guest.State{View: g.view})
 	}
 	g.write(guest.State{Phase: guest.Ready, Boot: g.boot, Pings: true, Roots: g.init, Disks: true,
-		Shares: true, SFTP: true, Services: true, IPv6: true})
+		Shares: true, SFTP: true, Services: true, IPv6: true, Clocks: true})
 }
 
 // uptime is the time since the kernel started.
