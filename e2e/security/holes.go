@@ -66,6 +66,7 @@ var attacks = []attack{
 	{"S5", "a member makes a bounded number of server groups", groupsWithoutEnd},
 	{"S5b", "a member who has the server read much, many times at once, keeps other users' requests for few of them",
 		listsWithoutEnd},
+	{"S6", "a user without a role does not fill the audit log with refusals", refusalsWithoutEnd},
 	{"S10", "an address that is taken does not tell a member of another project whose it is", holderOfAddress},
 	{"S10b", "names of VMs and hosts that a user may not see are not told apart from names that are not there",
 		guessedNames},

@@ -127,7 +127,7 @@ func New(o Options) *Server {
 		Silence: o.Silence, ListenerCAs: o.ListenerCAs, CAKeyFile: o.CAKeyFile, Site: o.Site, Hub: s.hub,
 		EndVM: s.endVM})
 	s.hostMap = hostmap.New(o.Store, o.Now)
-	s.actions = action.Actions{Store: o.Store, Log: o.Log, Now: o.Now}
+	s.actions = action.New(o.Store, o.Log, o.Now)
 	s.Accounts = accounts.New(s.actions, o.Sessions)
 	s.FileSystems = filesystems.New(s.actions, o.FileSystems)
 	o.Usage.Actions, o.Usage.Store, o.Usage.Log, o.Usage.Silent = s.actions, o.Store, o.Log, s.Links.Silent

@@ -12,6 +12,9 @@ import (
 // auditRows are the audit log, and answers to requests by their idempotency keys.
 type auditRows struct{ *sqlTx }
 
+// NoProject chooses entries that are of no project; no project has such a name.
+const NoProject = "/"
+
 // Audit adds an entry; its ID is the next one, its Revision this one. The feed does not tell of it.
 func (t auditRows) Audit(e farm.Entry) error {
 	e.Revision = t.revision
@@ -25,15 +28,19 @@ func (t auditRows) Audit(e farm.Entry) error {
 }
 
 // Entries are the audit log, the newest first: of a project, of somebody, "": of all; older than the one with the ID
-// before, when that is not 0.
+// before, when that is not 0. Project NoProject chooses those that are of no project.
 func (t auditRows) Entries(project, who string, before int64, limit int) (entries []farm.Entry, err error) {
 	var conditions []string
 	var args []any
+	of := project
+	if project == NoProject {
+		of = ""
+	}
 	for _, c := range []struct {
 		text  string
 		value any
 		want  bool
-	}{{"project = $%d", project, project != ""}, {"who = $%d", who, who != ""}, {"id < $%d", before, before != 0}} {
+	}{{"project = $%d", of, project != ""}, {"who = $%d", who, who != ""}, {"id < $%d", before, before != 0}} {
 		if c.want {
 			args = append(args, c.value)
 			conditions = append(conditions, fmt.Sprintf(c.text, len(args)))

@@ -6,12 +6,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
 	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/throttle"
 )
 
 // Actions runs actions, each in a transaction of its own.
@@ -19,6 +21,17 @@ type Actions struct {
 	Store *store.Store
 	Log   *slog.Logger
 	Now   func() time.Time
+
+	refusals *throttle.Buckets // that leave an entry in the audit log, by caller
+}
+
+// refusalsAtOnce of a caller leave an entry each, and then one a minute.
+const refusalsAtOnce = 20
+
+// New makes actions on a store.
+func New(st *store.Store, log *slog.Logger, now func() time.Time) Actions {
+	return Actions{Store: st, Log: log, Now: now,
+		refusals: &throttle.Buckets{Size: refusalsAtOnce, Leak: time.Minute, Now: now}}
 }
 
 // Call is one action in its transaction: who asks, and what for. It lives as long as the transaction.
@@ -130,10 +143,15 @@ func (c *Call) Did(reason string) error {
 // Caller is under which name a caller's idempotency keys are kept.
 func (c *Call) Caller() string { return Entry(c.Who, c.Now, "", policy.Target{}, "", "").Who }
 
-// refused records what was not done, and why. Reads leave no entry, and neither does a caller who went away.
+// refused records what was not done, and why: of each caller some refusals, and then one a minute, which says how many
+// there were. Reads leave no entry, and neither does a caller who went away.
 func (s Actions) refused(ctx context.Context, c *Call, err error) {
 	e, ok := errors.AsType[*farm.Error](err)
 	if !ok || !c.action.Changes() {
+		return
+	}
+	room, more := s.refusals.Add(c.Caller())
+	if !room {
 		return
 	}
 	outcome := Failed
@@ -141,6 +159,9 @@ func (s Actions) refused(ctx context.Context, c *Call, err error) {
 		outcome = Denied
 	}
 	line := Entry(c.Who, c.Now, c.action, c.Target, outcome, string(e.Code)+": "+e.Message)
+	if more > 0 {
+		line.Reason += fmt.Sprintf("; and %d refusals before, which are not recorded", more)
+	}
 	if _, err := s.Store.Update(ctx, func(t *store.Tx) error { return t.Audit(line) }); err != nil {
 		s.Log.Error("a refusal could not be recorded", "action", c.action, "target", c.Target.String(), "who",
 			line.Who, "error", err)

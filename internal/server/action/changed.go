@@ -8,6 +8,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/store"
 )
 
 // Unchanged holds the revision that a caller has seen of a VM against the last one at which people wanted something
@@ -60,7 +61,7 @@ func (c *Call) StillHost(h farm.Host, seen int64) error {
 		cmp.Or(said, ", or may have been: too much was done in the fleet since to tell"))
 }
 
-// LookBack is how many entries of a project, or of the farm, are searched for what changed, a page at a time.
+// LookBack is how many entries of a project, or of none, are searched for what changed, a page at a time.
 const (
 	LookBack = 2000
 	lookPage = 200
@@ -74,8 +75,9 @@ var nobodys = []policy.Action{SilentHost, BackHost, RenewHost}
 func (c *Call) meanwhile(target policy.Target, after int64) (text string, all bool) {
 	var said []string
 	var last int64
+	project := cmp.Or(target.Project, store.NoProject)
 	for range LookBack / lookPage {
-		entries, err := c.Entries(target.Project, "", last, lookPage)
+		entries, err := c.Entries(project, "", last, lookPage)
 		if err != nil {
 			return "", false
 		}

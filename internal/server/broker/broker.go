@@ -52,7 +52,7 @@ type Brokers struct {
 
 // New makes brokers that have seen nothing yet.
 func New(o Options) *Brokers {
-	return &Brokers{Options: o, actions: action.Actions{Store: o.Store, Log: o.Log, Now: o.Now},
+	return &Brokers{Options: o, actions: action.New(o.Store, o.Log, o.Now),
 		reserved: map[string]*reservations{}, explaining: make(chan struct{}, 1)}
 }
 

@@ -59,7 +59,7 @@ type Links struct {
 // New makes the links of a server that is up from now on.
 func New(o Options) *Links {
 	o.Silence = cmp.Or(o.Silence, silence)
-	s := &Links{Options: o, actions: action.Actions{Store: o.Store, Log: o.Log, Now: o.Now},
+	s := &Links{Options: o, actions: action.New(o.Store, o.Log, o.Now),
 		refusals: throttle.Buckets{Size: 3, Leak: time.Minute, Now: o.Now}}
 	s.hosts = &hosts{Options: &s.Options, Since: o.Now(), byID: map[string]*link{}}
 	s.fleetCA = &fleetCA{Options: &s.Options, hosts: s.hosts, actions: s.actions,
