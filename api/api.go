@@ -39,6 +39,8 @@ type JobRequest struct {
 	Argv  []string `json:"argv"`            // empty: what a container image is made to run
 	Env   []string `json:"env,omitempty"`
 	Dir   string   `json:"dir"` // working directory in the VM
+	// Raw has those texts of the request that are not UTF-8; an older agent ignores it.
+	Raw *Raw `json:"raw,omitempty"`
 	// DefaultDir says that nobody chose Dir: a container image's own working directory goes before it.
 	DefaultDir bool   `json:"default_dir,omitempty"`
 	Home       string `json:"home,omitempty"`
@@ -71,22 +73,6 @@ type JobRequest struct {
 	// Started says that this caller was told "ready" before: the job may have run, and must not run again in another
 	// VM.
 	Started bool `json:"started,omitempty"`
-}
-
-// Process is the state of a process that its children inherit.
-type Process struct {
-	Umask  *uint32 `json:"umask,omitempty"`
-	Limits []Limit `json:"limits,omitempty"` // those that are not named are as /proc/PID/limits of the caller says
-	// Ignored and Blocked are signals: bit n-1 is signal n.
-	Ignored uint64 `json:"ignored,omitempty"`
-	Blocked uint64 `json:"blocked,omitempty"`
-}
-
-// Limit is a resource limit as setrlimit(2) has it on x86-64.
-type Limit struct {
-	Resource int    `json:"resource"`
-	Soft     uint64 `json:"soft"` // 2^64-1: unlimited
-	Hard     uint64 `json:"hard"` // at most the caller's own
 }
 
 // Script is a file of the job's own.

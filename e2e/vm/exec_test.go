@@ -54,6 +54,25 @@ func TestExec(t *testing.T) {
 	}
 }
 
+// TestExecCarriesAnyBytes has bytes that are not UTF-8 in an argument, a variable and the name of a bound directory.
+func TestExecCarriesAnyBytes(t *testing.T) {
+	const odd = "caf\xe9"
+	dir := filepath.Join(t.TempDir(), odd)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("in\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := host.Exec(ctx(t), "-q", "-n", "--env", "X="+odd, "--bind", ".", "--", "sh", "-c",
+		`printf '%s,%s,%s,' "$1" "$X" "${PWD##*/}"; cat f`, "sh", odd)
+	cmd.Dir = dir
+	out, err := cmd.Output()
+	if want := odd + "," + odd + "," + odd + ",in\n"; err != nil || string(out) != want {
+		t.Errorf("%q, %v; want %q", out, err, want)
+	}
+}
+
 // TestExecKeepsOrder has output and errors be one pipe, as a shell's 2>&1 does.
 func TestExecKeepsOrder(t *testing.T) {
 	cmd := host.Exec(ctx(t), "-q", "-n", "--", "sh", "-c",

@@ -73,6 +73,16 @@ func (a requests) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, er
 	return g, nil
 }
 
+// restoreRaw puts the texts of a request that are not UTF-8 in their places.
+func restoreRaw(r *api.JobRequest) {
+	var targets []*string
+	for i := range r.Binds {
+		targets = append(targets, &r.Binds[i].Target)
+	}
+	(*guest.Raw)(r.Raw).Restore(r.Argv, r.Env, &r.Dir, targets)
+	r.Raw = nil
+}
+
 // guestProcess returns the state that a command starts in: what its caller asks for, within the caller's limits.
 // Without coreFiles it leaves no core files, whatever its caller may.
 func guestProcess(asked *api.Process, limits []guest.Limit, coreFiles bool) guest.Process {

@@ -90,6 +90,7 @@ func (a routes) postJob(w http.ResponseWriter, r *http.Request, c Caller) error 
 	if err := a.decode(w, r, c, &request); err != nil {
 		return err
 	}
+	restoreRaw(&request)
 	if err := jobrequest.Check(&request); err != nil {
 		return err
 	}

@@ -78,7 +78,8 @@ type Job struct {
 	ID       string   `json:"id"`
 	Argv     []string `json:"argv"`
 	Env      []string `json:"env"`
-	Dir      string   `json:"dir"` // working directory; a missing one fails the job
+	Dir      string   `json:"dir"`           // working directory; a missing one fails the job
+	Raw      *Raw     `json:"raw,omitempty"` // while it is carried; an older grange-guest ignores it
 	Terminal *Size    `json:"terminal,omitempty"`
 	// OneOutput makes standard output and error one file; an older grange-guest ignores it.
 	OneOutput bool     `json:"one_output,omitempty"`

@@ -30,6 +30,7 @@ type Step struct {
 	Argv []string `json:"argv"` // without srun itself
 	Env  []string `json:"env"`
 	Dir  string   `json:"dir"`
+	Raw  *Raw     `json:"raw,omitempty"` // while it is carried
 	Process
 }
 

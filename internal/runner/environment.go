@@ -17,6 +17,13 @@ func processOf(p guest.Process) *api.Process {
 	return state
 }
 
+func bindTargets(binds []api.Bind) (all []string) {
+	for _, b := range binds {
+		all = append(all, b.Target)
+	}
+	return all
+}
+
 // environment is ours and what was set on top. TMPDIR names a directory of this host: the VM has /tmp.
 func environment(set []string) []string {
 	var env []string

@@ -212,6 +212,7 @@ func (j *Job) ask(ctx context.Context) {
 	if j.request.Pool != "" {
 		go j.use.report(ctx, j.client.Pools(), j.request.ID)
 	}
+	j.request.Raw = (*api.Raw)(guest.RawOf(j.request.Argv, j.request.Env, j.request.Dir, bindTargets(j.request.Binds)))
 	j.keepAsking(ctx)
 }
 

@@ -27,6 +27,7 @@ type Task struct {
 
 // Pack makes the variables that bring a step to its tasks.
 func (s Task) Pack() ([]string, error) {
+	s.Encode()
 	text, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
@@ -72,6 +73,7 @@ func Unpack(argv, env []string) (s Task, ok bool, err error) {
 	text, err := base64.StdEncoding.DecodeString(coded)
 	if err == nil {
 		err = json.Unmarshal(text, &s)
+		s.Decode()
 	}
 	if err == nil && (len(s.Argv) == 0 || !filepath.IsAbs(s.Dir)) {
 		err = fmt.Errorf("no command or no directory")

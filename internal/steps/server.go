@@ -133,6 +133,7 @@ func (s *Server) run(ctx context.Context, step guest.Step, signals <-chan syscal
 
 // command is the one command line that is ever run here.
 func (s *Server) command(ctx context.Context, step guest.Step) (*exec.Cmd, error) {
+	step.Decode()
 	allowed, command, err := split(step.Argv)
 	if err != nil {
 		return nil, err

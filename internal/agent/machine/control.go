@@ -217,7 +217,9 @@ func (c *control) update(change func()) {
 // Give hands a job over. The guest starts a job once: giving it again is harmless.
 func (c *control) Give(ctx context.Context, j *guest.Job) error {
 	c.Know(j.ID)
-	return c.say(ctx, guest.ControlMessage{Job: j})
+	carried := *j
+	carried.Encode()
+	return c.say(ctx, guest.ControlMessage{Job: &carried})
 }
 
 func (c *control) say(ctx context.Context, m guest.ControlMessage) error {

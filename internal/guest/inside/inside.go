@@ -94,6 +94,7 @@ func (g *Guest) handle(m guest.ControlMessage) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if m.Job != nil && g.tasks[m.Job.ID] == nil {
+		m.Job.Decode()
 		t := newTask(g, m.Job)
 		g.tasks[m.Job.ID] = t
 		go t.start()

@@ -75,6 +75,7 @@ func srun(args []string) (int, error) {
 
 // sendStep sends a call and the far ends of three new pipes, and returns the near ones.
 func sendStep(conn *net.UnixConn, s guest.Step) (in, out, errs *os.File, err error) {
+	s.Encode()
 	text, err := json.Marshal(s)
 	if err != nil {
 		return nil, nil, nil, err
