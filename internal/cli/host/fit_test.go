@@ -63,7 +63,7 @@ func TestHostFit(t *testing.T) {
 func TestHostFitRefuses(t *testing.T) {
 	r, err := fitJSON(t, "--cpus", "128", "--memory", "8G")
 	if (err != app.ExitError{Status: app.ExitFailed}) || r.VMs[0].Fits || r.VMs[0].Reason == "" || r.Instead == nil ||
-		r.Instead.CPUs != 64 || r.Instead.Memory != "4G" {
+		r.Instead.CPUs != 96 || r.Instead.Memory != "6G" {
 		t.Errorf("%v %+v", err, r)
 	}
 	r, err = fitJSON(t, "--cpus", "48", "--memory", "2G", "--count", "5")
