@@ -13,8 +13,3 @@ func openFiles() *Rlimit {
 //
 //go:noescape
 func getrlimit(resource int64, to *Rlimit) (errno int64)
-
-// entry is not called: the program begins there.
-func entry()
-
-var _ = entry

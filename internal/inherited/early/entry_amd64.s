@@ -2,8 +2,6 @@
 
 // entry is where the kernel starts the program: the linker gets it by -E. It keeps the ignored and blocked signals, for
 // the runtime changes both, and goes on to the runtime.
-//
-// func entry()
 TEXT ·entry(SB), NOSPLIT|NOFRAME, $0-0
 	SUBQ $32, SP // a struct sigaction of the kernel
 	MOVQ $1, R12 // the signal
