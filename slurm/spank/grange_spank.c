@@ -333,6 +333,16 @@ static void hand_on(spank_t sp, const struct list *l)
 	}
 }
 
+/* lists_alone is the reason why options that say more of a virtual machine cannot be without one; NULL: there are none. */
+static const char *lists_alone(void)
+{
+	if (asked.mounts.text[0])
+		return "--vm-mount without a virtual machine: add --vm=IMAGE, or leave --vm-mount out";
+	if (asked.ports.text[0])
+		return "--vm-publish without a virtual machine: add --vm=IMAGE, or leave --vm-publish out";
+	return NULL;
+}
+
 /* At submission, when all options are known. */
 int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
 {
@@ -343,6 +353,11 @@ int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
 	if (asked.vm[0] && asked.no_vm) {
 		slurm_error("grange: --vm and --no-vm together");
 		exit(1); /* also where the plug-in is optional: what was asked for can not be */
+	}
+	/* Hosts have their default images in a line of their own: this one is theirs where it names the wrapper. */
+	if (!asked.vm[0] && !asked.no_vm && conf.wrapper && !conf.fallback && lists_alone()) {
+		slurm_error("grange: %s", lists_alone());
+		exit(1);
 	}
 	/* Whether root submits for somebody else, --uid=USER, only the command line says. */
 	if (asked.vm[0] && getuid() == 0 && !on_command_line("--uid", INT_MAX)) {
@@ -412,6 +427,8 @@ static const char *due(uid_t uid, const char **why_not)
 		else if (!conf.allow_metal)
 			*why_not = "--no-vm is not allowed on this host";
 	}
+	if (!vm && !asked.no_vm && !*why_not)
+		*why_not = lists_alone();
 	return vm;
 }
 

@@ -8,6 +8,28 @@ import (
 	"time"
 )
 
+// withoutVM: on a host without a default image, options of a VM without --vm end the job, which would run on the host.
+func (l *Lab) withoutVM(ctx context.Context, t *testing.T) {
+	file := l.path("etc/plugstack.conf.d/grange.conf")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(strings.Replace(l.plugstack(), " default=micro", "", 1))
+	defer write(l.plugstack())
+	for option, value := range map[string]string{"--vm-mount": "/opt", "--vm-publish": "8888"} {
+		out, err := l.Slurm(ctx, User, "srun", option+"="+value, "echo", "on the host")
+		if err == nil || !strings.Contains(err.Error(), option+" without a virtual machine") || out != "" {
+			t.Errorf("%s: %q, %v", option, out, err)
+		}
+	}
+	if out, err := l.Slurm(ctx, User, "srun", "echo", "on the host"); err != nil || out != "on the host\n" {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
 // options are tried in the smoke's lab: what people write, and that it arrives. Those that start a VM run together.
 func (l *Lab) options(ctx context.Context, t *testing.T, host string) {
 	refused := func(name, says string, args ...string) {

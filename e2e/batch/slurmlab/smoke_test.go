@@ -69,6 +69,7 @@ func TestSlurmSmoke(t *testing.T) {
 	l.options(ctx, t, string(host))
 	l.terminals(ctx, t, string(host))
 	t.Run("prolog", func(t *testing.T) { l.prologNotes(ctx, t) })
+	t.Run("options without a VM", func(t *testing.T) { l.withoutVM(ctx, t) })
 	for _, fault := range []conform.Fault{conform.NoWrapper, conform.NoPlugin, conform.NoAgent} {
 		t.Run(string(fault), func(t *testing.T) {
 			mend, err := l.Break(ctx, fault)
