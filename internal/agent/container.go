@@ -10,6 +10,7 @@ import (
 	"github.com/grange-project/grange/internal/agent/catalogue"
 	"github.com/grange-project/grange/internal/container"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/vmimage"
 )
 
 var errNoRoots = errors.New("its grange-guest knows no other roots")
@@ -37,8 +38,10 @@ func fetchImage(v *vm) error {
 	}
 	began := time.Now()
 	v.agent.Images.MakeRoom()
-	_, err := v.agent.images.FetchReference(v.ctx, v.image, catalogue.Resolve(v.recordNow().PullEntry),
-		catalogue.InWords(v.image, v.publishWaiting))
+	entry := v.recordNow().PullEntry
+	_, err := v.agent.images.FetchReference(v.ctx, vmimage.FetchOptions{Source: v.image,
+		Resolve: catalogue.Resolve(entry), Outside: catalogue.Outside(entry),
+		Progress: catalogue.InWords(v.image, v.publishWaiting)})
 	debug.FreeOSMemory() // of a tree of many files
 	if err != nil {
 		return err

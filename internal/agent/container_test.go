@@ -24,7 +24,7 @@ func TestMayFetch(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { a.images.Close() })
-	if _, err := a.images.FetchReference(t.Context(), "dir:"+dir, nil, nil); err != nil {
+	if _, err := a.images.FetchReference(t.Context(), vmimage.FetchOptions{Source: "dir:" + dir}); err != nil {
 		t.Fatal(err)
 	}
 	user, root := Caller{UID: 12345}, Caller{}

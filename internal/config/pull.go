@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +26,15 @@ func PullDirectory(entry string) string {
 		return ""
 	}
 	return strings.TrimRight(path, "/")
+}
+
+// PullHost returns the host of the registry that an entry of pull_images names, without its port; "" of other entries.
+func PullHost(entry string) string {
+	u, err := url.Parse(entry)
+	if err != nil {
+		return ""
+	}
+	return u.Hostname()
 }
 
 // checkPull refuses what would let everybody read what only root may.

@@ -27,6 +27,12 @@ func TestPullImages(t *testing.T) {
 			t.Errorf("%s: %q", entry, got)
 		}
 	}
+	for entry, want := range map[string]string{"oci://r.example/a/": "r.example", "oci+http://127.0.0.1:5000/": "127.0.0.1",
+		"oci://[::1]:5000/a": "::1", "oci://r.example/a:1@sha256:00": "r.example", "dir:/a/": "", "sif:/a": ""} {
+		if got := PullHost(entry); got != want {
+			t.Errorf("%s: host %q", entry, got)
+		}
+	}
 }
 
 func TestUnusedImages(t *testing.T) {

@@ -35,6 +35,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/reach"
 )
 
 // golden is the digest of the file system that lowLayer and highLayer make.
@@ -656,5 +657,45 @@ func TestCancelled(t *testing.T) {
 	defer f.Close()
 	if _, err := Build(ctx, r, f, Options{}); !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// TestOutsideRegistry: for who is not root, neither a registry nor what it names for tokens is at an address of this
+// host, unless the site has named it.
+func TestOutsideRegistry(t *testing.T) {
+	hidden := 0
+	inner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		hidden++
+		w.Write([]byte(`{"token":"x"}`))
+	}))
+	defer inner.Close()
+	var realm atomic.Value
+	realm.Store("")
+	ref := serve(t, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if at := realm.Load().(string); at != "" && r.Header.Get("Authorization") == "" {
+				w.Header().Set("WWW-Authenticate", `Bearer realm="`+at+`/token"`)
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	push(t, ref("t/a"), imageOf(t, packed(t, "tar", lowLayer(t))))
+	site := &reach.Outside{Host: "127.0.0.1"}
+	if _, err := fetch(t, ref("t/a"), Options{Limit: 1 << 30, Outside: &reach.Outside{}}); !farm.IsCode(err,
+		farm.CodeNotYours) {
+		t.Errorf("a registry of this host: %v", err)
+	}
+	if _, err := fetch(t, ref("t/a"), Options{Limit: 1 << 30, Outside: site}); err != nil {
+		t.Errorf("a registry that the site has named: %v", err)
+	}
+	realm.Store(strings.Replace(inner.URL, "127.0.0.1", "localhost", 1))
+	if _, err := fetch(t, ref("t/a"), Options{Limit: 1 << 30, Outside: site}); !farm.IsCode(err, farm.CodeNotYours) ||
+		hidden != 0 {
+		t.Errorf("tokens of this host: %v, asked %d times", err, hidden)
+	}
+	if _, err := fetch(t, ref("t/a"), Options{Limit: 1 << 30}); err != nil || hidden == 0 {
+		t.Errorf("without a bound: %v, asked %d times", err, hidden)
 	}
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/imagesource"
+	"github.com/grange-project/grange/internal/reach"
 )
 
 // Options are what Build needs beside a reference.
@@ -37,6 +38,8 @@ type Options struct {
 	// Resolve returns the path to open in place of the reference's, which has no symbolic links. nil: the reference's
 	// own is opened, and links are followed.
 	Resolve func(path string) (string, error)
+	// Outside bounds which servers are reached: the registry, and those that it names for tokens and layers.
+	Outside *reach.Outside
 }
 
 // Built is what Build has found out of an image beside its files.
@@ -152,7 +155,7 @@ func (w *watchedFile) alive() { w.report("import", w.done, 0) }
 
 // pull takes the layers of an image to our own disk, and makes its file system of them.
 func pull(ctx context.Context, r Reference, to *os.File, o Options) (Built, error) {
-	image, err := r.open(ctx)
+	image, err := r.open(ctx, o.Outside)
 	if err != nil {
 		return Built{}, err
 	}
@@ -249,11 +252,11 @@ func compare(what string, text []byte, want v1.Hash) error {
 }
 
 // open finds the image for this kind of machine.
-func (r Reference) open(ctx context.Context) (v1.Image, error) {
+func (r Reference) open(ctx context.Context, o *reach.Outside) (v1.Image, error) {
 	if r.scheme == schemeLayout {
 		return r.openLayout()
 	}
-	d, err := remote.Get(r.image, remote.WithContext(ctx), remote.WithTransport(registryTransport(r)),
+	d, err := remote.Get(r.image, remote.WithContext(ctx), remote.WithTransport(registryTransport(r, o)),
 		remote.WithUserAgent("grange"), remote.WithPlatform(v1.Platform{OS: "linux", Architecture: "amd64"}))
 	if err != nil {
 		return nil, remoteError(r, err)
@@ -496,13 +499,13 @@ func (t *tracked) Read(b []byte) (int, error) {
 
 // registryTransport is how registries are reached: as other web servers, and by plain http only where the reference
 // says so, whatever a registry redirects to.
-func registryTransport(r Reference) http.RoundTripper {
-	return onlyHTTPS{secureTransport(), r.scheme == schemePlainHTTP}
+func registryTransport(r Reference, o *reach.Outside) http.RoundTripper {
+	return onlyHTTPS{o.Over(secureTransport()), r.scheme == schemePlainHTTP}
 }
 
 const answerTime = 30 * time.Second
 
-var secureTransport = sync.OnceValue(func() http.RoundTripper {
+var secureTransport = sync.OnceValue(func() *http.Transport {
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           (&net.Dialer{Timeout: answerTime}).DialContext,
@@ -559,6 +562,8 @@ func remoteError(r Reference, err error) error {
 		return nil
 	}
 	switch {
+	case errors.Is(err, reach.ErrLocal):
+		return imagesource.Local(r.text, err)
 	case errors.Is(err, errLargeManifest):
 		return badImage(r.text+" is not a usable image", tooLargeHint, err)
 	case strings.Contains(err.Error(), "error verifying"): // the library has no error of its own for it

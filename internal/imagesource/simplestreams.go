@@ -27,6 +27,7 @@ const (
 type streams struct {
 	ref, base, product, ftype string
 	item                      *item // that Stat found last
+	open                      func(ref string) (Source, error)
 }
 
 // item is a file of a version of a product.
@@ -38,7 +39,7 @@ type item struct {
 	web    Source
 }
 
-func newStreams(ref string) (Source, error) {
+func newStreams(ref string, open func(ref string) (Source, error)) (Source, error) {
 	base, product, _ := strings.Cut(strings.TrimPrefix(ref, streamsPrefix), "#")
 	product, ftype, _ := strings.Cut(product, "/")
 	if product == "" {
@@ -47,10 +48,10 @@ func newStreams(ref string) (Source, error) {
 	if !strings.HasSuffix(base, "/") {
 		base += "/"
 	}
-	if _, err := newWeb(base + streamsIndex); err != nil {
+	if _, err := open(base + streamsIndex); err != nil {
 		return nil, err
 	}
-	return &streams{ref: ref, base: base, product: product, ftype: ftype}, nil
+	return &streams{ref: ref, base: base, product: product, ftype: ftype, open: open}, nil
 }
 
 func (s *streams) Stat(ctx context.Context) (Info, error) {
@@ -143,7 +144,7 @@ func (s *streams) web(i item) (*item, error) {
 	i.SHA256 = strings.ToLower(i.SHA256)
 	file, err := s.below(i.Path)
 	if err == nil {
-		i.web, err = newWeb(file)
+		i.web, err = s.open(file)
 	}
 	return &i, err
 }
@@ -163,7 +164,7 @@ func (s *streams) read(ctx context.Context, path string, into any) error {
 	if err != nil {
 		return err
 	}
-	from, err := newWeb(file)
+	from, err := s.open(file)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/reach"
 )
 
 // Codes of errors of sources; see docs/errors.md.
@@ -43,29 +44,43 @@ var ErrChanged = errors.New("the source has replaced the image")
 // scheme is a kind of source. A new one is a file with its Source, and a line in schemes.
 type scheme struct {
 	prefix string // of references; what has none of these is a path
-	open   func(ref string) (Source, error)
+	open   func(ref string, web func(ref string) (Source, error)) (Source, error)
 }
 
 var schemes = []scheme{
 	{streamsPrefix, newStreams},
-	{"https://", newWeb},
-	{"http://", newWeb},
-	{"file://", func(ref string) (Source, error) { return newFile(strings.TrimPrefix(ref, "file://")) }},
-	{"/", newFile},
+	{"https://", ofWeb},
+	{"http://", ofWeb},
+	{"file://", ofFile},
+	{"/", ofFile},
 }
 
-// Open returns the source that ref names. Nothing is read yet. Error: CodeBadSource.
-func Open(ref string) (Source, error) {
+func ofWeb(ref string, web func(ref string) (Source, error)) (Source, error) { return web(ref) }
+
+func ofFile(ref string, _ func(ref string) (Source, error)) (Source, error) {
+	return newFile(strings.TrimPrefix(ref, "file://"))
+}
+
+// Open returns the source that ref names; o bounds which servers are reached. Nothing is read yet. Error:
+// CodeBadSource. The source's methods return Local where o refuses an address.
+func Open(ref string, o *reach.Outside) (Source, error) {
 	i := slices.IndexFunc(schemes, func(s scheme) bool { return strings.HasPrefix(ref, s.prefix) })
 	if i < 0 {
 		return nil, badSource(ref, "it has no scheme that is known")
 	}
-	return schemes[i].open(ref)
+	return schemes[i].open(ref, over(o))
 }
 
 func badSource(ref, why string) error {
 	return &farm.Error{Kind: farm.Invalid, Code: CodeBadSource, Message: fmt.Sprintf("invalid image source %q: %s", ref,
 		why), Hint: "give an absolute path, or a URL: https://HOST/DIRECTORY/FILE"}
+}
+
+// Local is the error of a source that leads to an address which only root may have read.
+func Local(ref string, err error) error {
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeNotYours,
+		Message: ref + " leads to an address of this host or of its links, which only root may have it read",
+		Hint:    "give a server at another address, or upload the file", Err: err}
 }
 
 // sourceError is what a source's own fault becomes. gone: trying again does not help.

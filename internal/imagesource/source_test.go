@@ -10,8 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/imagesource"
 	"github.com/grange-project/grange/internal/imagesource/sourcetest"
+	"github.com/grange-project/grange/internal/reach"
 )
 
 // directory publishes by path, or below url.
@@ -121,7 +123,7 @@ func TestHostileIndex(t *testing.T) {
 		ref := tree.Publish(t, []byte("disk"))
 		tree.write(t, "streams/v1/images.json", []byte(`{"products":{"`+product+
 			`":{"versions":{"1":{"items":{"d":{"ftype":"disk-kvm.img",`+item+`}}}}}}}`))
-		s, err := imagesource.Open(ref)
+		s, err := imagesource.Open(ref, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +138,7 @@ func TestSimplestreamsType(t *testing.T) {
 	tree := newTree(t)
 	ref := tree.Publish(t, []byte("disk"))
 	for ftype, there := range map[string]bool{"/disk-kvm.img": true, "/disk1.img": false} {
-		s, err := imagesource.Open(ref + ftype)
+		s, err := imagesource.Open(ref+ftype, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +153,7 @@ func TestOpenRefuses(t *testing.T) {
 	for _, ref := range []string{"", "debian", "ftp://host/file", "https:///file", "https://host/", "https://host",
 		"https://user:secret@host/file", "file://relative/x", "http://ho st/f",
 		"simplestreams+https://host/", "simplestreams+ftp://host/#product"} {
-		if s, err := imagesource.Open(ref); err == nil {
+		if s, err := imagesource.Open(ref, nil); err == nil {
 			t.Errorf("%q: %v", ref, s)
 		}
 	}
@@ -161,7 +163,7 @@ func TestOpenRefuses(t *testing.T) {
 func TestBounded(t *testing.T) {
 	d := directory{t.TempDir(), ""}
 	d.url = d.dir
-	source, err := imagesource.Open(d.Publish(t, []byte("text")))
+	source, err := imagesource.Open(d.Publish(t, []byte("text")), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,5 +177,35 @@ func TestBounded(t *testing.T) {
 	}
 	if imagesource.Bounded(nil) != nil {
 		t.Error("a source of nothing")
+	}
+}
+
+// TestOutside: for who is not root, neither a source nor a redirect leads to an address of this host.
+func TestOutside(t *testing.T) {
+	hidden := 0
+	inner := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { hidden++ }))
+	defer inner.Close()
+	named := strings.Replace(inner.URL, "127.0.0.1", "localhost", 1)
+	outer := httptest.NewServer(http.RedirectHandler(named+"/disk.raw", http.StatusFound))
+	defer outer.Close()
+	for _, ref := range []string{named + "/disk.raw", outer.URL + "/disk.raw", "simplestreams+" + named + "/#it",
+		"simplestreams+" + outer.URL + "/#it"} {
+		s, err := imagesource.Open(ref, &reach.Outside{Host: "127.0.0.1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = s.Stat(t.Context()); !farm.IsCode(err, farm.CodeNotYours) || hidden != 0 {
+			t.Errorf("%s: %v, asked %d times", ref, err, hidden)
+		}
+		if _, err := imagesource.ReadSmall(t.Context(), s, 1000); !farm.IsCode(err, farm.CodeNotYours) || hidden != 0 {
+			t.Errorf("%s: %v, asked %d times", ref, err, hidden)
+		}
+	}
+	s, err := imagesource.Open(outer.URL+"/disk.raw", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = s.Stat(t.Context()); err != nil || hidden != 1 {
+		t.Errorf("without a bound: %v, asked %d times", err, hidden)
 	}
 }

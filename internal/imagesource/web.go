@@ -13,15 +13,27 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/grange-project/grange/internal/reach"
 )
 
 // web is a file on a web server.
 type web struct {
-	url  string
-	name string
+	url    string
+	name   string
+	client *http.Client
 }
 
-func newWeb(ref string) (Source, error) {
+// over has a source of a web server that is reached as o says.
+func over(o *reach.Outside) func(ref string) (Source, error) {
+	c := client
+	if o != nil {
+		c = &http.Client{Transport: o.Over(webTransport), CheckRedirect: c.CheckRedirect}
+	}
+	return func(ref string) (Source, error) { return newWeb(ref, c) }
+}
+
+func newWeb(ref string, client *http.Client) (Source, error) {
 	u, err := url.Parse(ref)
 	switch {
 	case err != nil:
@@ -37,7 +49,7 @@ func newWeb(ref string) (Source, error) {
 	if name == "/" || name == "." {
 		return nil, badSource(ref, "it names no file")
 	}
-	return web{ref, name}, nil
+	return web{ref, name, client}, nil
 }
 
 const (
@@ -45,16 +57,18 @@ const (
 	mostForward = 5
 )
 
-// client asks for bytes as they are stored: what a server compressed on the way would have other offsets.
+// webTransport asks for bytes as they are stored: what a server compressed on the way would have other offsets.
+var webTransport = &http.Transport{
+	Proxy:                 http.ProxyFromEnvironment,
+	DialContext:           (&net.Dialer{Timeout: answerTime}).DialContext,
+	TLSHandshakeTimeout:   answerTime,
+	ResponseHeaderTimeout: answerTime,
+	DisableCompression:    true,
+	IdleConnTimeout:       answerTime,
+}
+
 var client = &http.Client{
-	Transport: &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: answerTime}).DialContext,
-		TLSHandshakeTimeout:   answerTime,
-		ResponseHeaderTimeout: answerTime,
-		DisableCompression:    true,
-		IdleConnTimeout:       answerTime,
-	},
+	Transport: webTransport,
 	CheckRedirect: func(r *http.Request, via []*http.Request) error {
 		switch {
 		case len(via) > mostForward:
@@ -115,11 +129,14 @@ func (w web) ask(ctx context.Context, method string, header http.Header) (*http.
 		r.Header = header
 	}
 	r.Header.Set("User-Agent", "grange")
-	answer, err := client.Do(r)
+	answer, err := w.client.Do(r)
 	if err != nil {
 		var in *url.Error
 		if errors.As(err, &in) {
 			err = in.Err // the address is in the message already
+		}
+		if errors.Is(err, reach.ErrLocal) {
+			return nil, Local(w.url, err)
 		}
 		return nil, sourceError(w.url, false, cmp.Or(context.Cause(ctx), err))
 	}

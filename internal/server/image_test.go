@@ -1,6 +1,8 @@
 package server
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -198,5 +200,32 @@ func TestHostsAreToldOfTheCatalogue(t *testing.T) {
 	l.catalogued("debian", oldDebian, nil)
 	if list := <-told; list.Catalogue == 0 {
 		t.Errorf("%+v", list)
+	}
+}
+
+// For who is not root, the server reads none of its files, and asks nothing at an address of its own.
+func TestSourcesOfRoot(t *testing.T) {
+	l := newLab(t)
+	asked := 0
+	inner := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
+	defer inner.Close()
+	file, url := "/etc/hostname", inner.URL+"/disk.img"
+	for name, r := range map[string]images.Request{
+		"source":            {Source: file},
+		"layout":            {Source: "oci-layout:/etc"},
+		"list":              {Source: "https://192.0.2.1/disk.img", Sums: file},
+		"list as a URL":     {Source: "https://192.0.2.1/disk.img", Sums: "file://" + file},
+		"signature":         {Source: "https://192.0.2.1/disk.img", Sums: url, Signature: file, Keyring: []byte("x")},
+		"source by network": {Source: url},
+		"tree":              {Source: "simplestreams+" + inner.URL + "/#it"},
+		"registry":          {Source: "oci+http" + strings.TrimPrefix(inner.URL, "http") + "/a"},
+	} {
+		r.Name = "d"
+		if _, err := l.Images.Add(t.Context(), site, r, func(string) {}); code(err) != farm.CodeNotYours || asked > 0 {
+			t.Errorf("%s: %v, asked %d times", name, err, asked)
+		}
+	}
+	if _, err := l.Images.Add(t.Context(), root, images.Request{Name: "d", Source: url}, func(string) {}); asked == 0 {
+		t.Errorf("root's source was not asked: %v", err)
 	}
 }

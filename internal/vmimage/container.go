@@ -16,13 +16,12 @@ import (
 )
 
 // openSource opens what Fetch is asked for: a file, or, where it is nil, an image that is not one file.
-func openSource(ref string, resolve func(path string) (string, error)) (imagesource.Source, container.Reference,
-	error) {
-	if !container.Is(ref) {
-		source, err := imagesource.Open(ref)
+func openSource(o FetchOptions) (imagesource.Source, container.Reference, error) {
+	if !container.Is(o.Source) {
+		source, err := imagesource.Open(o.Source, o.Outside)
 		return source, container.Reference{}, err
 	}
-	r, err := container.Parse(ref)
+	r, err := container.Parse(o.Source)
 	if err != nil {
 		return nil, r, err
 	}
@@ -30,7 +29,7 @@ func openSource(ref string, resolve func(path string) (string, error)) (imagesou
 	if !ok {
 		return nil, r, nil
 	}
-	source, err := imagesource.Resolved(file, resolve)
+	source, err := imagesource.Resolved(file, o.Resolve)
 	return imagesource.Bounded(source), r, err
 }
 
@@ -53,16 +52,15 @@ func (s *Store) byReference(ref string) (Image, error) {
 	return Image{}, noImage(ref, err)
 }
 
-// FetchReference brings the container image that a reference means now into the store, under the name that the
-// reference has there: Get and Acquire find it by the reference from then on. resolve is FetchOptions.Resolve. Errors:
-// those of Fetch.
-func (s *Store) FetchReference(ctx context.Context, ref string, resolve func(path string) (string, error),
-	progress func(Progress)) (Image, error) {
-	r, err := container.Parse(ref)
+// FetchReference brings the container image that a reference, o.Source, means now into the store, under the name that
+// the reference has there: Get and Acquire find it by the reference from then on. Errors: those of Fetch.
+func (s *Store) FetchReference(ctx context.Context, o FetchOptions) (Image, error) {
+	r, err := container.Parse(o.Source)
 	if err != nil {
 		return Image{}, err
 	}
-	return s.Fetch(ctx, FetchOptions{Name: r.ImageName(), Source: ref, Resolve: resolve, Progress: progress})
+	o.Name = r.ImageName()
+	return s.Fetch(ctx, o)
 }
 
 // buildRoot brings a container image that is not one file.
@@ -87,6 +85,7 @@ func (f *fetch) buildRoot(ctx context.Context, r container.Reference, dir *os.Ro
 	}
 	came := f.store.pace.Follow(ctx)
 	built, err := container.Build(ctx, r, file, container.Options{Dir: dir, Limit: int64(limit), Resolve: f.Resolve,
+		Outside: f.Outside,
 		Report: func(step string, done, total int64) {
 			if step == "download" {
 				came(done)

@@ -37,7 +37,7 @@ func TestFetchReference(t *testing.T) {
 	if _, err := s.Get(ref); !farm.IsCode(err, farm.CodeNoImage) {
 		t.Error(err)
 	}
-	i, err := s.FetchReference(t.Context(), ref, nil, nil)
+	i, err := s.FetchReference(t.Context(), FetchOptions{Source: ref})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestFetchReference(t *testing.T) {
 	if again, err := s.Get(ref); err != nil || again.Digest != i.Digest || again.Config == nil {
 		t.Errorf("%+v, %v", again, err)
 	}
-	if _, err := s.FetchReference(t.Context(), ref, nil, nil); !farm.IsCode(err, imagesource.CodeSource) {
+	if _, err := s.FetchReference(t.Context(), FetchOptions{Source: ref}); !farm.IsCode(err, imagesource.CodeSource) {
 		t.Error(err)
 	}
 	if left := slices.Concat(entries(t, s, "tmp"), entries(t, s, partialDir)); len(left) > 0 {
@@ -109,7 +109,7 @@ func TestFetchReferenceOnce(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			began, waited := false, false
-			_, err := s.FetchReference(t.Context(), ref, nil, func(p Progress) {
+			_, err := s.FetchReference(t.Context(), FetchOptions{Source: ref, Progress: func(p Progress) {
 				if p.Step == "import" && !began {
 					began = true
 					imports.Add(1)
@@ -119,7 +119,7 @@ func TestFetchReferenceOnce(t *testing.T) {
 					waited = true
 					waits.Add(1)
 				}
-			})
+			}})
 			if err != nil {
 				t.Error(err)
 			}
@@ -154,9 +154,11 @@ func TestSIF(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "image.sif")
 	writeFile(t, file, sif(root))
 	for name, get := range map[string]func() (Image, error){
-		"import":    func() (Image, error) { return s.Import(t.Context(), "imported", file, nil) },
-		"path":      func() (Image, error) { return s.FetchReference(t.Context(), file, nil, nil) },
-		"reference": func() (Image, error) { return s.FetchReference(t.Context(), "sif:"+file, nil, nil) },
+		"import": func() (Image, error) { return s.Import(t.Context(), "imported", file, nil) },
+		"path":   func() (Image, error) { return s.FetchReference(t.Context(), FetchOptions{Source: file}) },
+		"reference": func() (Image, error) {
+			return s.FetchReference(t.Context(), FetchOptions{Source: "sif:" + file})
+		},
 	} {
 		i, err := get()
 		if err != nil {
@@ -173,7 +175,8 @@ func TestSIF(t *testing.T) {
 		t.Error(err)
 	}
 	disk := rawDisk(t, "no sif")
-	if _, err := s.FetchReference(t.Context(), "sif:"+disk, nil, nil); !farm.IsCode(err, farm.CodeBadImage) {
+	if _, err := s.FetchReference(t.Context(), FetchOptions{Source: "sif:" + disk}); !farm.IsCode(err,
+		farm.CodeBadImage) {
 		t.Error(err)
 	}
 	if left := entries(t, s, "tmp"); len(left) > 0 {
@@ -211,7 +214,7 @@ func TestResolvedPath(t *testing.T) {
 		{"sif:" + links + "/sif", filepath.EvalSymlinks, ""},
 		{"sif:" + links + "/sif", func(string) (string, error) { return "", denied }, "denied"},
 	} {
-		i, err := s.FetchReference(t.Context(), c.ref, c.resolve, nil)
+		i, err := s.FetchReference(t.Context(), FetchOptions{Source: c.ref, Resolve: c.resolve})
 		if c.code == "" && (err != nil || i.Source != c.ref) || c.code != "" && !farm.IsCode(err, c.code) {
 			t.Errorf("%s: %v", c.ref, err)
 		}
@@ -220,7 +223,7 @@ func TestResolvedPath(t *testing.T) {
 
 func TestKernelOfRoot(t *testing.T) {
 	s := testStore(t)
-	root, err := s.FetchReference(t.Context(), unpacked(t, "x"), nil, nil)
+	root, err := s.FetchReference(t.Context(), FetchOptions{Source: unpacked(t, "x")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/grange-project/grange/internal/container"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/imagesource"
+	"github.com/grange-project/grange/internal/reach"
 )
 
 // FetchOptions say what Fetch fetches, and what it must be.
@@ -32,6 +33,8 @@ type FetchOptions struct {
 	// Resolve returns the path to open in place of a container image's that is a path: it has no symbolic links. nil:
 	// the path is opened as it is, and links are followed.
 	Resolve func(path string) (string, error)
+
+	Outside *reach.Outside // bounds which servers are reached, also by redirects; nil: all may be
 
 	Most farm.Bytes // that may come; 0: what is free
 
@@ -77,7 +80,7 @@ func (s *Store) Fetch(ctx context.Context, o FetchOptions) (Image, error) {
 	if err := o.check(); err != nil {
 		return Image{}, err
 	}
-	source, r, err := openSource(o.Source, o.Resolve)
+	source, r, err := openSource(o)
 	if err != nil {
 		return Image{}, err
 	}
@@ -234,14 +237,14 @@ func (o FetchOptions) sum(ctx context.Context, source imagesource.Source) (sum i
 	if err != nil {
 		return "", "", err
 	}
-	list, err := readList(ctx, o.Sums)
+	list, err := o.readList(ctx, o.Sums)
 	if err != nil {
 		return "", "", err
 	}
 	if o.Keyring != nil {
 		var signature []byte
 		if o.Signature != "" {
-			if signature, err = readList(ctx, o.Signature); err != nil {
+			if signature, err = o.readList(ctx, o.Signature); err != nil {
 				return "", "", err
 			}
 		}
@@ -254,8 +257,8 @@ func (o FetchOptions) sum(ctx context.Context, source imagesource.Source) (sum i
 }
 
 // readList reads a small file of a source.
-func readList(ctx context.Context, ref string) ([]byte, error) {
-	source, err := imagesource.Open(ref)
+func (o FetchOptions) readList(ctx context.Context, ref string) ([]byte, error) {
+	source, err := imagesource.Open(ref, o.Outside)
 	if err != nil {
 		return nil, err
 	}

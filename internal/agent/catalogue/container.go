@@ -7,6 +7,7 @@ import (
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/container"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/reach"
 	"github.com/grange-project/grange/internal/rootpath"
 	"github.com/grange-project/grange/internal/vmimage"
 )
@@ -51,6 +52,16 @@ func Resolve(entry string) func(path string) (string, error) {
 	}
 	host := rootpath.Host()
 	return func(path string) (string, error) { return resolve(host, entry, path) }
+}
+
+// Outside bounds which servers are reached for an image that an entry of pull_images allows: the registry that the
+// entry names, and, for tokens and layers, none at an address of this host or of its links. nil where no entry is
+// needed.
+func Outside(entry string) *reach.Outside {
+	if entry == "" {
+		return nil
+	}
+	return &reach.Outside{Host: config.PullHost(entry)}
 }
 
 func resolve(host rootpath.Resolver, entry, path string) (string, error) {

@@ -477,7 +477,7 @@ func TestTidyContainers(t *testing.T) {
 	}
 	f.Unused = func() time.Duration { return oldVersion }
 	for _, named := range []bool{true, false} {
-		i, err := f.Images.FetchReference(t.Context(), "dir:"+tree, nil, quiet)
+		i, err := f.Images.FetchReference(t.Context(), vmimage.FetchOptions{Source: "dir:" + tree, Progress: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -38,7 +38,7 @@ func content(n int) []byte {
 
 func open(t *testing.T, ref string) (imagesource.Source, imagesource.Info) {
 	t.Helper()
-	s, err := imagesource.Open(ref)
+	s, err := imagesource.Open(ref, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func versions(t *testing.T, p Publisher) {
 }
 
 func missing(t *testing.T, p Publisher) {
-	s, err := imagesource.Open(p.Missing(t))
+	s, err := imagesource.Open(p.Missing(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

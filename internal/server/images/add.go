@@ -11,6 +11,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/reach"
 	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/vmimage"
@@ -49,13 +50,13 @@ func (r Request) check(who farm.Identity) error {
 			return badImage("invalid text %.40q", text)
 		}
 	}
-	switch path := strings.HasPrefix(r.Source, "/") || strings.Contains(r.Source, ":/") &&
-		!strings.Contains(r.Source, "://") || strings.HasPrefix(r.Source, "file:"); {
+	switch {
 	case (r.Source == "") == (len(r.Files) == 0):
 		return badImage("an image has a source or files, and not both")
-	case path && !who.Root:
+	case !who.Root && slices.ContainsFunc([]string{r.Source, r.Sums, r.Signature}, isFile):
 		return &farm.Error{Kind: farm.Denied, Code: farm.CodeNotYours,
-			Message: "only root of the server may name its files as sources", Hint: "upload the file, or give a URL"}
+			Message: "only root of the server may name its files as sources, lists of checksums or signatures",
+			Hint:    "upload the file, or give a URL"}
 	case len(r.Files) > len(partNames):
 		return badImage("%d files", len(r.Files))
 	}
@@ -68,6 +69,20 @@ func (r Request) check(who farm.Identity) error {
 		return badImage("a disk is one file")
 	}
 	return nil
+}
+
+// isFile reports whether a source is a file of the server.
+func isFile(source string) bool {
+	return strings.HasPrefix(source, "/") || strings.HasPrefix(source, "file:") ||
+		strings.Contains(source, ":/") && !strings.Contains(source, "://")
+}
+
+// outside bounds which servers are reached for a caller.
+func outside(who farm.Identity) *reach.Outside {
+	if who.Root {
+		return nil
+	}
+	return &reach.Outside{}
 }
 
 // Add brings an image into the catalogue. What was downloaded or uploaded stays when it breaks off, and the same
@@ -92,7 +107,7 @@ func (c *Catalogue) Add(ctx context.Context, who farm.Identity, r Request, progr
 	if err != nil {
 		return Details{}, err
 	}
-	image, err := c.bring(ctx, files, r, room, progress)
+	image, err := c.bring(ctx, who, files, r, room, progress)
 	if err != nil {
 		return Details{}, err
 	}
@@ -139,12 +154,13 @@ func (c *Catalogue) full(used farm.Bytes) error {
 }
 
 // bring makes an image of what the source or the uploads have.
-func (c *Catalogue) bring(ctx context.Context, files vmimage.Exchange, r Request, room farm.Bytes,
-	progress func(string)) (vmimage.Image, error) {
+func (c *Catalogue) bring(ctx context.Context, who farm.Identity, files vmimage.Exchange, r Request,
+	room farm.Bytes, progress func(string)) (vmimage.Image, error) {
 	if r.Source != "" {
 		said := ""
 		return files.Fetch(ctx, vmimage.FetchOptions{Name: r.Name, Source: r.Source, Sum: r.Sum, Sums: r.Sums,
-			Signature: r.Signature, Keyring: r.Keyring, Most: room, Progress: func(p vmimage.Progress) {
+			Signature: r.Signature, Keyring: r.Keyring, Most: room, Outside: outside(who),
+			Progress: func(p vmimage.Progress) {
 				if text := p.String(); text != said {
 					said = text
 					progress(text)
