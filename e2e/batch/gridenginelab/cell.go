@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -251,7 +252,7 @@ scheduler_threads       1
 	}
 	settings := map[string]string{
 		"execd_spool_dir": c.path("spool/execd"), "load_report_time": "00:00:02", "max_unheard": "00:03:00",
-		"min_uid": "0", "min_gid": "0", "execd_params": "ENABLE_ADDGRP_KILL=true,NOTIFY_KILL=TERM,PDC_INTERVAL=1",
+		"gid_range": gidRange(), "min_uid": "0", "min_gid": "0", "execd_params": "ENABLE_ADDGRP_KILL=true,NOTIFY_KILL=TERM,PDC_INTERVAL=1",
 		"shell_start_mode": "unix_behavior",
 		// Without the last word qacct knows of a job's end 15 s late.
 		"reporting_params": "accounting=true reporting=false flush_time=00:00:01 joblog=false sharelog=00:00:00 " +
@@ -264,6 +265,16 @@ scheduler_threads       1
 		return err
 	}
 	return exec.Command("/bin/chown", "-R", admin+":"+admin, c.path("root"), c.path("spool")).Run()
+}
+
+var cells atomic.Uint32
+
+// gidRange returns groups that no other cell of this machine has. An execd marks a job by one of them, and kills all
+// processes with that group when the job ends: with the default range a cell kills jobs of another one.
+func gidRange() string {
+	const size = 100
+	first := 100_000 + 10*size*os.Getpid() + size*int(cells.Add(1)%10)
+	return fmt.Sprintf("%d-%d", first, first+size-1)
 }
 
 // change sets values in a text as qconf prints it: a key and its value a line.
