@@ -16,6 +16,10 @@ type Process struct {
 	// Ignored and Blocked are signals: bit n-1 is signal n.
 	Ignored uint64 `json:"ignored,omitempty"`
 	Blocked uint64 `json:"blocked,omitempty"`
+	Nice    int    `json:"nice,omitempty"`
+	// Null and Closed are standard files that are /dev/null, or closed, for the command too: bit n is file n.
+	Null   uint8 `json:"null,omitempty"`
+	Closed uint8 `json:"closed,omitempty"`
 }
 
 // Limit is a resource limit as setrlimit(2) has it on x86-64.

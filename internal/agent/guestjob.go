@@ -89,7 +89,7 @@ func guestProcess(asked *api.Process, limits []guest.Limit, coreFiles bool) gues
 	p := guest.Process{Limits: limits}
 	if asked != nil {
 		p = guest.Process{Umask: asked.Umask, Limits: rlimits.Within(limits, asked.Limits), Ignored: asked.Ignored,
-			Blocked: asked.Blocked}
+			Blocked: asked.Blocked, Nice: asked.Nice, Null: asked.Null, Closed: asked.Closed}
 	}
 	if !coreFiles {
 		p.Limits = rlimits.Within(p.Limits, []api.Limit{{Resource: unix.RLIMIT_CORE}})

@@ -128,10 +128,17 @@ type Process struct {
 	// Ignored and Blocked are signals: bit n-1 is signal n. An older grange-guest ignores both.
 	Ignored uint64 `json:"ignored,omitempty"`
 	Blocked uint64 `json:"blocked,omitempty"`
+	// An older grange-guest ignores these. Of Null and Closed, bit n is standard file n.
+	Nice   int   `json:"nice,omitempty"`
+	Null   uint8 `json:"null,omitempty"`
+	Closed uint8 `json:"closed,omitempty"`
 }
 
 // Ignores reports whether a signal is ignored.
 func (p Process) Ignores(s syscall.Signal) bool { return p.Ignored>>(s-1)&1 == 1 }
+
+// Blocks reports whether a signal is blocked.
+func (p Process) Blocks(s syscall.Signal) bool { return p.Blocked>>(s-1)&1 == 1 }
 
 // Limit is one of setrlimit(2), which has the same numbers on every host and guest of x86-64.
 type Limit struct {

@@ -14,7 +14,7 @@ import (
 // Process returns the state that this process was started in.
 func Process() guest.Process {
 	status, _ := os.ReadFile("/proc/self/status") // without /proc, the guest's defaults apply
-	p := guest.Process{Umask: umask(string(status)), Limits: limits()}
+	p := guest.Process{Umask: umask(string(status)), Limits: limits(), Nice: nice()}
 	p.Ignored, p.Blocked = signals()
 	return p
 }

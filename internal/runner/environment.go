@@ -10,7 +10,8 @@ import (
 
 // processOf returns the state of a process as the agent is told of it.
 func processOf(p guest.Process) *api.Process {
-	state := &api.Process{Umask: p.Umask, Ignored: p.Ignored, Blocked: p.Blocked}
+	state := &api.Process{Umask: p.Umask, Ignored: p.Ignored, Blocked: p.Blocked, Nice: p.Nice, Null: p.Null,
+		Closed: p.Closed}
 	for _, l := range p.Limits {
 		state.Limits = append(state.Limits, api.Limit(l))
 	}

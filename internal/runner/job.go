@@ -108,6 +108,9 @@ func New(request api.JobRequest, o Options) (*Job, error) {
 	binds := newBinds(o.Binds)
 	request.ID, request.Home, request.Env = api.NewID(), os.Getenv("HOME"), environment(request.Env)
 	process := inherited.Process()
+	if !o.Terminal {
+		process.Null, process.Closed = inherited.Files(o.Stdin, o.Stdout, o.Stderr)
+	}
 	request.Process = processOf(process)
 	request.Binds, request.OneOutput = targets(binds), inherited.OneFile(o.Stdout, o.Stderr)
 	j := &Job{opts: o, request: request, process: process, binds: binds, asked: binds, stdin: o.Stdin,

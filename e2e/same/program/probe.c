@@ -198,7 +198,7 @@ static void process(void) {
 	fprintf(out, "groups=");
 	for (int i = 0; i < n; i++)
 		fprintf(out, "%s%d", i ? "," : "", groups[i]);
-	fputc('\n', out);
+	fprintf(out, "%s\n", n ? "" : "none");
 	fprintf(out, "session.leader=%s\n", getsid(0) == getpid() ? "yes" : "no");
 	fprintf(out, "group.leader=%s\n", getpgrp() == getpid() ? "yes" : "no");
 	int tty = open("/dev/tty", O_RDWR | O_NOCTTY);
@@ -216,7 +216,7 @@ static void process(void) {
 int main(int argc, char **argv) {
 	const char *path = getenv("SAME_REPORT");
 	int fd = path ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : -1;
-	int high = fcntl(fd, F_DUPFD_CLOEXEC, 100); /* the lower ones may be closed, which is reported */
+	int high = fcntl(fd, F_DUPFD_CLOEXEC, 40); /* the lower ones may be closed, which is reported; limits begin at 64 */
 	close(fd);
 	if (high < 0 || !(out = fdopen(high, "w"))) {
 		perror("probe: SAME_REPORT");

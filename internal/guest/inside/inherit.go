@@ -26,11 +26,22 @@ func processText(p guest.Process) string {
 	if p.Ignored != 0 || p.Blocked != 0 {
 		words = append(words, fmt.Sprintf("signals=%x:%x", p.Ignored, p.Blocked))
 	}
+	if p.Nice != 0 {
+		words = append(words, fmt.Sprintf("nice=%d", p.Nice))
+	}
+	if p.Null != 0 || p.Closed != 0 {
+		words = append(words, fmt.Sprintf("files=%x:%x", p.Null, p.Closed))
+	}
 	return strings.Join(words, " ")
 }
 
-// inherit gives this process the state of the job that it is about to become.
+// inherit gives this thread and its process the state of the job that it is about to become.
 func inherit(text string) {
+	for word := range strings.FieldsSeq(text) {
+		if name, value, _ := strings.Cut(word, "="); name == "files" { // before limits, which may forbid to open any
+			setFiles(value)
+		}
+	}
 	for word := range strings.FieldsSeq(text) {
 		switch name, value, _ := strings.Cut(word, "="); name {
 		case "limit":
@@ -39,19 +50,54 @@ func inherit(text string) {
 			if mask, err := strconv.ParseUint(value, 8, 9); err == nil {
 				syscall.Umask(int(mask))
 			}
+		case "nice":
+			if nice, err := strconv.Atoi(value); err == nil {
+				unix.Setpriority(unix.PRIO_PROCESS, 0, nice)
+			}
 		}
 	}
 }
 
-// inheritSignals has this thread, which is about to become the job, ignore and block the job's signals.
-func inheritSignals(text string) {
+// setFiles opens /dev/null as standard files, and closes others. Where there is no /dev/null, the file stays.
+func setFiles(text string) {
+	var null, closed uint8
+	if n, _ := fmt.Sscanf(text, "%x:%x", &null, &closed); n != 2 {
+		return
+	}
+	openNull(null&1, unix.O_RDONLY)
+	openNull(null&^1, unix.O_WRONLY)
+	for n := range 3 {
+		if closed>>n&1 == 1 {
+			unix.Close(n)
+		}
+	}
+}
+
+// openNull opens /dev/null once for all files of a set.
+func openNull(files uint8, flags int) {
+	fd, err := unix.Open(os.DevNull, flags|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	for n := range 3 {
+		if files>>n&1 == 1 {
+			unix.Dup3(fd, n, 0)
+		}
+	}
+	unix.Close(fd)
+}
+
+// inheritSignals has this thread, which is about to become the job, ignore and block the job's signals. It returns
+// those that it blocked.
+func inheritSignals(text string) (blocked uint64) {
 	for word := range strings.FieldsSeq(text) {
-		var ignored, blocked uint64
+		var ignored uint64
 		if n, _ := fmt.Sscanf(word, "signals=%x:%x", &ignored, &blocked); n == 2 {
 			ignoreSignals(ignored)
 			unix.PthreadSigmask(unix.SIG_SETMASK, sigset(blocked), nil)
 		}
 	}
+	return blocked
 }
 
 // ignoreSignals ignores all signals of a set. Package signal cannot ignore each of them.

@@ -29,7 +29,7 @@ func TestInherit(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self, "-test.run", "^TestInherit$")
-	process := guest.Process{Umask: new(uint32(0o27)), Ignored: 1<<12 | 1<<62 | 1, Blocked: 1<<63 | 1<<1}
+	process := guest.Process{Umask: new(uint32(0o27)), Ignored: 1<<12 | 1<<62 | 1, Blocked: 1<<63 | 1<<1, Nice: 3}
 	process.Limits = []guest.Limit{
 		{Resource: unix.RLIMIT_CORE}, {Resource: unix.RLIMIT_CPU, Soft: 3600, Hard: 7200},
 		{Resource: unix.RLIMIT_FSIZE, Soft: 1 << 30, Hard: math.MaxUint64},

@@ -96,6 +96,7 @@ func (t *streams) start(path string, j *guest.Job, p *processes) (int, error) {
 	if inherited := processText(j.Process); len(j.Binds) == 0 && inherited == "" {
 		attr.Dir = j.Dir // nothing to wait for: the shorter way
 	} else {
+		attr.Env = trampolineEnv(j.Env, j.Process)
 		path, argv = "/proc/self/exe", append([]string{TrampolineName, inherited, j.Dir, path}, j.Argv...)
 	}
 	pid, err := syscall.ForkExec(path, argv, attr)
@@ -119,12 +120,11 @@ const TrampolineName = "grange-guest: job"
 func Trampoline(args []string) int {
 	inherited, dir, path, argv := args[1], args[2], args[3], args[4:]
 	runtime.LockOSThread() // blocked signals are a thread's
-	inheritSignals(inherited)
+	environ := jobEnv(os.Environ(), inheritSignals(inherited))
 	if err := unix.Chdir(dir); err != nil {
 		fmt.Fprintf(os.Stderr, "grange: working directory %s: %v\n", dir, err)
 		return exitNotExecutable
 	}
-	environ := os.Environ()
 	inherit(inherited)
 	err := syscall.Exec(path, argv, environ)
 	if err == unix.ENOEXEC { // a script without "#!": shells run it themselves

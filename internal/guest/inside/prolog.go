@@ -80,11 +80,18 @@ func (t *task) launchProlog(path string, files []uintptr) (<-chan ending, error)
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(dir.Fd())
 	}
 	pid, end, err := t.guest.reaper.start(func() (int, error) {
-		argv := []string{TrampolineName, processText(j.Process), j.Dir, path, path}
+		argv := []string{TrampolineName, processText(prologProcess(j.Process)), j.Dir, path, path}
+		attr.Env = trampolineEnv(attr.Env, j.Process)
 		return syscall.ForkExec("/proc/self/exe", argv, attr)
 	})
 	t.pid = pid
 	return end, err
+}
+
+// prologProcess is the state of a job's prolog, whose standard files are its own.
+func prologProcess(job guest.Process) guest.Process {
+	job.Null, job.Closed = 0, 0
+	return job
 }
 
 // prologLine is the environment after one line of a prolog's output, and what the line has printed to the job's.

@@ -6,3 +6,7 @@ var (
 	Ignored, Blocked uint64
 	Signals          bool
 )
+
+// Closed are the standard files that were closed when the program started, for which the runtime opens /dev/null: bit n
+// is file n. It is 0 if the linker was not told of entry.
+var Closed uint64

@@ -1,7 +1,7 @@
 #include "textflag.h"
 
-// entry is where the kernel starts the program: the linker gets it by -E. It keeps the ignored and blocked signals, for
-// the runtime changes both, and goes on to the runtime.
+// entry is where the kernel starts the program: the linker gets it by -E. It keeps the ignored and blocked signals and
+// the closed standard files, for the runtime changes all of them, and goes on to the runtime.
 TEXT ·entry(SB), NOSPLIT|NOFRAME, $0-0
 	SUBQ $32, SP // a struct sigaction of the kernel
 	MOVQ $1, R12 // the signal
@@ -31,5 +31,20 @@ next:
 	SYSCALL
 	MOVQ R13, ·Ignored(SB)
 	MOVB $1, ·Signals(SB)
+	XORQ R12, R12 // the file
+	XORQ R13, R13 // those that are closed
+file:
+	MOVQ $72, AX // SYS_fcntl
+	MOVQ R12, DI
+	MOVQ $1, SI // F_GETFD
+	SYSCALL
+	TESTQ AX, AX
+	JGE open
+	BTSQ R12, R13
+open:
+	INCQ R12
+	CMPQ R12, $3
+	JLT file
+	MOVQ R13, ·Closed(SB)
 	ADDQ $32, SP
 	JMP _rt0_amd64_linux(SB)
