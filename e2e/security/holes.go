@@ -67,6 +67,7 @@ var attacks = []attack{
 	{"S5b", "a member who has the server read much, many times at once, keeps other users' requests for few of them",
 		listsWithoutEnd},
 	{"S6", "a user without a role does not fill the audit log with refusals", refusalsWithoutEnd},
+	{"S6b", "a user makes a bounded number of changes", changesWithoutEnd},
 	{"S9", "the server reads none of its files for an administrator who is not root", filesOfTheServer},
 	{"S9b", "the server connects to no address of its own for an administrator who is not root", ownAddresses},
 	{"S10", "an address that is taken does not tell a member of another project whose it is", holderOfAddress},

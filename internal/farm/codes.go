@@ -86,11 +86,13 @@ const (
 	CodeTooManyBytes Code = "too-many-bytes"
 	CodeTooManyJobs  Code = "too-many-jobs"
 	CodeTooManyTries Code = "too-many-tries"
-	CodeConnections  Code = "too-many-connections"
-	CodeTooLarge     Code = "too-large"
-	CodeOtherRequest Code = "other-request"
-	CodeFeedGone     Code = "feed-gone"
-	CodeNoUpgrade    Code = "not-a-stream"
+	// a user changes more than the server writes for one
+	CodeTooManyChanges Code = "too-many-changes"
+	CodeConnections    Code = "too-many-connections"
+	CodeTooLarge       Code = "too-large"
+	CodeOtherRequest   Code = "other-request"
+	CodeFeedGone       Code = "feed-gone"
+	CodeNoUpgrade      Code = "not-a-stream"
 )
 
 // Errors of the link between hosts and servers, on which the other side acts.

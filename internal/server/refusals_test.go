@@ -35,6 +35,41 @@ func TestRefusalsAreBounded(t *testing.T) {
 	}
 }
 
+// TestChangesAreBounded: a user makes many changes at once, and then one a second. Other users have their own bound,
+// and root has none.
+func TestChangesAreBounded(t *testing.T) {
+	l := newLab(t)
+	change := func(who farm.Identity) farm.Code {
+		return code(l.Accounts.DeleteUser(t.Context(), who, "nobody", 0))
+	}
+	made := 0
+	for change(eve) != farm.CodeTooManyChanges {
+		if made++; made > 5000 {
+			t.Fatal("no end")
+		}
+	}
+	if made != 5000 {
+		t.Errorf("%d changes", made)
+	}
+	if got := change(ann); got != farm.CodeNoRole {
+		t.Errorf("another user: %s", got)
+	}
+	for range 5100 {
+		if got := change(root); got == farm.CodeTooManyChanges {
+			t.Fatal("root is bounded")
+		}
+	}
+	if _, err := l.Accounts.Users(t.Context(), eve); code(err) == farm.CodeTooManyChanges {
+		t.Errorf("a read: %v", err)
+	}
+	l.pass(2 * time.Second)
+	for _, want := range []farm.Code{farm.CodeNoRole, farm.CodeNoRole, farm.CodeTooManyChanges} {
+		if got := change(eve); got != want {
+			t.Errorf("after two seconds: %s, not %s", got, want)
+		}
+	}
+}
+
 // TestHostAmongManyEntries: whatever is done in projects, it is known whether a host was changed.
 func TestHostAmongManyEntries(t *testing.T) {
 	l := newLab(t)

@@ -18,7 +18,7 @@ var statusOf = map[farm.Kind]int{
 var narrower = map[farm.Code]int{
 	farm.CodeNotKnown: 401, farm.CodeTooManyTries: 429, farm.CodeConnections: 429, farm.CodeTooLarge: 413,
 	farm.CodeTooManyJobs: 429, farm.CodeTooManyBytes: 429, farm.CodeFeedGone: 410, farm.CodeOtherRequest: 422,
-	farm.CodeNoUpgrade: 426,
+	farm.CodeNoUpgrade: 426, farm.CodeTooManyChanges: 429,
 }
 
 // Problem makes an error fit for people and for RFC 9457. What is not a farm.Error is our fault, and its text is for

@@ -22,8 +22,13 @@ type Actions struct {
 	Log   *slog.Logger
 	Now   func() time.Time
 
+	changes  *throttle.Buckets // of all kinds, by user
 	refusals *throttle.Buckets // that leave an entry in the audit log, by caller
 }
+
+// changesAtOnce may be made by a user, and then one a second: each is a transaction of the one writer, an entry of the
+// audit log, and one of the feed.
+const changesAtOnce = 5000
 
 // refusalsAtOnce of a caller leave an entry each, and then one a minute.
 const refusalsAtOnce = 20
@@ -31,6 +36,7 @@ const refusalsAtOnce = 20
 // New makes actions on a store.
 func New(st *store.Store, log *slog.Logger, now func() time.Time) Actions {
 	return Actions{Store: st, Log: log, Now: now,
+		changes:  &throttle.Buckets{Size: changesAtOnce, Leak: time.Second, Now: now},
 		refusals: &throttle.Buckets{Size: refusalsAtOnce, Leak: time.Minute, Now: now}}
 }
 
@@ -53,9 +59,13 @@ const (
 )
 
 // Change runs an action that writes. All that do writes is there together, with its entry in the audit log, or not at
-// all; what is refused leaves an entry of its own. do may run twice.
+// all; what is refused leaves an entry of its own. do may run twice. Error: farm.CodeTooManyChanges, without an entry,
+// to a user who changes without end.
 func (s Actions) Change(ctx context.Context, who farm.Identity, action policy.Action,
 	do func(*Call) error) (revision int64, err error) {
+	if err := s.mayChange(who); err != nil {
+		return 0, err
+	}
 	var c *Call
 	revision, err = s.Store.Update(ctx, func(t *store.Tx) error {
 		if c, err = s.begin(t, who, action); err != nil {
@@ -67,6 +77,23 @@ func (s Actions) Change(ctx context.Context, who farm.Identity, action policy.Ac
 		s.refused(ctx, c, cmp.Or(c.unseen, err))
 	}
 	return revision, err
+}
+
+// mayChange counts a change, and refuses it where its user has made too many. Root, hosts and the server itself make as
+// many as they need.
+func (s Actions) mayChange(who farm.Identity) error {
+	if who.Root || who.Host != "" || who.User == "" {
+		return nil
+	}
+	if room, _ := s.changes.Add(who.User); room {
+		return nil
+	}
+	if room, more := s.refusals.Add("changes of " + who.User); room {
+		s.Log.Warn("changes refused: the user makes too many", "user", who.User, "more", more)
+	}
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeTooManyChanges,
+		Message: fmt.Sprintf("user %s has made %d changes, and may make one a second now", who.User, changesAtOnce),
+		Hint:    "try again later; make several VMs by one request, with a count"}
 }
 
 // Look runs an action that reads, on one snapshot. Users read in turn.
