@@ -23,9 +23,7 @@ func processText(p guest.Process) string {
 	if p.Umask != nil {
 		words = append(words, fmt.Sprintf("umask=%o", *p.Umask))
 	}
-	if p.Ignored != 0 || p.Blocked != 0 {
-		words = append(words, fmt.Sprintf("signals=%x:%x", p.Ignored, p.Blocked))
-	}
+	words = append(words, fmt.Sprintf("signals=%x:%x", p.Ignored, p.Blocked))
 	if p.Nice != 0 {
 		words = append(words, fmt.Sprintf("nice=%d", p.Nice))
 	}
@@ -100,16 +98,22 @@ func inheritSignals(text string) (blocked uint64) {
 	return blocked
 }
 
-// ignoreSignals ignores all signals of a set. Package signal cannot ignore each of them.
+// ignoreSignals ignores all signals of a set, and no others, also where this process ignored them.
 func ignoreSignals(set uint64) {
-	const ignore = 1             // SIG_IGN
-	action := [4]uintptr{ignore} // a struct sigaction of the kernel, without flags
-	const setSize = 8            // of a set of signals, in bytes
 	for s := range uintptr(64) {
-		if set>>s&1 == 1 {
-			syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, s+1, uintptr(unsafe.Pointer(&action)), 0, setSize, 0, 0)
-		}
+		ignoreSignal(s+1, set>>s&1 == 1)
 	}
+}
+
+// ignoreSignal ignores a signal, or has it do what the kernel does by default. Package signal cannot do so with each of
+// them.
+func ignoreSignal(s uintptr, ignore bool) {
+	const setSize = 8     // of a set of signals, in bytes
+	var action [4]uintptr // a struct sigaction of the kernel, without flags: SIG_DFL
+	if ignore {
+		action[0] = 1 // SIG_IGN
+	}
+	syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, s, uintptr(unsafe.Pointer(&action)), 0, setSize, 0, 0)
 }
 
 func sigset(set uint64) *unix.Sigset_t {

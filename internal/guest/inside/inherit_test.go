@@ -35,6 +35,9 @@ func TestInherit(t *testing.T) {
 		{Resource: unix.RLIMIT_FSIZE, Soft: 1 << 30, Hard: math.MaxUint64},
 		{Resource: unix.RLIMIT_NOFILE, Soft: 77, Hard: math.MaxUint64}, {Resource: 99, Soft: 1, Hard: 1}}
 	cmd.Env = append(os.Environ(), "TEST_TRAMPOLINE="+processText(process))
+	const untouched = 32 // the runtime of Go leaves this signal as it was
+	ignoreSignal(untouched, true)
+	defer ignoreSignal(untouched, false)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
