@@ -67,9 +67,11 @@ func TestStopAndContinue(t *testing.T) {
 	j, input := startWithInput(t, "--", "sh", "-c", "echo up; read go; echo end")
 	j.Process.Signal(syscall.SIGTSTP)
 	await(t, host, "a suspended VM", hasState("suspended"))
-	state, err := host.Virsh(ctx(t), "domstate", vmName(t))
-	if err != nil || strings.TrimSpace(state) != "paused" {
-		t.Errorf("libvirt says %q, %v; want paused", state, err)
+	var err error // libvirt is asked to stop the VM when it is called suspended already
+	for state := ""; strings.TrimSpace(state) != "paused"; {
+		if state, err = host.Virsh(ctx(t), "domstate", vmName(t)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	j.Process.Signal(syscall.SIGCONT)
 	fmt.Fprintln(input, "go")
