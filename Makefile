@@ -107,8 +107,7 @@ test-pools: ## sessions in VMs of pools: left and gone on with, limits, publishe
 	$(ROOT) $(GO) run ./e2e/pools $(ARGS)
 
 test-same: ## start a program with generated arguments, environments, limits, signals and files on the host and in VMs, by each system, and compare what it sees; ARGS="-runs 200 -only exec -seed 7"; JSON on the last line
-	@scripts/install-packages test
-	@command -v gcc >/dev/null || scripts/install-packages slurm
+	@scripts/install-packages batch
 	$(ROOT) $(GO) run ./e2e/same $(ARGS)
 
 test-security: ## attack agents and servers as their other users would; ARGS="-only C1,H2" or "-from COMMIT"; JSON on the last line

@@ -36,12 +36,25 @@ func readReport(path string) (map[string]string, error) {
 			}
 			key = fmt.Sprintf("%s#%d", strings.Split(key, "#")[0], n)
 		}
-		seen[key] = value
+		seen[key] = anyNumber(key, value)
 	}
 	if len(seen) == 0 {
 		return nil, errors.New("the report is empty")
 	}
 	return seen, nil
+}
+
+// ownNumbers are variables that hold a number of the job itself, which no other job has.
+var ownNumbers = []string{"SLURM_JOBID", "SLURM_JOB_ID", "SLURM_TASK_PID", "SLURM_SRUN_COMM_PORT",
+	"SLURM_STEP_LAUNCHER_PORT"}
+
+// anyNumber puts the same word in the place of each number of a job itself.
+func anyNumber(key, value string) string {
+	name, ok := strings.CutPrefix(key, "env.")
+	if !ok || !slices.Contains(ownNumbers, name) || value == "" || strings.Trim(value, "0123456789") != "" {
+		return value
+	}
+	return "a number"
 }
 
 // differences compares two reports.

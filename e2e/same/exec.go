@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"os/exec"
 	"strings"
 	"time"
 
@@ -36,6 +36,8 @@ func (e *execSystem) Close() error {
 	return e.lab.Close()
 }
 
+func (*execSystem) adapt(in input) input { return in }
+
 func (e *execSystem) run(ctx context.Context, c *testCase, inVM bool) (string, error) {
 	argv := c.words()
 	if inVM {
@@ -44,7 +46,11 @@ func (e *execSystem) run(ctx context.Context, c *testCase, inVM bool) (string, e
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
-	cmd := c.launched(ctx, argv)
+	return c.start(c.launched(ctx, argv))
+}
+
+// start runs what was launched, with the standard files of the case, and returns what they have then.
+func (c *testCase) start(cmd *exec.Cmd) (string, error) {
 	var both, errs bytes.Buffer
 	var err error
 	if c.files == pipes {
@@ -56,14 +62,6 @@ func (e *execSystem) run(ctx context.Context, c *testCase, inVM bool) (string, e
 		cmd.Stdin = io.MultiReader(strings.NewReader("some input\n"))
 	}
 	err = cmd.Run()
-	output := both.String() + errs.String()
-	for _, name := range []string{"out", "err"} {
-		text, readErr := os.ReadFile(c.path(name))
-		if readErr != nil {
-			continue
-		}
-		output += string(text)
-		err = errors.Join(err, os.Remove(c.path(name)))
-	}
-	return output, err
+	written, readErr := c.takeFiles()
+	return both.String() + errs.String() + written, errors.Join(err, readErr)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,6 +17,8 @@ type system interface {
 	// run starts the program of a case, on the host or in a VM, and returns when its report is in c.report. It returns
 	// what the case's standard output and error have then.
 	run(ctx context.Context, c *testCase, inVM bool) (output string, err error)
+	// adapt takes out of an input what the system does not let a user choose at all.
+	adapt(in input) input
 	// name is the column of the list that the differences are looked up in.
 	name() string
 	Close() error
@@ -28,7 +31,7 @@ type opener struct {
 }
 
 // openers are all systems.
-var openers = []opener{{"exec", openExec}}
+var openers = []opener{{"exec", openExec}, {"sbatch", openSlurm(sbatch)}, {"srun", openSlurm(srun)}}
 
 func names() (all []string) {
 	for _, o := range openers {
@@ -85,7 +88,7 @@ func (c *testCase) launched(ctx context.Context, argv []string) *exec.Cmd {
 
 // compare runs one input on both sides.
 func (s *site) compare(ctx context.Context, sys system, in input, listed []row) ([]difference, error) {
-	c, err := s.newCase(in, sys.name())
+	c, err := s.newCase(sys.adapt(in), sys.name())
 	if err != nil {
 		return nil, err
 	}
@@ -94,10 +97,11 @@ func (s *site) compare(ctx context.Context, sys system, in input, listed []row) 
 	for i, inVM := range []bool{false, true} {
 		output, err := sys.run(ctx, c, inVM)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w\n%s\n%s", map[bool]string{false: "host", true: "VM"}[inVM], err, in, output)
+			side := map[bool]string{false: "host", true: "VM"}[inVM]
+			return nil, fmt.Errorf("%s: %w\n%s\n%s", side, err, c.input, output)
 		}
 		if seen[i], err = readReport(c.report); err != nil {
-			return nil, fmt.Errorf("%w\n%s\n%s", err, in, output)
+			return nil, fmt.Errorf("%w\n%s\n%s", err, c.input, output)
 		}
 		seen[i]["output"] = strings.ReplaceAll(output, "\n", " ")
 		if err := os.Remove(c.report); err != nil {
@@ -105,4 +109,17 @@ func (s *site) compare(ctx context.Context, sys system, in input, listed []row) 
 		}
 	}
 	return differences(sys.name(), seen[0], seen[1], listed), nil
+}
+
+// takeFiles returns what the program wrote to files, and removes them.
+func (c *testCase) takeFiles() (output string, err error) {
+	for _, name := range []string{"out", "err"} {
+		text, readErr := os.ReadFile(c.path(name))
+		if readErr != nil {
+			continue
+		}
+		output += string(text)
+		err = errors.Join(err, os.Remove(c.path(name)))
+	}
+	return output, err
 }

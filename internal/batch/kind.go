@@ -101,6 +101,8 @@ type Wrapper struct {
 	Command func(argv []string) []string
 	// ScriptOnStdin: a login shell without arguments reads the path of the job's script first.
 	ScriptOnStdin bool
+	// Temporary is the TMPDIR that the system gives to a job without one, after it has started the wrapper.
+	Temporary string
 	// Places returns directories that the system makes for one job, and names in variables that scripts use. The
 	// variables are the job's own word, and so is what they show: a directory is served with the rights of its user.
 	Places func(getenv func(string) string) []Place

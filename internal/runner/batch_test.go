@@ -207,7 +207,11 @@ func TestBatchRequest(t *testing.T) {
 			t.Errorf("the environment lacks %.20s", kv)
 		}
 	}
+	t.Setenv("TMPDIR", "")
 	wrapper{system: farm.Slurm}.run(t, f.Socket, filepath.Join(home, "tool"))
+	if !slices.Contains(f.Request.Env, "TMPDIR=/tmp") {
+		t.Errorf("without TMPDIR, the environment is %q", f.Request.Env)
+	}
 	if f.Request.Script != nil {
 		t.Errorf("sent a file that the VM sees: %s", f.Request.Script.Path)
 	}

@@ -39,10 +39,9 @@ func environment(set []string) []string {
 	return env
 }
 
-// batchEnvironment is the job's. Where the batch system made a directory for temporary files on this host, the VM has a
+// batchEnvironment is the job's. Where the batch system has a directory for temporary files on this host, the VM has a
 // /tmp that is the job's alone, and as short-lived.
-func batchEnvironment(env []string, getenv func(string) string) []string {
-	host := getenv("TMPDIR")
+func batchEnvironment(env []string, host string) []string {
 	if host == "" {
 		return env
 	}

@@ -24,7 +24,7 @@ var Kind = batch.Kind{
 	Limits: masterLimits,
 	Holds:  batch.AnyHolds,
 	// RequeueExit=199 in slurm.conf.
-	Wrapper: &batch.Wrapper{Requeue: batch.ExitNotStarted,
+	Wrapper: &batch.Wrapper{Requeue: batch.ExitNotStarted, Temporary: "/tmp",
 		Tried: func(getenv func(string) string, _ func(string) ([]byte, error)) int {
 			n, _ := strconv.Atoi(getenv("SLURM_RESTART_COUNT"))
 			return n
