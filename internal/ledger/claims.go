@@ -72,7 +72,7 @@ func (b *claims) plans(key string, counts func(id string) bool) []farm.Plan {
 	return append(plans, b.besides(key, inVMs, passed)...)
 }
 
-// holders returns who holds what, as somebody may know it. What may not be named is added up.
+// holders returns who holds what, as somebody may know it. Holders that may not be named are added up.
 func (b *claims) holders(by sight) string {
 	var lines []string
 	var rest others

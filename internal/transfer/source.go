@@ -102,7 +102,7 @@ func (s *Source) Locate(host string, from netip.Addr, r fleet.TransferReport, no
 }
 
 // given returns the address of a host that others are told: its own, and "" for any other. A host could have all others
-// connect to what it likes. What is not told is logged once.
+// connect to what it likes. An address that is not told is logged once.
 func (s *Source) given(host string, from netip.Addr, address string) string {
 	at, err := netip.ParseAddrPort(address)
 	own := err == nil && at.Addr().Unmap().WithZone("") == from.Unmap().WithZone("")

@@ -8,8 +8,8 @@ import (
 	"github.com/grange-project/grange/internal/guest"
 )
 
-// A machine whose CPUs were stopped goes on with the time at which they stopped. Whoever lets it go on has its clock
-// set then: the guest is asked for its time, and told the difference to the host's.
+// A machine whose CPUs were stopped goes on with the time at which they stopped. Its clock is set when it goes
+// on: the guest is asked for its time, and told the difference to the host's.
 const (
 	clockNear  = 10 * time.Millisecond  // a difference that is left alone
 	clockQuick = 20 * time.Millisecond  // an answer that is good enough

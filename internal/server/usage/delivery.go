@@ -63,7 +63,7 @@ func (d *delivery) write() error {
 	return nil
 }
 
-// take takes one record of a host, and counts what became of it. What makes no sense is refused.
+// take takes one record of a host, and counts what became of it. It refuses a record that makes no sense.
 func (d *delivery) take(u api.Usage, out *fleet.UsageTaken) error {
 	refused := "no host knows of its kind"
 	if u.Kind == api.UsageJob || u.Kind == api.UsageWorker || u.Kind == api.UsageVM {
