@@ -15,14 +15,16 @@ func TestRebuildShape(t *testing.T) {
 		old, properties map[string]string
 		refused         bool // on its host
 	}{
-		"nothing asked":    {nil, nil, false},
-		"a site's note":    {nil, map[string]string{"owner": "ann"}, false},
-		"model":            {nil, map[string]string{"hw_cpu_model": "host-model"}, false},
-		"another model":    {map[string]string{"hw_cpu_model": "EPYC"}, map[string]string{"hw_cpu_model": "host-model"}, false},
-		"display":          {nil, map[string]string{"hw_video_model": "vga"}, false},
-		"cells":            {nil, map[string]string{"hw_numa_nodes": "2"}, true},
-		"thread policy":    {nil, map[string]string{"hw_cpu_thread_policy": "isolate"}, true},
-		"topology":         {nil, map[string]string{"hw_cpu_sockets": "2"}, true},
+		"nothing asked": {nil, nil, false},
+		"a site's note": {nil, map[string]string{"owner": "ann"}, false},
+		"model":         {nil, map[string]string{"hw_cpu_model": "host-model"}, false},
+		"another model": {map[string]string{"hw_cpu_model": "EPYC"}, map[string]string{"hw_cpu_model": "host-model"}, false},
+		"display":       {nil, map[string]string{"hw_video_model": "vga"}, false},
+		"cells":         {nil, map[string]string{"hw_numa_nodes": "2"}, true},
+		"thread policy": {nil, map[string]string{"hw_cpu_thread_policy": "isolate"}, true},
+		"topology":      {nil, map[string]string{"hw_cpu_sockets": "2"}, true},
+		"all three": {nil, map[string]string{"hw_numa_nodes": "2", "hw_cpu_thread_policy": "isolate",
+			"hw_cpu_model": "host-model"}, true},
 		"the same of both": {map[string]string{"hw_numa_nodes": "2"}, map[string]string{"hw_numa_nodes": "2"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
