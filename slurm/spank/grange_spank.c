@@ -354,11 +354,6 @@ int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
 		slurm_error("grange: --vm and --no-vm together");
 		exit(1); /* also where the plug-in is optional: what was asked for can not be */
 	}
-	/* Hosts have their default images in a line of their own: this one is theirs where it names the wrapper. */
-	if (!asked.vm[0] && !asked.no_vm && conf.wrapper && !conf.fallback && lists_alone()) {
-		slurm_error("grange: %s", lists_alone());
-		exit(1);
-	}
 	/* Whether root submits for somebody else, --uid=USER, only the command line says. */
 	if (asked.vm[0] && getuid() == 0 && !on_command_line("--uid", INT_MAX)) {
 		slurm_error("grange: root's jobs get no virtual machine: submit as the user whose job it is");
@@ -427,6 +422,7 @@ static const char *due(uid_t uid, const char **why_not)
 		else if (!conf.allow_metal)
 			*why_not = "--no-vm is not allowed on this host";
 	}
+	/* Where people submit nobody knows whether hosts have a default image. */
 	if (!vm && !asked.no_vm && !*why_not)
 		*why_not = lists_alone();
 	return vm;
