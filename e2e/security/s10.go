@@ -48,8 +48,8 @@ func guessedNames(ctx context.Context, s *site) error {
 	} {
 		name := args[len(args)-1]
 		other := name[:len(name)-1] + "x"
-		known := a.answer(ctx, "ann", args...)
-		guess := a.answer(ctx, "ann", append(args[:len(args)-1:len(args)-1], other)...)
+		known := a.answerToAnn(ctx, args...)
+		guess := a.answerToAnn(ctx, append(args[:len(args)-1:len(args)-1], other)...)
 		if guess = strings.ReplaceAll(guess, other, name); known != guess {
 			return breach("grange %s tells what is there:\n%s\n%s", strings.Join(args, " "), known, guess)
 		}
@@ -57,8 +57,8 @@ func guessedNames(ctx context.Context, s *site) error {
 	return nil
 }
 
-// answer is all that a command prints for a user.
-func (a *standalone) answer(ctx context.Context, user string, args ...string) string {
-	out, err := a.as(ctx, user, args...)
+// answerToAnn is all that a command prints for ann, who is a member of one project.
+func (a *standalone) answerToAnn(ctx context.Context, args ...string) string {
+	out, err := a.as(ctx, "ann", args...)
 	return fmt.Sprint(out, err)
 }

@@ -16,8 +16,8 @@ func hostsOfLists(ctx context.Context, s *site) error {
 		return err
 	}
 	defer a.close()
-	there, absent := a.answer(ctx, "ann", "vm", "list", "--host", victim),
-		a.answer(ctx, "ann", "vm", "list", "--host", "first-99999")
+	there, absent := a.answerToAnn(ctx, "vm", "list", "--host", victim),
+		a.answerToAnn(ctx, "vm", "list", "--host", "first-99999")
 	if strings.ReplaceAll(absent, "first-99999", victim) != there {
 		return breach("the answers differ:\n%s\n%s", there, absent)
 	}
