@@ -140,6 +140,9 @@ func (p Process) Ignores(s syscall.Signal) bool { return p.Ignored>>(s-1)&1 == 1
 // Blocks reports whether a signal is blocked.
 func (p Process) Blocks(s syscall.Signal) bool { return p.Blocked>>(s-1)&1 == 1 }
 
+// Resources is how many resources setrlimit(2) knows, of the numbers 0, 1 and so on.
+const Resources = 16
+
 // Limit is one of setrlimit(2), which has the same numbers on every host and guest of x86-64.
 type Limit struct {
 	Resource int    `json:"resource"`

@@ -19,11 +19,8 @@ func Process() guest.Process {
 	return p
 }
 
-// resources is how many resources setrlimit(2) knows, of the numbers 0, 1 and so on.
-const resources = 16
-
 func limits() (all []guest.Limit) {
-	for resource := range resources {
+	for resource := range guest.Resources {
 		var l syscall.Rlimit
 		if syscall.Getrlimit(resource, &l) != nil {
 			continue

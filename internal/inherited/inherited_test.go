@@ -37,7 +37,7 @@ func TestLimits(t *testing.T) {
 	if err := json.Unmarshal(text, &got); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	if len(got) != resources {
+	if len(got) != guest.Resources {
 		t.Fatalf("%d limits: %s", len(got), text)
 	}
 	for _, want := range []guest.Limit{{Resource: unix.RLIMIT_NOFILE, Soft: 100, Hard: 200},

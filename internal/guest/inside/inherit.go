@@ -145,8 +145,7 @@ func setLimit(text string) {
 // openLimits raises the hard limits of grange-guest as far as the kernel allows. A job sets its own limits after it has
 // become its user, who cannot exceed these.
 func openLimits() {
-	const resources = 16 // numbered from 0
-	for resource := range resources {
+	for resource := range guest.Resources {
 		most := uint64(math.MaxUint64)
 		if resource == unix.RLIMIT_NOFILE {
 			most = mostOpenFiles("/proc/sys/fs/nr_open")
