@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"os"
@@ -43,6 +44,18 @@ const actFlag = "-act"
 // act is this program in one of its roles, as the account. A role does what no tool of a plain Debian does.
 func (a *account) act(ctx context.Context, role string, args ...string) *exec.Cmd {
 	return a.command(ctx, a.self, append([]string{actFlag, role}, args...)...)
+}
+
+// begin starts a command, and waits for its first line, which it returns with its end.
+func begin(cmd *exec.Cmd) (line string, err error) {
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	return bufio.NewReader(out).ReadString('\n')
 }
 
 func act(role string, args []string) {

@@ -70,11 +70,7 @@ func (s *site) holdAll(ctx context.Context, l *lab.Lab, cmds []*exec.Cmd, modest
 	}
 	said := make([]*lines, len(cmds))
 	for i, cmd := range cmds {
-		said[i] = new(lines)
-		cmd.Stdout, cmd.Stderr = said[i], said[i]
-		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-		cmd.WaitDelay = time.Minute
-		if err := cmd.Start(); err != nil {
+		if said[i], err = follow(cmd); err != nil {
 			return err
 		}
 		defer cmd.Wait()
@@ -103,6 +99,15 @@ func (l *lines) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
+}
+
+// follow starts a `grange exec`, which TERM ends, and keeps what it says.
+func follow(cmd *exec.Cmd) (*lines, error) {
+	said := new(lines)
+	cmd.Stdout, cmd.Stderr = said, said
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = time.Minute
+	return said, cmd.Start()
 }
 
 // await returns when the command runs in its VM, waits for room, or was refused.

@@ -232,16 +232,9 @@ func (s *site) crowd(ctx context.Context, h *holder,
 		if err != nil {
 			return err
 		}
-		out, err := cmd.StdoutPipe()
-		if err == nil {
-			err = cmd.Start()
-		}
-		if err != nil {
-			return err
-		}
 		defer cmd.Wait()
 		defer stop()
-		if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		if _, err := begin(cmd); err != nil {
 			return fmt.Errorf("a crowd: %w", err)
 		}
 	}

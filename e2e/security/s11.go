@@ -6,8 +6,6 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/grange-project/grange/e2e/lab"
 )
@@ -34,11 +32,8 @@ func namedClaims(ctx context.Context, s *site) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	job := owner.exec(ctx, l, "--cpus", "1", "--memory", "192M", "--", "sh", "-c", "echo RUNS; exec sleep 600")
-	said := new(lines)
-	job.Stdout, job.Stderr = said, said
-	job.Cancel = func() error { return job.Process.Signal(syscall.SIGTERM) }
-	job.WaitDelay = time.Minute
-	if err := job.Start(); err != nil {
+	said, err := follow(job)
+	if err != nil {
 		return err
 	}
 	defer job.Wait()

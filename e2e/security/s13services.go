@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"net"
@@ -51,16 +50,9 @@ func floodedService(ctx context.Context, s *site) error {
 	var cmds []*exec.Cmd
 	for range serviceAskers {
 		cmd := a.act(asking, "ask-services", l.Socket)
-		out, err := cmd.StdoutPipe()
-		if err == nil {
-			err = cmd.Start()
-		}
-		if err != nil {
-			return err
-		}
 		defer cmd.Wait()
 		defer stop()
-		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		if line, err := begin(cmd); err != nil {
 			return fmt.Errorf("nothing is asked: %w: %s", err, line)
 		}
 		cmds = append(cmds, cmd)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -133,15 +132,8 @@ func (s *site) flood(ctx context.Context, socket, how string) (end func(), err e
 	}
 	for range flooders {
 		cmd := a.act(ctx, "flood", socket, how)
-		out, err := cmd.StdoutPipe()
-		if err == nil {
-			err = cmd.Start()
-		}
-		if err == nil {
-			running = append(running, cmd)
-			_, err = bufio.NewReader(out).ReadString('\n')
-		}
-		if err != nil {
+		running = append(running, cmd)
+		if _, err := begin(cmd); err != nil {
 			end()
 			return nil, fmt.Errorf("a flood: %w", err)
 		}

@@ -31,11 +31,8 @@ func floodedPort(ctx context.Context, s *site) error {
 	defer stop()
 	job := owner.exec(ctx, l, "--cpus", "1", "--memory", "192M", "--bind", s.dir+":"+s.dir+":ro", "--publish", "8080",
 		"--", owner.self, actFlag, "serve", "127.0.0.1:8080", "answer")
-	said := new(lines)
-	job.Stdout, job.Stderr = said, said
-	job.Cancel = func() error { return job.Process.Signal(syscall.SIGTERM) }
-	job.WaitDelay = time.Minute
-	if err := job.Start(); err != nil {
+	said, err := follow(job)
+	if err != nil {
 		return err
 	}
 	defer job.Wait()
