@@ -2,8 +2,10 @@ package job
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -75,5 +77,35 @@ func TestExecAsks(t *testing.T) {
 	if status, _ := runExec(t, f.Socket, execFlags{workdir: "/tmp"}, "true"); status != batch.ExitNotStarted ||
 		f.Request == nil || f.Request.Batch != "" || f.Request.Dir != "/tmp" {
 		t.Errorf("status %d, %+v", status, f.Request)
+	}
+}
+
+// TestEmulatedIsToldOnceADay has jobs of one user learn that their VMs are emulated. The first that may speak tells of
+// it. A job with --quiet says nothing, and leaves the word to the next.
+func TestEmulatedIsToldOnceADay(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	f := runnertest.Start(t, api.Grant{}, func(w http.ResponseWriter) {
+		event := api.JobEvent{Event: api.EventVM, VM: &api.VM{Applied: api.Applied{Emulated: "no /dev/kvm"}}}
+		for range 2 {
+			json.NewEncoder(w).Encode(event)
+		}
+		json.NewEncoder(w).Encode(api.JobEvent{Event: api.EventFailed, Problem: &api.Problem{Detail: "test ends"}})
+	})
+	const note = "the VM is emulated, many times slower than under KVM (told once a day): no /dev/kvm"
+	for i, c := range []struct {
+		flag string
+		told int
+	}{{"--quiet", 0}, {"--no-input", 1}, {"--no-input", 0}, {"-q", 0}} {
+		var said bytes.Buffer
+		command := execCommands{&app.App{Socket: f.Socket, Out: io.Discard, Err: &said}}.execCommand()
+		command.SilenceUsage, command.SilenceErrors = true, true
+		command.SetArgs([]string{c.flag, "--", "true"})
+		if err := command.ExecuteContext(t.Context()); err == nil {
+			t.Errorf("call %d ended well", i)
+		}
+		got, all := strings.Count(said.String(), note), strings.Count(said.String(), "emulated")
+		if got != c.told || all != c.told {
+			t.Errorf("call %d with %s told it %d times: %q", i, c.flag, got, &said)
+		}
 	}
 }
