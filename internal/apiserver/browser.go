@@ -50,13 +50,52 @@ func Shown(r *http.Request) authn.Shown { return shownOf(r.Context()) }
 // pages registers pages.
 func (a *API) pages(all []Page) {
 	for _, p := range all {
-		a.mux.Handle(p.Pattern, p.Handler)
-		a.whose[p.Pattern] = forBrowsers
 		if p.Open {
+			a.mux.Handle(p.Pattern, p.Handler)
 			a.whose[p.Pattern] = forAnyBrowser
+			continue
 		}
+		a.mux.Handle(p.Pattern, a.inTurn(p.Handler))
+		a.whose[p.Pattern] = forBrowsers
 	}
 }
+
+// inTurn returns a page for which users wait in turn, as for routes that read more of the store than their answer has.
+// A page reads several lists. The turn ends with the first byte of the answer, so that a slow browser keeps no place.
+func (a *API) inTurn(page http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, err := Caller(r)
+		if err != nil { // the page says so, and reads nothing
+			page.ServeHTTP(w, r)
+			return
+		}
+		leave, err := a.shares.walk(r.Context(), who)
+		if err != nil { // the browser has gone
+			return
+		}
+		defer leave()
+		page.ServeHTTP(&turnWriter{w, leave}, r)
+	})
+}
+
+// turnWriter gives a turn back when the answer begins.
+type turnWriter struct {
+	http.ResponseWriter
+	leave func()
+}
+
+func (w *turnWriter) WriteHeader(status int) {
+	w.leave()
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *turnWriter) Write(p []byte) (int, error) {
+	w.leave()
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *turnWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // refusedPage is the request of a page whose caller is refused.
 func refusedPage(r *http.Request, err error) *http.Request {

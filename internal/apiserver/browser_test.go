@@ -7,10 +7,13 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/server/accounts"
+	"github.com/grange-project/grange/internal/store"
 )
 
 // probe is a page that says who calls.
@@ -118,4 +121,69 @@ func TestSessionCookie(t *testing.T) {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
+}
+
+// TestPagesInTurn: a user's pages are read one at a time, no one else waits for them, and a browser that takes its
+// answer slowly keeps no turn.
+func TestPagesInTurn(t *testing.T) {
+	l := newLab(t)
+	began, read, taken := make(chan string), make(chan struct{}), make(chan struct{})
+	slow := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, err := Caller(r)
+		if err != nil {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		began <- who.User
+		<-read
+		w.WriteHeader(http.StatusOK)
+		<-taken
+	})
+	a := New(Options{Server: l.server, Authn: l.api.authn, Log: l.api.log, Version: "test",
+		Pages: []Page{{Pattern: "GET /slow", Handler: slow}}})
+	l.update(func(tx *store.Tx) error { return tx.PutUser(farm.User{Name: "bob"}) })
+	var work sync.WaitGroup
+	get := func(user string) {
+		_, token, err := l.server.Accounts.CreateToken(t.Context(), farm.Identity{User: user, Means: "certificate"},
+			accounts.TokenOrder{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		work.Go(func() {
+			r := httptest.NewRequestWithContext(t.Context(), "GET", "https://example.com/slow", nil)
+			r.Header.Set("Authorization", "Bearer "+token)
+			a.ServeHTTP(httptest.NewRecorder(), r)
+		})
+	}
+	next := func() string {
+		select {
+		case user := <-began:
+			return user
+		case <-time.After(50 * time.Millisecond):
+			return ""
+		}
+	}
+	wait := func(user string) {
+		t.Helper()
+		if got := <-began; got != user {
+			t.Fatalf("a page of %q began, not of %s", got, user)
+		}
+	}
+	get("ann")
+	wait("ann")
+	get("ann")
+	if user := next(); user != "" {
+		t.Errorf("a second page of %s began beside the first", user)
+	}
+	get("bob")
+	wait("bob")
+	nobody := httptest.NewRecorder()
+	a.ServeHTTP(nobody, httptest.NewRequestWithContext(t.Context(), "GET", "https://example.com/slow", nil))
+	if nobody.Code != http.StatusUnauthorized {
+		t.Errorf("whom nobody knows got %d", nobody.Code)
+	}
+	close(read)
+	wait("ann") // though no browser has taken its answer
+	close(taken)
+	work.Wait()
 }

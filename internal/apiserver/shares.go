@@ -12,7 +12,9 @@ import (
 // Bounds of what one user can have this server do at once.
 const (
 	maxWatches = 128 // each looks at every change
-	maxWalks   = 4   // requests that read what has no pages, of all users; one of each
+	// requests that read what has no pages, and web pages, of all users; one of each. They are fewer than the readers
+	// that users have of a SQLite file, so that one reader is left for short requests.
+	maxWalks = 2
 )
 
 // shares count what users have the server do. Root's are not counted: it could stop the server as well.
