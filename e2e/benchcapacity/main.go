@@ -3,13 +3,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"time"
 
+	"github.com/grange-project/grange/e2e/lastline"
 	"github.com/grange-project/grange/internal/capacity"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/topology"
@@ -77,9 +77,9 @@ func run(ctx context.Context) error {
 		return err
 	}
 	took := time.Since(began).Seconds()
-	return json.NewEncoder(os.Stdout).Encode(figures{Jobs: len(o.Jobs), Hosts: *hosts, Seconds: took,
+	return lastline.Print(figures{Jobs: len(o.Jobs), Hosts: *hosts, Seconds: took,
 		JobsPerS: float64(len(o.Jobs)) / took, Installed: r.Installed, Delivered: r.Delivered, Lost: r.Lost(),
-		Unbalanced: 100 * (r.Installed - r.Delivered - r.Lost()) / r.Installed, Ended: r.Ended, Waiting: r.Waiting})
+		Unbalanced: 100 * (r.Installed - r.Delivered - r.Lost()) / r.Installed, Ended: r.Ended, Waiting: r.Waiting}, 0)
 }
 
 // farmOf is three kinds of hosts, as a site has that buys every other year.

@@ -6,13 +6,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 
 	"github.com/grange-project/grange/e2e/lab"
+	"github.com/grange-project/grange/e2e/lastline"
 	"github.com/grange-project/grange/e2e/metal/metallab"
 )
 
@@ -55,9 +55,7 @@ func report(s setup, measure func() (figures, error)) error {
 			return err
 		}
 	}
-	text, err := json.Marshal(f)
-	fmt.Println(string(text))
-	return err
+	return lastline.Print(f, 0)
 }
 
 // inLab measures under emulation, on a host of a directory of its own.

@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/e2e/lastline"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/sim"
 )
@@ -54,12 +54,10 @@ func main() {
 		fmt.Fprintln(os.Stderr, "benchfleet:", err)
 		os.Exit(1)
 	}
-	text, err := json.Marshal(r)
-	if err != nil {
+	if err := lastline.Print(r, 0); err != nil {
 		fmt.Fprintln(os.Stderr, "benchfleet:", err)
 		os.Exit(1)
 	}
-	fmt.Println(string(text))
 }
 
 func run(ctx context.Context, hosts, pace int, steady, limit time.Duration, binary string, keep bool) (r result,

@@ -6,7 +6,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/grange-project/grange/e2e/benchoci/ocistart"
 	"github.com/grange-project/grange/e2e/lab"
+	"github.com/grange-project/grange/e2e/lastline"
 	"github.com/grange-project/grange/internal/transfer/swarm/swarmtest"
 )
 
@@ -78,10 +78,7 @@ func main() {
 	}
 	r, err := o.run(ctx)
 	if err == nil {
-		var text []byte
-		if text, err = json.Marshal(r); err == nil {
-			fmt.Println(string(text))
-		}
+		err = lastline.Print(r, 0)
 	}
 	exit(err)
 }

@@ -5,12 +5,13 @@
 package main
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
 	"runtime"
 	"text/tabwriter"
+
+	"github.com/grange-project/grange/e2e/lastline"
 )
 
 // figures is the line at the end.
@@ -120,9 +121,7 @@ func run(rounds int) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	text, err := json.Marshal(f)
-	fmt.Println(string(text))
-	return err
+	return lastline.Print(f, 0)
 }
 
 func replayNamed(name string) (packing, error) {

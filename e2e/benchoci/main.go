@@ -4,7 +4,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/grange-project/grange/e2e/benchoci/ocistart"
 	"github.com/grange-project/grange/e2e/lab"
+	"github.com/grange-project/grange/e2e/lastline"
 )
 
 func main() {
@@ -38,13 +39,10 @@ func run(ctx context.Context, rounds int, most float64) error {
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(f)
-	fmt.Println(string(text))
-	if left := l.Leaks(ctx); err == nil && len(left) > 0 {
-		return fmt.Errorf("left on the host: %v", left)
+	if left := l.Leaks(ctx); len(left) > 0 {
+		err = fmt.Errorf("left on the host: %v", left)
+	} else if ratio := max(f.OCIRatio, f.SIFRatio, f.DirRatio); ratio > most {
+		err = fmt.Errorf("a start takes %.3f of the micro image's, more than %.3f", ratio, most)
 	}
-	if ratio := max(f.OCIRatio, f.SIFRatio, f.DirRatio); err == nil && ratio > most {
-		return fmt.Errorf("a start takes %.3f of the micro image's, more than %.3f", ratio, most)
-	}
-	return err
+	return errors.Join(err, lastline.Print(f, lastline.Count(err != nil)))
 }

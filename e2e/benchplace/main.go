@@ -30,7 +30,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -39,6 +38,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/grange-project/grange/e2e/lastline"
 )
 
 // counted says in the output what the figures are of.
@@ -120,9 +121,7 @@ func run(ctx context.Context, s settings) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	text, err := json.Marshal(out)
-	fmt.Println(string(text))
-	return err
+	return lastline.Print(out, 0)
 }
 
 // figures are of one fleet.

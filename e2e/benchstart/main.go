@@ -9,7 +9,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"slices"
 
 	"github.com/grange-project/grange/e2e/lab"
+	"github.com/grange-project/grange/e2e/lastline"
 	"github.com/grange-project/grange/e2e/metal/metallab"
 )
 
@@ -82,9 +82,7 @@ func run(ctx context.Context, rounds, starts int) error {
 	if left := l.Leaks(ctx); len(left) > 0 {
 		return fmt.Errorf("left on the host: %v", left)
 	}
-	text, err := json.Marshal(f)
-	fmt.Println(string(text))
-	return err
+	return lastline.Print(f, 0)
 }
 
 func median(values []float64) float64 { return quantile(values, 0.5) }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 
+	"github.com/grange-project/grange/e2e/lastline"
 	"github.com/grange-project/grange/e2e/metal/metallab"
 )
 
@@ -51,7 +51,7 @@ func measureMetal(ctx context.Context, suite string) error {
 	}
 	f.Ratio, f.RatioLow, f.RatioHigh = median(all["ratio"]), quantile(all["ratio"], 0.25), quantile(all["ratio"], 0.75)
 	f.RawMS, f.ExecMS = median(all["raw_ms"]), median(all["ms"])
-	return json.NewEncoder(os.Stdout).Encode(f)
+	return lastline.Print(f, 0)
 }
 
 // onHost adds what is left of the runs, on a host of its own. cut reports whether the emulator ended that.

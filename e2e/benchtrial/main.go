@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"os/signal"
 	"time"
 
+	"github.com/grange-project/grange/e2e/lastline"
 	"github.com/grange-project/grange/e2e/metal/metallab"
 )
 
@@ -59,10 +59,11 @@ func run(ctx context.Context) error {
 		return err
 	}
 	b.Seconds = int(time.Since(began).Seconds())
-	if err := json.NewEncoder(os.Stdout).Encode(b.figures); err != nil {
+	wrong := b.PlantedFound < 1 || b.FalseFound > 0.05 || !b.HostRestored
+	if err := lastline.Print(b.figures, lastline.Count(wrong)); err != nil {
 		return err
 	}
-	if b.PlantedFound < 1 || b.FalseFound > 0.05 || !b.HostRestored {
+	if wrong {
 		return errors.New("trials were wrong")
 	}
 	return nil

@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/e2e/lab"
+	"github.com/grange-project/grange/e2e/lastline"
 )
 
 // figures is the line at the end.
@@ -104,8 +104,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		fmt.Printf("left: %v\nthe agent's log:\n%s\n", left, l.AgentLog())
 	}
-	text, _ := json.Marshal(f)
-	fmt.Println(string(text))
+	lastline.Print(f, lastline.Count(err != nil))
 	return err
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/e2e/farm/farmlab"
+	"github.com/grange-project/grange/e2e/lastline"
 )
 
 // farmFile is what the farm's administrator writes. atlas has a cell of its own; people, and whoever comes later, have
@@ -74,8 +75,7 @@ func main() {
 		r.Failures++
 		fmt.Fprintln(os.Stderr, "farm:", err)
 	}
-	text, _ := json.Marshal(r)
-	fmt.Println(string(text))
+	lastline.Print(r, lastline.Count(err != nil))
 	if err != nil {
 		os.Exit(1)
 	}

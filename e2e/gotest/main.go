@@ -1,6 +1,6 @@
 // Command gotest runs `go test` and prints what matters: failures with their output, skipped tests, one line a package,
-// what runs where nothing else is printed for long, and how many there were. It fails when a test fails, and when one
-// is skipped that e2e/skips.txt does not list.
+// what runs where nothing else is printed for long, and how many there were, in words and as JSON. It fails when a test
+// fails, and when one is skipped that e2e/skips.txt does not list.
 package main
 
 import (
@@ -279,5 +279,8 @@ func (r *report) finish() bool {
 		fmt.Fprintf(r.out, "failed: %s\n", name)
 	}
 	fmt.Fprintf(r.out, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, r.skipped)
+	// A package may fail without a test that does, as one that does not compile.
+	wrong := len(r.broken) + len(r.unlisted)
+	fmt.Fprintf(r.out, `{"passed":%d,"failed":%d,"skipped":%d}`+"\n", r.passed, wrong, r.skipped)
 	return len(r.broken) == 0 && len(r.unlisted) == 0
 }

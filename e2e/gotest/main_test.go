@@ -19,7 +19,7 @@ func TestReport(t *testing.T) {
 	}{
 		"good": {`{"Action":"pass","Package":"p","Test":"TestOne"}
 {"Action":"output","Package":"p","Output":"ok  \tp\t0.1s\n"}
-{"Action":"pass","Package":"p"}`, []string{"ok  \tp\t0.1s\n", "1 passed, 0 failed, 0 skipped\n"}, true},
+{"Action":"pass","Package":"p"}`, []string{"ok  \tp\t0.1s\n", "1 passed, 0 failed, 0 skipped\n{\"passed\":1,\"failed\":0,\"skipped\":0}\n"}, true},
 		"failure": {`{"Action":"output","Package":"p","Test":"TestOne","Output":"x_test.go:1: wrong\n"}
 {"Action":"fail","Package":"p","Test":"TestOne"}
 {"Action":"fail","Package":"p"}`, []string{"x_test.go:1: wrong", "failed: p TestOne", "0 passed, 1 failed, 0 skipped"}, false},

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/grange-project/grange/e2e/lastline"
 )
 
 func main() {
@@ -58,8 +60,13 @@ func run(ctx context.Context, grange, trees string) (bool, error) {
 		}
 		fmt.Printf("%-40s %3d CPUs  %s\n", m.Name, len(m.CPUs), verdict)
 	}
-	fmt.Printf("%d machines, %d equal\n", len(manifest.Cases), equal)
-	return equal == len(manifest.Cases) && equal > 0, nil
+	all := len(manifest.Cases)
+	if all == 0 {
+		return false, fmt.Errorf("%s/manifest.json names no machine", trees)
+	}
+	return equal == all, lastline.Print(struct {
+		Machines int `json:"machines"`
+	}{all}, all-equal)
 }
 
 // shown is what the program says, as far as hwloc says it too.

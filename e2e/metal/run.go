@@ -129,7 +129,7 @@ func runTests(ctx context.Context, pattern, factsFile string, environment []stri
 }
 
 var (
-	sums   = regexp.MustCompile(`(\d+) passed, (\d+) failed, (\d+) skipped\s*$`)
+	sums   = regexp.MustCompile(`(?m)^(\d+) passed, (\d+) failed, (\d+) skipped\n\{.*\}\s*\z`)
 	broken = regexp.MustCompile(`(?m)^failed: e2e/metal (\w+)`)
 )
 

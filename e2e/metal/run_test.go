@@ -13,6 +13,7 @@ failed: e2e/metal TestMove
 failed: e2e/metal TestNUMA
 failed: e2e/metal
 5 passed, 3 failed, 1 skipped
+{"passed":5,"failed":4,"skipped":1}
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -25,7 +26,7 @@ failed: e2e/metal
 	var sum result
 	sum.add(first)
 	sum.forget(cut)
-	again, err := parse([]byte("2 passed, 0 failed, 0 skipped\n"))
+	again, err := parse([]byte("2 passed, 0 failed, 0 skipped\n{\"passed\":2,\"failed\":0}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/e2e/farm/farmlab"
 	"github.com/grange-project/grange/e2e/lab"
+	"github.com/grange-project/grange/e2e/lastline"
 )
 
 const farmFile = `
@@ -60,8 +61,7 @@ func main() {
 		r.Failures++
 		fmt.Fprintln(os.Stderr, "move:", err)
 	}
-	text, _ := json.Marshal(r)
-	fmt.Println(string(text))
+	lastline.Print(r, lastline.Count(err != nil))
 	if err != nil {
 		os.Exit(1)
 	}

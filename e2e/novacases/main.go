@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"time"
 
+	"github.com/grange-project/grange/e2e/lastline"
 	"github.com/grange-project/grange/e2e/novacases/judge"
 	"github.com/grange-project/grange/internal/flavor"
 )
@@ -65,8 +66,8 @@ func run(ctx context.Context, grange, file string) (bool, error) {
 			fmt.Printf("%s (%s): %s\n", c.ID, c.Source, problem)
 		}
 	}
-	fmt.Println(n)
-	return n.right == n.cases-n.contested, nil
+	failed := n.Cases - n.Right - n.Contested
+	return failed == 0, lastline.Print(n, failed)
 }
 
 func readAnswers(out []byte) (map[string]flavor.Answer, error) {
@@ -84,30 +85,32 @@ func readAnswers(out []byte) (map[string]flavor.Answer, error) {
 }
 
 // tally counts cases by how they were answered.
-type tally struct{ cases, right, wrong, invalid, missing, contested int }
+type tally struct {
+	Cases     int `json:"cases"`
+	Right     int `json:"right"`
+	Wrong     int `json:"wrong"`
+	Invalid   int `json:"invalid_pins"`
+	Missing   int `json:"missing"`
+	Contested int `json:"contested"` // not judged
+}
 
 func (n *tally) count(c flavor.Case, a flavor.Answer, answered bool) (problem string) {
-	n.cases++
+	n.Cases++
 	err := judge.Valid(c, a)
 	switch {
 	case !answered:
-		n.missing++
+		n.Missing++
 		return "no answer"
 	case err != nil:
-		n.invalid++
+		n.Invalid++
 		return err.Error()
 	case c.Contested || c.Expect == nil:
-		n.contested++
+		n.Contested++
 		return fmt.Sprintf("not judged: its verdict is contested; the answer is %v", a.Fits)
 	case a.Fits != *c.Expect:
-		n.wrong++
+		n.Wrong++
 		return fmt.Sprintf("fits %v, want %v: %s", a.Fits, *c.Expect, a.Reason)
 	}
-	n.right++
+	n.Right++
 	return ""
-}
-
-func (n tally) String() string {
-	return fmt.Sprintf("%d cases: %d right, %d wrong, %d invalid pins, %d missing, %d contested and not judged",
-		n.cases, n.right, n.wrong, n.invalid, n.missing, n.contested)
 }

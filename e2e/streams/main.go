@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/e2e/lab"
+	"github.com/grange-project/grange/e2e/lastline"
 )
 
 // figures is the line at the end.
@@ -57,8 +57,7 @@ func (f *figures) run(ctx context.Context) error {
 	f.Seconds = time.Since(began).Seconds()
 	left := l.Leaks(ctx)
 	f.Leaked = len(left)
-	text, err := json.Marshal(f)
-	fmt.Println(string(text))
+	err = lastline.Print(f, f.Wrong+f.Leaked)
 	if f.Wrong+f.Leaked > 0 {
 		err = errors.Join(err, fmt.Errorf("%d jobs went wrong; left: %v", f.Wrong, left))
 	}

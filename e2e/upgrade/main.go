@@ -6,7 +6,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/e2e/farm/farmlab"
+	"github.com/grange-project/grange/e2e/lastline"
 )
 
 // farmFile is what the farm's administrator writes. With scratch, a VM in memory has the keys of its SSH server over a
@@ -68,8 +68,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "upgrade:", err)
 	}
 	f.Seconds = time.Since(began).Round(100 * time.Millisecond).Seconds()
-	text, _ := json.Marshal(f)
-	fmt.Println(string(text))
+	lastline.Print(f, lastline.Count(err != nil)+f.wrong())
 	if err != nil || f.wrong() > 0 {
 		os.Exit(1)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/e2e/batch/conform"
 	"github.com/grange-project/grange/e2e/batch/slurmlab"
+	"github.com/grange-project/grange/e2e/lastline"
 	"github.com/grange-project/grange/internal/rawqemu"
 )
 
@@ -54,8 +55,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench-batch:", err)
 		os.Exit(1)
 	}
-	text, _ := json.Marshal(f)
-	fmt.Println(string(text))
+	lastline.Print(f, 0)
 }
 
 // A site has a prolog and an epilog of its own, and so has each side: Slurm 22.05 without an epilog starts the next job

@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/grange-project/grange/e2e/batch/conform"
 	"github.com/grange-project/grange/e2e/batch/slurmlab"
+	"github.com/grange-project/grange/e2e/lastline"
 )
 
 // figures is the line at the end.
@@ -105,8 +105,7 @@ func run(ctx context.Context, n int, pause time.Duration, seed uint64) error {
 	if bad {
 		fmt.Printf("left: %v\n%s\n%s\n%s\n", left, slurm.Log("slurmctld"), slurm.Log("slurmd"), slurm.Lab().AgentLog())
 	}
-	text, err := json.Marshal(f)
-	fmt.Println(string(text))
+	err = lastline.Print(f, f.WrongState+f.NotOnce+f.OnMetal+f.Unsound+f.Leaked)
 	if bad {
 		err = errors.New("a job did not end as it should, or something is left")
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/e2e/lab"
+	"github.com/grange-project/grange/e2e/lastline"
 	"github.com/grange-project/grange/internal/batch/slurm/worker"
 )
 
@@ -534,5 +534,5 @@ func print(f figures) error {
 		&f.ElsewhereRun, &f.WarmRun, &f.DynamicNode, &f.DynamicRun, &f.DynamicCrashRun} {
 		*v = float64(int(*v*100+0.5)) / 100
 	}
-	return json.NewEncoder(os.Stdout).Encode(f)
+	return lastline.Print(f, 0)
 }

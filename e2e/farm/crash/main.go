@@ -6,7 +6,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/e2e/farm/farmlab"
+	"github.com/grange-project/grange/e2e/lastline"
 )
 
 const farmFile = `
@@ -63,8 +63,7 @@ func main() {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "crash:", err)
 	}
-	text, _ := json.Marshal(f)
-	fmt.Println(string(text))
+	lastline.Print(f, lastline.Count(err != nil)+f.Lost+f.Duplicated+f.Leaked+f.Unexplained)
 	if err != nil || f.Lost+f.Duplicated+f.Leaked+f.Unexplained > 0 {
 		os.Exit(1)
 	}
