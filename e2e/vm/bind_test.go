@@ -25,8 +25,8 @@ rmdir d 2> /dev/null || echo 'not empty'
 rm -r d dangling pipe program; ls -A | wc -l
 `
 
-// TestBindFiles does to a bound directory what programs do to directories, and to one of the host for comparison.
-func TestBindFiles(t *testing.T) {
+// bindFiles does to a bound directory what programs do to directories, and to one of the host for comparison.
+func bindFiles(t *testing.T, vm *oneVM) {
 	want := func() string {
 		cmd := exec.Command("sh", "-c", fileWalk)
 		cmd.Dir = t.TempDir()
@@ -37,7 +37,8 @@ func TestBindFiles(t *testing.T) {
 		return string(out)
 	}()
 	dir := t.TempDir()
-	grange(t, "--bind", dir+":/data:suid", "--workdir", "/data", "--", "sh", "-c", fileWalk).want(t, 0, want)
+	cmd := vm.exec(t, "--bind", dir+":/data:suid", "--workdir", "/data", "--", "sh", "-c", fileWalk)
+	run(t, cmd, "").want(t, 0, want)
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("left in %s: %v, %v", filepath.Base(dir), left, err)
 	}

@@ -14,9 +14,23 @@ import (
 	"github.com/grange-project/grange/e2e/lab"
 )
 
-// TestExec is what a command sees and gives back.
+// TestExec is what a command sees and gives back. Its commands share a VM.
 func TestExec(t *testing.T) {
-	task := inOneVM(t, 61)
+	vm := inOneVM(t, 61)
+	for name, test := range map[string]func(*testing.T, *oneVM){
+		"streams": execStreams, "any bytes": execCarriesAnyBytes, "order": execKeepsOrder,
+		"every byte": execPassesEveryByte, "read-only bind": execBindsReadOnly, "files": bindFiles, "signals": signals,
+		"ignored signals": ignoredSignals, "time limit": timeLimit, "broken output": brokenOutput, "terminal": terminal,
+		"no directory": noDirectory,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, vm)
+		})
+	}
+}
+
+func execStreams(t *testing.T, vm *oneVM) {
 	cases := []struct {
 		name  string
 		args  []string
@@ -45,7 +59,7 @@ func TestExec(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			r := run(t, task(t, append([]string{"--"}, c.args...)...), c.input)
+			r := run(t, vm.exec(t, append([]string{"--"}, c.args...)...), c.input)
 			r.want(t, c.code, c.out)
 			if !strings.Contains(r.errors, c.errs) {
 				t.Errorf("stderr %q lacks %q", r.errors, c.errs)
@@ -54,8 +68,8 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// TestExecCarriesAnyBytes has bytes that are not UTF-8 in an argument, a variable and the name of a bound directory.
-func TestExecCarriesAnyBytes(t *testing.T) {
+// execCarriesAnyBytes has bytes that are not UTF-8 in an argument, a variable and the name of a bound directory.
+func execCarriesAnyBytes(t *testing.T, vm *oneVM) {
 	const odd = "caf\xe9"
 	dir := filepath.Join(t.TempDir(), odd)
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -64,7 +78,7 @@ func TestExecCarriesAnyBytes(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("in\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	cmd := host.Exec(ctx(t), "-q", "-n", "--env", "X="+odd, "--bind", ".", "--", "sh", "-c",
+	cmd := vm.exec(t, "-q", "-n", "--env", "X="+odd, "--bind", ".", "--", "sh", "-c",
 		`printf '%s,%s,%s,' "$1" "$X" "${PWD##*/}"; cat f`, "sh", odd)
 	cmd.Dir = dir
 	out, err := cmd.Output()
@@ -73,9 +87,9 @@ func TestExecCarriesAnyBytes(t *testing.T) {
 	}
 }
 
-// TestExecKeepsOrder has output and errors be one pipe, as a shell's 2>&1 does.
-func TestExecKeepsOrder(t *testing.T) {
-	cmd := host.Exec(ctx(t), "-q", "-n", "--", "sh", "-c",
+// execKeepsOrder has output and errors be one pipe, as a shell's 2>&1 does.
+func execKeepsOrder(t *testing.T, vm *oneVM) {
+	cmd := vm.exec(t, "-q", "-n", "--", "sh", "-c",
 		"cat; i=0; while [ $i -lt 50 ]; do echo o$i; echo e$i >&2; i=$((i+1)); done")
 	var both bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("nobody reads this\n"), &both, &both
@@ -91,10 +105,10 @@ func TestExecKeepsOrder(t *testing.T) {
 	}
 }
 
-func TestExecPassesEveryByte(t *testing.T) {
+func execPassesEveryByte(t *testing.T, vm *oneVM) {
 	data := make([]byte, 3<<20)
 	rand.Read(data)
-	cmd := host.Exec(ctx(t), "--quiet", "--", "sh", "-c", "tee /dev/stderr")
+	cmd := vm.exec(t, "--quiet", "--", "sh", "-c", "tee /dev/stderr")
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(data), &out, &errs
 	if err := cmd.Run(); err != nil {
@@ -105,6 +119,19 @@ func TestExecPassesEveryByte(t *testing.T) {
 			t.Errorf("%s: %d bytes came back, not the %d that went in", name, len(got), len(data))
 		}
 	}
+}
+
+func execBindsReadOnly(t *testing.T, vm *oneVM) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), bytes.Repeat([]byte("0123456789abcdef"), 1<<16),
+		0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := vm.exec(t, "--bind", ".:ro", "--", "sh", "-c",
+		"pwd; sha256sum < file; (echo x > file) 2>/dev/null || echo refused; rm -f file 2>/dev/null; ls")
+	cmd.Dir = dir
+	sum := sha256.Sum256(bytes.Repeat([]byte("0123456789abcdef"), 1<<16))
+	run(t, cmd, "").want(t, 0, fmt.Sprintf("%s\n%x  -\nrefused\nfile\n", dir, sum))
 }
 
 // TestExecIsTheCaller runs as an ordinary user: identity, groups, environment, bound directory.
@@ -149,19 +176,6 @@ func TestExecRaisesNobody(t *testing.T) {
 	if _, err := os.Stat(secret); err != nil {
 		t.Error(err)
 	}
-}
-
-func TestExecBindsReadOnly(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "file"), bytes.Repeat([]byte("0123456789abcdef"), 1<<16),
-		0o644); err != nil {
-		t.Fatal(err)
-	}
-	cmd := host.Exec(ctx(t), "--bind", ".:ro", "--", "sh", "-c",
-		"pwd; sha256sum < file; (echo x > file) 2>/dev/null || echo refused; rm -f file 2>/dev/null; ls")
-	cmd.Dir = dir
-	sum := sha256.Sum256(bytes.Repeat([]byte("0123456789abcdef"), 1<<16))
-	run(t, cmd, "").want(t, 0, fmt.Sprintf("%s\n%x  -\nrefused\nfile\n", dir, sum))
 }
 
 // TestExecOptions: what a VM was asked to have it has: facts of its host, scratch that ends, a network.

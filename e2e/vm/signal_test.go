@@ -9,14 +9,13 @@ import (
 	"time"
 )
 
-// TestSignals sends each signal to `grange exec`; the command in the VM gets it and answers.
-func TestSignals(t *testing.T) {
-	task := inOneVM(t, 62)
+// signals sends each signal to `grange exec`; the command in the VM gets it and answers.
+func signals(t *testing.T, vm *oneVM) {
 	for name, s := range map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM,
 		"HUP": syscall.SIGHUP, "USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			j := launch(t, task(t, "--", "sh", "-c",
+			j := launch(t, vm.exec(t, "--", "sh", "-c",
 				"trap 'echo got "+name+"; exit 9' "+name+"; echo up; while :; do sleep 0.05; done"))
 			j.expect(t, "up")
 			j.Process.Signal(s)
@@ -25,13 +24,11 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestIgnoredSignals has a shell ignore signals before it becomes `grange exec`, as nohup and background commands of
+// ignoredSignals has a shell ignore signals before it becomes `grange exec`, as nohup and background commands of
 // scripts do: none of them ends the command in the VM, two INT in a row neither.
-func TestIgnoredSignals(t *testing.T) {
-	cmd := host.Exec(ctx(t), "--", "sh", "-c", "grep SigIgn /proc/self/status; echo up; read go; echo end")
-	cmd.Args = append([]string{"/bin/bash", "-c", "trap '' HUP INT QUIT PIPE; exec \"$0\" \"$@\"", cmd.Path},
-		cmd.Args[1:]...)
-	cmd.Path = "/bin/bash"
+func ignoredSignals(t *testing.T, vm *oneVM) {
+	cmd := vm.within(t, "/bin/bash", "-c", "trap '' HUP INT QUIT PIPE; exec \"$0\" exec \"$@\"", host.Binary, "--", "sh",
+		"-c", "grep SigIgn /proc/self/status; echo up; read go; echo end")
 	// The processes above this test may ignore signals, too.
 	here, err := exec.Command("/bin/bash", "-c",
 		"trap '' HUP INT QUIT PIPE; exec grep SigIgn /proc/self/status").Output()
@@ -86,16 +83,16 @@ func vmName(t *testing.T) string {
 	return vms[0].Name
 }
 
-func TestTimeLimit(t *testing.T) {
-	r := grange(t, "--time", "1s", "--", "sleep", "1000")
+func timeLimit(t *testing.T, vm *oneVM) {
+	r := run(t, vm.exec(t, "--time", "1s", "--", "sleep", "1000"), "")
 	if r.code != 143 || !strings.Contains(r.errors, "time limit") {
 		t.Errorf("status %d, %q; want 143 and a word about the limit", r.code, r.errors)
 	}
 }
 
-// TestBrokenOutput ends a command by SIGPIPE when its reader goes, as here.
-func TestBrokenOutput(t *testing.T) {
-	cmd := host.Exec(ctx(t), "--", "sh", "-c", "yes; echo $? >&2; exit 5")
+// brokenOutput ends a command by SIGPIPE when its reader goes, as here.
+func brokenOutput(t *testing.T, vm *oneVM) {
+	cmd := vm.exec(t, "--", "sh", "-c", "yes; echo $? >&2; exit 5")
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -112,16 +109,16 @@ func TestBrokenOutput(t *testing.T) {
 	}
 }
 
-// TestTerminal gives the command a terminal, with the size of ours.
-func TestTerminal(t *testing.T) {
+// terminal gives the command a terminal, with the size of ours.
+func terminal(t *testing.T, vm *oneVM) {
 	script, err := exec.LookPath("script")
 	if err != nil {
 		t.Fatal(err)
 	}
 	inner := "stty rows 33 cols 77; " + host.Binary +
 		" exec --tty -- sh -c 'test -t 0 && test -t 1 && stty size; exit 4'"
-	cmd := exec.CommandContext(ctx(t), script, "-qec", inner, "/dev/null")
-	cmd.Env = append(host.Exec(ctx(t)).Env, "TERM=xterm")
+	cmd := vm.within(t, script, "-qec", inner, "/dev/null")
+	cmd.Env = append(cmd.Env, "TERM=xterm")
 	r := run(t, cmd, "")
 	if r.code != 4 || !strings.Contains(r.out, "33 77") {
 		t.Errorf("status %d, %q; want 4 and a terminal of 33 lines and 77 columns", r.code, r.out)

@@ -66,6 +66,12 @@ func removeGroups(t *testing.T, top string) {
 // task is a `grange exec` in a step of the job.
 func (b batchJob) task(t *testing.T, step string, args ...string) *exec.Cmd {
 	t.Helper()
+	return b.within(t, step, append([]string{host.Binary, "exec"}, args...)...)
+}
+
+// within is a command in a step of the job.
+func (b batchJob) within(t *testing.T, step string, argv ...string) *exec.Cmd {
+	t.Helper()
 	script := ""
 	for _, g := range b.groups {
 		dir := filepath.Join(g, "step_"+step)
@@ -74,15 +80,20 @@ func (b batchJob) task(t *testing.T, step string, args ...string) *exec.Cmd {
 		}
 		script += "echo $$ > " + dir + "/cgroup.procs && "
 	}
-	cmd := host.Exec(ctx(t), args...)
-	cmd.Args = append([]string{"sh", "-c", script + `exec "$@"`, "sh", host.Binary}, cmd.Args[1:]...)
-	cmd.Path = "/bin/sh"
+	cmd := host.Exec(ctx(t))
+	cmd.Args, cmd.Path = append([]string{"sh", "-c", script + `exec "$@"`, "sh"}, argv...), "/bin/sh"
 	return cmd
+}
+
+// oneVM runs commands in one VM, as tasks of a job.
+type oneVM struct {
+	job   batchJob
+	steps atomic.Int64
 }
 
 // inOneVM has commands run in one VM, as tasks of a job that lasts until the test has ended: a VM of its own for each
 // takes most of a test's time, and shows nothing more of streams, signals and status.
-func inOneVM(t *testing.T, number int) func(t *testing.T, args ...string) *exec.Cmd {
+func inOneVM(t *testing.T, number int) *oneVM {
 	t.Helper()
 	b := newBatchJob(t, number)
 	hold := b.task(t, "batch", "--", "sh", "-c", "echo up; cat")
@@ -92,11 +103,19 @@ func inOneVM(t *testing.T, number int) func(t *testing.T, args ...string) *exec.
 	}
 	launch(t, hold).expect(t, "up")
 	t.Cleanup(func() { input.Close() })
-	var steps atomic.Int64
-	return func(t *testing.T, args ...string) *exec.Cmd {
-		t.Helper()
-		return b.task(t, fmt.Sprint(steps.Add(1)), args...)
-	}
+	return &oneVM{job: b}
+}
+
+// exec is a `grange exec` in the VM.
+func (v *oneVM) exec(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	return v.job.task(t, fmt.Sprint(v.steps.Add(1)), args...)
+}
+
+// within is a command on the host that may become a `grange exec` in the VM.
+func (v *oneVM) within(t *testing.T, argv ...string) *exec.Cmd {
+	t.Helper()
+	return v.job.within(t, fmt.Sprint(v.steps.Add(1)), argv...)
 }
 
 const bootID = "cat /proc/sys/kernel/random/boot_id"
