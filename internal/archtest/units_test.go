@@ -16,7 +16,7 @@ func TestUnits(t *testing.T) {
 		"grange-server-backup.service": {"Type=oneshot", "NoNewPrivileges=yes", "ProtectSystem=strict", "User=grange"},
 		"grange-tune-audit.service":    {"Type=oneshot", "NoNewPrivileges=yes", "ProtectSystem=strict"},
 		"grange-worker-watch.service":  {"NoNewPrivileges=yes", "ProtectSystem=full", "User=slurm"},
-		"grange-server.service": {"Type=notify", "WatchdogSec=2min", "NoNewPrivileges=yes",
+		"grange-server.service": {"Type=notify", "WatchdogSec=2min", "CPUWeight=1000", "NoNewPrivileges=yes",
 			"ProtectSystem=strict"},
 	} {
 		text, err := os.ReadFile(filepath.Join("../../packaging/systemd", unit))

@@ -86,6 +86,21 @@ func TestGroupEnds(t *testing.T) {
 	}
 }
 
+// TestFewCommits: what waits together is committed together, up to the bound of a group. The number of commits, each of
+// which waits for a disk and a processor, does not depend on the machine's speed.
+func TestFewCommits(t *testing.T) {
+	s := inside(t)
+	var puts []func(*Tx) error
+	for n := range 4 * maxTogether {
+		puts = append(puts, func(tx *Tx) error { return tx.PutCell(farm.Cell{Name: fmt.Sprint("c", n)}) })
+	}
+	before := s.Written().Commits
+	writeTogether(t, s, puts...)
+	if n := s.Written().Commits - before; n != 4 {
+		t.Errorf("%d commits, not 4", n)
+	}
+}
+
 // TestOnlyVMsSince: what came before in the same commit counts, and so does what the transaction has done itself.
 func TestOnlyVMsSince(t *testing.T) {
 	s := inside(t)
@@ -158,7 +173,7 @@ func TestEndIsTold(t *testing.T) {
 func TestRhythm(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct{ commit, want time.Duration }{{0, startRhythm.least}, {ms, ms},
-		{time.Hour, startRhythm.most}} {
+		{15 * ms, 15 * ms}, {time.Hour, startRhythm.most}} {
 		r := startRhythm
 		for range 100 {
 			r.committed(c.commit)
