@@ -20,7 +20,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-move e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-oci-start bench-streams chaos clean install install-grange install-grange-server packages test-packages test-images test-metal metal metal-down test-net test-gateways test-security test-metrics completion test-hwloc test-api test-nova-cases bench-numa bench-capacity bench-trial bench-sizes bench-place bench-images bench-files test-pages screenshots test-pools test-accounting test-login test-same test-reports nightly
+.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-move e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-oci-start bench-streams chaos clean install install-grange install-grange-server packages test-packages test-images test-metal metal metal-down test-net test-gateways test-security test-metrics completion test-hwloc test-api test-nova-cases bench-numa bench-capacity bench-trial bench-sizes bench-place bench-images bench-files test-pages screenshots test-pools test-accounting test-login test-same test-reports nightly evidence
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -70,6 +70,9 @@ bench-batch: ## jobs on the host with and without the plug-in, the wrapper's own
 
 nightly: ## run the long suites in order, goes on where it was stopped, a JSON file of each in dist/nightly; ARGS="-only metal,images", -list, or "-slice N -left 20m" as .ci/run; JSON on the last line
 	$(GO) run ./e2e/nightly $(ARGS)
+
+evidence: ## keep newer records of make nightly in docs/internals/evidence, and write docs/internals/evidence.md from them and the rows
+	$(GO) run ./e2e/nightly -evidence $(ARGS)
 
 demo-farm: ## a server and three hosts in network namespaces here: VMs of two cells, ssh, a closed cell, a drained host; nothing stays. ARGS=-keep
 	@scripts/install-packages test

@@ -5,6 +5,7 @@
 //	nightly                        every suite
 //	nightly -only metal,images     those whose names begin so
 //	nightly -slice 17 -left 20m    the slice of the 17th commit, as .ci/run does, unless 20 minutes are too few
+//	nightly -evidence              copy records that are newer to docs/internals/evidence, and write evidence.md
 package main
 
 import (
@@ -33,6 +34,7 @@ type options struct {
 	dir   string
 	again bool
 	list  bool
+	write bool
 }
 
 func main() {
@@ -43,6 +45,7 @@ func main() {
 	flag.StringVar(&o.dir, "dir", "dist/nightly", "`DIRECTORY` of the records")
 	flag.BoolVar(&o.again, "again", false, "run suites that passed on this source, too")
 	flag.BoolVar(&o.list, "list", false, "print the slices and run nothing")
+	flag.BoolVar(&o.write, "evidence", false, "write "+evidencePage+" from the records; run nothing")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -57,9 +60,17 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
+	if o.write {
+		return writeEvidence(".", o.dir, suites)
+	}
 	suites = chosen(suites, o)
 	if o.list {
-		for i, slice := range slicesOf(suites, sliceLength) {
+		for _, s := range suites {
+			if s.every {
+				fmt.Printf(" +  %-22s %5s  %s\n", s.name, s.length, s.command)
+			}
+		}
+		for i, slice := range slicesOf(inSlices(suites), sliceLength) {
 			for _, s := range slice {
 				fmt.Printf("%2d  %-22s %5s  %s\n", i, s.name, s.length, s.command)
 			}
@@ -92,7 +103,7 @@ func chosen(suites []suite, o options) []suite {
 		})
 	}
 	if o.slice >= 0 {
-		all := slicesOf(suites, sliceLength)
+		all := slicesOf(inSlices(suites), sliceLength)
 		suites = all[o.slice%len(all)]
 	}
 	return suites

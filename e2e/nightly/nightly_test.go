@@ -31,7 +31,7 @@ func TestSuites(t *testing.T) {
 	}
 	names := map[string]bool{}
 	for _, s := range suitesOf(t) {
-		if s.length > sliceLength {
+		if s.length > sliceLength && !s.every {
 			t.Errorf("%s takes %s, and a slice has %s: split it", s.name, s.length, sliceLength)
 		}
 		if names[s.name] {
@@ -42,6 +42,28 @@ func TestSuites(t *testing.T) {
 		if words[0] != "make" || !bytes.Contains(makefile, []byte("\n"+words[1]+":")) {
 			t.Errorf("%s: %q is no target of the Makefile", s.name, s.command)
 		}
+	}
+}
+
+// TestEveryCommit compares the suites with a + to the lines of .ci/run.
+func TestEveryCommit(t *testing.T) {
+	script, err := os.ReadFile("../../.ci/run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var runs, marked []string
+	for _, m := range regexp.MustCompile(`(?m)^(?:PATH=\S+ )?run (\S+)(.*)$`).FindAllSubmatch(script, -1) {
+		if !slices.Contains([]string{"build", "lint", "vulncheck", "sbom", "nightly"}, string(m[1])) {
+			runs = append(runs, "make "+string(m[1])+string(m[2]))
+		}
+	}
+	for _, s := range suitesOf(t) {
+		if s.every {
+			marked = append(marked, s.command)
+		}
+	}
+	if !slices.Equal(runs, marked) {
+		t.Errorf(".ci/run runs\n%s\nand the list has\n%s", strings.Join(runs, "\n"), strings.Join(marked, "\n"))
 	}
 }
 
@@ -87,7 +109,7 @@ func TestSlices(t *testing.T) {
 		t.Errorf("suites in the slices: %v, want %v", got, want)
 	}
 	// Neighbouring commits walk through all of them.
-	seen, all := map[string]bool{}, suitesOf(t)
+	seen, all := map[string]bool{}, inSlices(suitesOf(t))
 	for n := range len(slicesOf(all, sliceLength)) {
 		for _, s := range chosen(all, options{slice: 1000 + n}) {
 			seen[s.name] = true
@@ -138,10 +160,10 @@ func TestNight(t *testing.T) {
 	git("commit", "-q", "--allow-empty", "-m", "first")
 	pass := `echo '{"failed":0,"n":1}'`
 	suites := []suite{
-		{"passes", 0, "echo ran >>passes; " + pass},
-		{"once", 0, "test -e once || { touch once; echo '{\"failed\":1}'; exit 1; }; " + pass},
-		{"never", 0, "exit 3"},
-		{"long", time.Hour, "touch long; " + pass},
+		{name: "passes", command: "echo ran >>passes; " + pass},
+		{name: "once", command: "test -e once || { touch once; echo '{\"failed\":1}'; exit 1; }; " + pass},
+		{name: "never", command: "exit 3"},
+		{name: "long", length: time.Hour, command: "touch long; " + pass},
 	}
 	night := func(left time.Duration) *night {
 		n := &night{dir: "records", end: time.Now().Add(left)}
