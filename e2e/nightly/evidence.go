@@ -28,6 +28,7 @@ type proof struct {
 	suite string
 	pkg   string // of a Go test
 	name  string // the test, or the case; "" is the whole suite
+	sub   string // of a Go test: its subtest; "" is all
 }
 
 // part is a heading of rows.txt with its rows.
@@ -40,7 +41,7 @@ type part struct {
 var states = []string{"in part", "not proven", "not built"}
 
 // readRows reads "## PART" and lines ID | TITLE | PROOFS | NOTE. PROOFS are separated by commas: SUITE, SUITE:CASE or
-// SUITE:PACKAGE TestNAME.
+// SUITE:PACKAGE TestNAME/SUBTEST.
 func readRows(text string) (parts []part, err error) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -87,12 +88,12 @@ func readRow(line string) (r row, err error) {
 	return r, nil
 }
 
-var goTest = regexp.MustCompile(`^(\S+) ((?:Test|Fuzz)\w+)$`)
+var goTest = regexp.MustCompile(`^(\S+) ((?:Test|Fuzz)\w+)(?:/(.+))?$`)
 
 func readProof(text string) proof {
 	suite, name, _ := strings.Cut(text, ":")
 	if m := goTest.FindStringSubmatch(name); m != nil {
-		return proof{suite: suite, pkg: m[1], name: m[2]}
+		return proof{suite: suite, pkg: m[1], name: m[2], sub: m[3]}
 	}
 	return proof{suite: suite, name: name}
 }

@@ -80,7 +80,7 @@ func TestProofsExist(t *testing.T) {
 	}
 	for _, wrong := range []string{"nothing", "test:internal/farm TestThatIsNotThere", "test:e2e/vm TestDebianImage",
 		"test:e2e/metal TestCPU", "metal-tuner:e2e/metal TestCPU", "farm:no such case", "slow:e2e/vm TestExec",
-		"batch:internal/farm TestCPUSet"} {
+		"batch:internal/farm TestCPUSet", "test:e2e/vm TestExec/no such case"} {
 		if l.check(readProof(wrong)) == nil {
 			t.Errorf("%s: no error", wrong)
 		}
@@ -130,9 +130,14 @@ func (l *lookup) check(p proof) error {
 	return nil
 }
 
-// inPackage wants the function of a Go test in the files of its package.
+// inPackage wants the function of a Go test in the files of its package, and the name of its subtest in quotes.
 func inPackage(p proof) error {
-	return inFiles(filepath.Join(top, p.pkg, "*_test.go"), regexp.MustCompile(`(?m)^func `+p.name+`\(`))
+	files := filepath.Join(top, p.pkg, "*_test.go")
+	err := inFiles(files, regexp.MustCompile(`(?m)^func `+p.name+`\(`))
+	if p.sub != "" {
+		err = errors.Join(err, inFiles(files, regexp.MustCompile(`"`+regexp.QuoteMeta(p.sub)+`"`)))
+	}
+	return err
 }
 
 func inFiles(pattern string, what *regexp.Regexp) error {

@@ -56,6 +56,9 @@ func (r row) tests() string {
 		if p.name != "" {
 			text += ": " + strings.TrimSpace(p.pkg+" "+p.name)
 		}
+		if p.sub != "" {
+			text += "/" + p.sub
+		}
 		all = append(all, text)
 	}
 	return strings.Join(all, "; ")
