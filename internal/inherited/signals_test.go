@@ -33,3 +33,36 @@ func TestSignals(t *testing.T) {
 		}
 	}
 }
+
+// TestHeldStop: each thread of a job's wrapper blocks TSTP, and of nothing else; what a wrapper executes does not.
+func TestHeldStop(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "grange")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags",
+		"-E=github.com/grange-project/grange/internal/inherited/early.entry", "-o", program, "./testdata/signals")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	link := filepath.Join(dir, "grange-exec-pbs")
+	if err := os.Symlink(program, link); err != nil {
+		t.Fatal(err)
+	}
+	const free = "SigBlk:\t0000000000000000"
+	for _, c := range []struct {
+		held bool
+		line []string
+	}{{true, []string{program, "exec", "--", "x"}}, {true, []string{program, "--json", "exec", "x"}},
+		{true, []string{program, "slurm", "oci", "run"}}, {true, []string{program, "htcondor", "wrapper", "--", "x"}},
+		{true, []string{link, "x"}}, {false, []string{program, "vm", "list"}}, {false, []string{program, "execs"}},
+		{false, []string{program, "vm", "--", "exec"}}, {false, []string{program, "ex", "ec", ""}}} {
+		out, err := exec.Command(c.line[0], c.line[1:]...).Output()
+		if err != nil {
+			t.Fatal(c.line, err)
+		}
+		lines := strings.Split(string(out), "\n")
+		if held := lines[1] == "0"; held != c.held || lines[2] != free || !strings.HasPrefix(lines[0], "0 0 ") {
+			t.Errorf("%v: held %t, %q", c.line[1:], held, lines)
+		}
+	}
+}

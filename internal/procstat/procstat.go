@@ -18,6 +18,7 @@ import (
 // The numbers of fields, as the manual has them.
 const (
 	state   = 3
+	parent  = 4
 	user    = 14
 	system  = 15
 	started = 22
@@ -47,6 +48,16 @@ func (s Stat) Started() (uint64, error) {
 		return 0, errors.New("stat is cut short")
 	}
 	return strconv.ParseUint(text, 10, 64)
+}
+
+// Parent is the process that a process of this host is a child of; 0: it is not there, or its parent is not seen.
+func Parent(pid int) int {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	number, _ := strconv.Atoi(Parse(text).Field(parent))
+	return number
 }
 
 // Started is when a process of this host started. A zombie counts as gone.

@@ -118,7 +118,7 @@ func New(request api.JobRequest, o Options) (*Job, error) {
 		notes: newNotes(o.Notes), result: make(chan outcome, 8), told: make(chan struct{}),
 		use: make(use, 1)}
 	j.out = &printer{opts: &j.opts, notes: j.notes}
-	j.stopping = newStopping(j.client, j.vmName, j.out)
+	j.stopping = &stopping{client: j.client, vmName: j.vmName, out: j.out, self: stopsSelf(process)}
 	j.notes.event, j.notes.quiet = o.Events, o.Quiet
 	var err error
 	if j.request.Terminal, err = terminalOf(o); err != nil {

@@ -2,14 +2,12 @@ package runner
 
 import (
 	"context"
-	"errors"
 	"os"
 	"os/signal"
 	"sync"
 	"syscall"
 	"time"
 
-	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/guest"
 )
 
@@ -21,7 +19,7 @@ const giveUpWithin = 3 * time.Second
 func (j *Job) passSignals(ctx context.Context) (stop func()) {
 	got := make(chan os.Signal, 16)
 	signal.Notify(got, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2,
-		syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGCONT)
+		syscall.SIGWINCH)
 	if j.batch != nil {
 		signal.Notify(got, batchSignals...)
 	}
@@ -91,8 +89,6 @@ func early(s syscall.Signal) bool {
 // ignores it, unless it chooses otherwise.
 func (j *Job) signal(s syscall.Signal) {
 	switch s {
-	case syscall.SIGTSTP, syscall.SIGCONT:
-		j.stopping.want(s == syscall.SIGTSTP)
 	case syscall.SIGWINCH:
 		if rows, cols, err := terminalSize(j.opts.Stdin); err == nil && j.request.Terminal != nil {
 			j.send(guest.HostMessage{Resize: &guest.Size{Rows: rows, Cols: cols}})
@@ -102,114 +98,6 @@ func (j *Job) signal(s syscall.Signal) {
 			j.send(guest.HostMessage{Signal: int(s)})
 		} else if s != syscall.SIGUSR1 && s != syscall.SIGUSR2 && !j.process.Ignores(s) {
 			j.leave(signalled{s}) // nothing runs yet that could take it
-		}
-	}
-}
-
-// stopping is what TSTP and CONT want of us. Signals set it, and follow makes it so: a CONT must not wait behind a
-// stop that asks the agent.
-type stopping struct {
-	client *api.Client
-	vmName func() string // "" before there is one
-	out    *printer
-
-	mu        sync.Mutex
-	wanted    bool
-	continued time.Time       // when the last CONT was seen
-	turn      context.Context // ends when it is wanted otherwise
-	turned    context.CancelFunc
-	suspended bool // the agent was asked to suspend the VM, whatever it answered
-}
-
-func newStopping(client *api.Client, vmName func() string, out *printer) *stopping {
-	s := &stopping{client: client, vmName: vmName, out: out}
-	s.turn, s.turned = context.WithCancel(context.Background())
-	return s
-}
-
-// justBehind a CONT a TSTP does not count. Of signals that wait together, as those of a process that was stopped,
-// os/signal hands out the lower number first, which is CONT's: the TSTP may have come before. One stop too few is seen
-// by whoever wanted it, one too many lasts for ever.
-const justBehind = 100 * time.Millisecond
-
-// want notes a signal. What is wanted already changes nothing: of two TSTP in a row, one CONT lets us go on.
-func (s *stopping) want(stopped bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !stopped {
-		s.continued = time.Now()
-	}
-	if s.wanted == stopped || stopped && time.Since(s.continued) < justBehind {
-		return
-	}
-	s.wanted = stopped
-	s.turned()
-	s.turn, s.turned = context.WithCancel(context.Background())
-}
-
-// follow does what TSTP and CONT want until ctx ends.
-func (s *stopping) follow(ctx context.Context) {
-	for ctx.Err() == nil {
-		s.mu.Lock()
-		stopped, turn := s.wanted, s.turn
-		s.mu.Unlock()
-		turn, release := context.WithCancel(turn)
-		leaving := context.AfterFunc(ctx, release)
-		if stopped {
-			s.stop(turn)
-		} else {
-			s.goOn(turn)
-		}
-		<-turn.Done()
-		leaving()
-		release()
-	}
-}
-
-// suspendWithin is how long a stop waits for the agent. Then we stop all the same, as whoever sent the signal expects.
-const suspendWithin = 10 * time.Second
-
-// stop suspends the VM, then ourselves, as a shell's job control expects; unless that is not wanted any more by then.
-func (s *stopping) stop(turn context.Context) {
-	if name := s.vmName(); name != "" {
-		s.mu.Lock()
-		s.suspended = true
-		s.mu.Unlock()
-		ctx, cancel := context.WithTimeout(turn, suspendWithin)
-		_, err := s.client.Suspend(ctx, name)
-		cancel()
-		if err != nil && turn.Err() == nil {
-			s.out.printf("suspend: %v", err)
-		}
-	}
-	if turn.Err() == nil {
-		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-	}
-}
-
-// goOn resumes a VM that we had suspended. An agent that is away is asked again: the job must not stand still for ever.
-func (s *stopping) goOn(turn context.Context) {
-	s.mu.Lock()
-	suspended := s.suspended
-	s.mu.Unlock()
-	for told := false; suspended && turn.Err() == nil; {
-		_, err := s.client.Resume(turn, s.vmName())
-		if turn.Err() != nil {
-			return
-		}
-		if err != nil && !told {
-			s.out.printf("resume: %v", err)
-			told = true
-		}
-		if err == nil || errors.As(err, new(*api.Problem)) {
-			s.mu.Lock()
-			s.suspended = false
-			s.mu.Unlock()
-			return
-		}
-		select {
-		case <-time.After(time.Second):
-		case <-turn.Done():
 		}
 	}
 }

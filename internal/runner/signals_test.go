@@ -2,17 +2,25 @@ package runner
 
 import (
 	"encoding/json"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/procstat"
 )
 
 // stoppable is a wrapper in a process of its own, with an agent that we play.
@@ -24,6 +32,9 @@ type stoppable struct {
 	port    net.Listener      // of the VM's job
 	child   *exec.Cmd
 	loose   bool // it may ask to suspend and resume, or not
+
+	mu   sync.Mutex
+	last string // of calls
 }
 
 func startStoppable(t *testing.T) *stoppable {
@@ -43,6 +54,9 @@ func startStoppable(t *testing.T) *stoppable {
 	mux.HandleFunc("POST /v1/jobs/{id}/done",
 		func(w http.ResponseWriter, r *http.Request) { json.NewEncoder(w).Encode(api.JobEnd{}) })
 	mux.HandleFunc("POST /v1/vms/{vm}/{what}", func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.last = r.PathValue("what")
+		s.mu.Unlock()
 		s.calls <- r.PathValue("what")
 		if r.PathValue("what") == "suspend" {
 			select {
@@ -65,6 +79,7 @@ func startStoppable(t *testing.T) *stoppable {
 	s.child = exec.Command(os.Args[0], "-test.run", "^TestStops$")
 	s.child.Env = append(os.Environ(), "GRANGE_TEST_STOPS="+socket)
 	s.child.Stderr = os.Stderr
+	s.child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // TSTP stops nothing in an orphaned group
 	if err := s.child.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -89,6 +104,7 @@ func (s *stoppable) vm() {
 	if _, err := s.port.Accept(); err != nil {
 		s.Fatal(err)
 	}
+	time.Sleep(50 * time.Millisecond) // it notes the VM behind this
 }
 
 func (s *stoppable) send(signals ...syscall.Signal) {
@@ -138,12 +154,77 @@ func (s *stoppable) becomes(want string) {
 	}
 }
 
+// holdStops begins this program anew with TSTP blocked, as package early's entry has it.
+func holdStops(t *testing.T) {
+	const held = "GRANGE_TEST_HELD=1"
+	if slices.Contains(os.Environ(), held) {
+		return
+	}
+	runtime.LockOSThread()
+	set := unix.Sigset_t{Val: [16]uint64{1 << (unix.SIGTSTP - 1)}}
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &set, nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Fatal(syscall.Exec("/proc/self/exe", os.Args, append(os.Environ(), held)))
+}
+
+// flurry sends pairs of TSTP and CONT with short pauses between, then one more signal.
+func (s *stoppable) flurry(last syscall.Signal) {
+	s.vm()
+	s.loose = true
+	close(s.release)
+	go func() {
+		for range s.calls {
+		}
+	}()
+	for range 300 {
+		for _, signal := range []syscall.Signal{syscall.SIGTSTP, syscall.SIGCONT} {
+			s.send(signal)
+			time.Sleep(time.Duration(rand.IntN(1500)) * time.Microsecond)
+		}
+	}
+	s.send(syscall.SIGTSTP)
+	time.Sleep(time.Duration(rand.IntN(1500)) * time.Microsecond)
+	s.send(last)
+}
+
+// settles waits for the state of the process, a letter of proc(5), and the last call to stay as they are to be.
+func (s *stoppable) settles(stopped bool, call string) {
+	s.Helper()
+	good := 0
+	for range 1000 {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.child.Process.Pid))
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.mu.Lock()
+		if good++; (procstat.Parse(text).Field(3) == "T") != stopped || s.last != call {
+			good = 0
+		}
+		s.mu.Unlock()
+		if good == 30 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	s.Errorf("stopped is not %t, or the last call is not to %s but to %s", stopped, call, s.last)
+}
+
 // end ends the job. A wrapper that is stopped, or stops now, does not end.
 func (s *stoppable) end() {
 	s.Helper()
 	s.events <- api.JobEvent{Event: api.EventFailed,
 		Problem: &api.Problem{Type: "grange:x", Status: 503, Detail: "the end"}}
 	close(s.events)
+	for s.loose { // what it did before is not read yet
+		var status syscall.WaitStatus
+		if _, err := syscall.Wait4(s.child.Process.Pid, &status, 0, nil); err != syscall.EINTR {
+			if err != nil || status.ExitStatus() != batch.ExitNotStarted {
+				s.Errorf("it ended with %x, %v", status, err)
+			}
+			return
+		}
+	}
 	s.becomes("exited")
 	if len(s.calls) > 0 && !s.loose {
 		s.Errorf("it asked to %s, too", <-s.calls)
@@ -153,6 +234,7 @@ func (s *stoppable) end() {
 // TestStops: whatever comes after TSTP, the last CONT lets wrapper and VM go on.
 func TestStops(t *testing.T) {
 	if socket := os.Getenv("GRANGE_TEST_STOPS"); socket != "" {
+		holdStops(t)
 		stdin, err := os.Open(os.DevNull)
 		if err != nil {
 			t.Fatal(err)
@@ -207,9 +289,7 @@ func TestStops(t *testing.T) {
 		},
 		"CONT alone": func(s *stoppable) {
 			s.vm()
-			s.send(cont)
-			time.Sleep(2 * justBehind) // so that it can be told that the other one came later
-			s.send(tstp)
+			s.send(cont, tstp)
 			s.call("suspend")
 			s.release <- struct{}{}
 			s.becomes("stopped")
@@ -217,13 +297,22 @@ func TestStops(t *testing.T) {
 			s.becomes("continued")
 			s.call("resume")
 		},
+		"many, the last a CONT": func(s *stoppable) {
+			s.flurry(cont)
+			s.settles(false, "resume")
+		},
+		"many, the last a TSTP": func(s *stoppable) {
+			s.flurry(tstp)
+			s.settles(true, "suspend")
+			s.send(cont)
+			s.settles(false, "resume")
+		},
 		"TSTP before there is a VM": func(s *stoppable) {
 			s.send(tstp)
 			s.becomes("stopped")
 			s.send(cont)
 			s.becomes("continued")
 			s.vm()
-			time.Sleep(2 * justBehind)
 			s.send(tstp)
 			s.call("suspend")
 			s.release <- struct{}{}

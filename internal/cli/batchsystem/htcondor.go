@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,6 +22,7 @@ import (
 	"github.com/grange-project/grange/internal/cli/job"
 	agentconf "github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/inherited"
 	"github.com/grange-project/grange/internal/runner"
 	"github.com/grange-project/grange/internal/version"
 )
@@ -81,7 +81,7 @@ by itself.`,
 				return app.ExitError{Status: batch.ExitNever}
 			}
 			if onMetal {
-				err := syscall.Exec(args[0], args, os.Environ())
+				err := inherited.Exec(args[0], args, os.Environ())
 				fmt.Fprintf(a.Err, "grange: %s: %v\n", args[0], err)
 				return app.ExitError{Status: shellStatus(err)}
 			}
