@@ -31,6 +31,9 @@ type Wish struct {
 	Mounts []string // as `grange exec --bind` takes them
 }
 
+// describesVM reports whether the ad says more of a VM than whether there is to be one.
+func (w Wish) describesVM() bool { return w.Image != "" || w.Shape != "" || len(w.Mounts) > 0 }
+
 // WishOf reads a job's ad. What is there and cannot be understood is an error: a job that asks for something never gets
 // something else.
 func WishOf(ad classad.Ad) (Wish, error) {
@@ -84,6 +87,10 @@ func (m Metal) OnMetal(w Wish) (bool, error) {
 	switch {
 	case m == MetalAsked:
 		return w.VM != nil && !*w.VM, nil
+	case m == MetalDefault && w.VM == nil && w.describesVM():
+		return false, &farm.Error{Kind: farm.Invalid, Code: CodeBadWish,
+			Message: "the job describes a virtual machine and asks for none, and this host runs such jobs on the host itself",
+			Hint:    "add +WantVM = True, or leave out +VMImage, +VMShape and +VMMounts"}
 	case m == MetalDefault:
 		return w.VM == nil || !*w.VM, nil
 	case w.VM != nil && !*w.VM:

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/grange-project/grange/internal/classad"
+	"github.com/grange-project/grange/internal/farm"
 )
 
 func parse(t *testing.T, text string) classad.Ad {
@@ -63,6 +64,31 @@ func TestOnMetal(t *testing.T) {
 		got, err := c.site.OnMetal(Wish{VM: c.vm})
 		if got != c.metal || (err != nil) != c.fails {
 			t.Errorf("%q, %v: %t, %v", c.site, c.vm, got, err)
+		}
+	}
+}
+
+// TestVMDescribedAlone: a job that says what VM it wants, and not that it wants one, does not run on the host without a
+// word.
+func TestVMDescribedAlone(t *testing.T) {
+	for _, text := range []string{"VMImage = \"sl9\"", "VMShape = \"large\"", "VMMounts = \"/data\""} {
+		for _, c := range []struct {
+			site  Metal
+			also  string
+			metal bool
+			code  farm.Code
+		}{
+			{MetalDefault, "", false, CodeBadWish}, {MetalDefault, "\nWantVM = True", false, ""},
+			{MetalDefault, "\nWantVM = False", true, ""}, {MetalAsked, "", false, ""}, {MetalNever, "", false, ""},
+		} {
+			w, err := WishOf(parse(t, text+c.also))
+			if err != nil {
+				t.Fatal(err)
+			}
+			metal, err := c.site.OnMetal(w)
+			if metal != c.metal || (err != nil) != (c.code != "") || err != nil && !farm.IsCode(err, c.code) {
+				t.Errorf("%s%s at a site %q: %v %v", text, c.also, c.site, metal, err)
+			}
 		}
 	}
 }

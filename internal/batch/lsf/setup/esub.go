@@ -36,7 +36,7 @@ func Esub(params io.Reader, args []string, queues []string) (Submission, error) 
 	named := strings.Fields(p["LSB_SUB_QUEUE"])
 	if len(named) > 0 && len(queues) > 0 &&
 		!slices.ContainsFunc(named, func(q string) bool { return slices.Contains(queues, q) }) {
-		return s, nil
+		return s, refuseImage(named, args, queues)
 	}
 	if err := refuseOnHost(p); err != nil {
 		return s, err
@@ -53,6 +53,17 @@ func Esub(params io.Reader, args []string, queues []string) (Submission, error) 
 		s.Modify = append(s.Modify, "LSB_SUB_COMMAND_LINE="+enquote(inner(line)))
 	}
 	return s, nil
+}
+
+// refuseImage refuses an image for a queue whose jobs run on the host.
+func refuseImage(named, args, queues []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage,
+		Message: fmt.Sprintf("-a 'grange(%s)': jobs of queue %s run on the host, without a virtual machine",
+			strings.Join(args, ", "), strings.Join(named, " ")),
+		Hint: "name a queue of virtual machines (" + strings.Join(queues, ", ") + ") by -q, or leave grange(IMAGE) out"}
 }
 
 // onHost are options by which LSF runs something as the user on the host, where no job starter is asked, by the end of

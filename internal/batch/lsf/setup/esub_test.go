@@ -55,3 +55,17 @@ func TestEsubOfSeveralQueues(t *testing.T) {
 		t.Errorf("%q, %v", s.Modify, err)
 	}
 }
+
+// TestEsubImageOnTheHost: an image for a queue without VMs would be dropped without a word.
+func TestEsubImageOnTheHost(t *testing.T) {
+	for queue, refused := range map[string]bool{"normal": true, "normal vm": false, "vm": false} {
+		s, err := Esub(strings.NewReader("LSB_SUB_QUEUE=\""+queue+"\"\nLSB_SUB_COMMAND_LINE=\"true\"\n"),
+			[]string{"sl9"}, []string{"vm"})
+		if farm.IsCode(err, farm.CodeUsage) != refused || refused == (len(s.Env) > 0) {
+			t.Errorf("queue %s: %+v, %v", queue, s, err)
+		}
+	}
+	if _, err := Esub(strings.NewReader("LSB_SUB_QUEUE=\"normal\"\n"), nil, []string{"vm"}); err != nil {
+		t.Errorf("without an image: %v", err)
+	}
+}

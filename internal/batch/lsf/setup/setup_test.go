@@ -52,7 +52,7 @@ func TestEsub(t *testing.T) {
 	if err != nil || len(s.Env) != 1 || s.Env[0] != ImageVariable+`="sl9:2026"` {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if s, err := Esub(strings.NewReader(parm), []string{"--evil"}, []string{"other"}); err != nil ||
+	if s, err := Esub(strings.NewReader(parm), nil, []string{"other"}); err != nil ||
 		len(s.Modify)+len(s.Env) > 0 {
 		t.Errorf("another queue's job is changed: %+v, %v", s, err)
 	}

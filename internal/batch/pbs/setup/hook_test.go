@@ -75,3 +75,27 @@ for bad in ("400xb", "mb", ""):
 		t.Errorf("%v\n%s", err, out)
 	}
 }
+
+// TestImageOnTheHost runs the hook's own function on jobs of queues with and without VMs.
+func TestImageOnTheHost(t *testing.T) {
+	functions := string(Hook)
+	functions = functions[strings.Index(functions, "def text"):strings.Index(functions, "def seconds")] +
+		functions[strings.Index(functions, "def for_vm"):strings.Index(functions, "def begin")]
+	cmd := exec.Command("/usr/bin/python3", "-I", "-c", functions+`
+from types import SimpleNamespace as N
+def event(queue, image=None):
+    return N(job=N(queue=N(name=queue), Resource_List={"grange_image": image}))
+assert for_vm(event("vm", "sl9"), {"queues": ["vm"]})
+assert for_vm(event("any", "sl9"), {})
+assert not for_vm(event("workq"), {"queues": ["vm"]})
+try:
+    for_vm(event("workq", "sl9"), {"queues": ["vm"]})
+except ValueError as why:
+    assert "queue workq run on the host" in str(why), why
+else:
+    raise AssertionError("the job runs on the host")
+`)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -72,10 +72,26 @@ def here(job, name):
     return total
 
 
+def for_vm(e, c):
+    """Whether the job is of a queue whose jobs run in virtual machines. Of another queue, one that asks for an image would run on the host
+    without a word: it is refused."""
+    queue = text(e.job.queue and e.job.queue.name)
+    queues = c.get("queues")
+    if queues is None or queue in queues:
+        return True
+    image = e.job.Resource_List["grange_image"]
+    if image is not None:
+        raise ValueError("grange_image=%s: jobs of queue %s run on the host; use queue %s, or leave grange_image out"
+                         % (image, queue, " or ".join(queues)))
+    return False
+
+
 def begin(e):
     """Before anything of the job is here. A mom that cannot run hooks at all, for a full disk, fails here; in execjob_launch some releases of
     PBS take a hook that could not be run for one that accepted."""
-    wrapper = settings()["wrapper"][0]
+    c = settings()
+    for_vm(e, c)
+    wrapper = c["wrapper"][0]
     if not os.access(wrapper, os.X_OK):
         raise ValueError(wrapper + " is not here")
 
@@ -99,8 +115,7 @@ def record(e, pid):
 def launch(e):
     c = settings()
     record(e, os.getppid())
-    queues = c.get("queues")
-    if queues is not None and text(e.job.queue and e.job.queue.name) not in queues:
+    if not for_vm(e, c):
         return
     old = [a for a in e.argv]
     new = list(c["wrapper"])
