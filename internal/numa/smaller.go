@@ -14,19 +14,46 @@ func Smaller(room Room, req Request) (Request, bool) {
 	if !equalCells(req.Each) {
 		return Request{}, false
 	}
-	most := req.VCPUs - 1
-	if req.allPinned() {
-		most = min(most, room.Free.Common(req.Allowed))
-	}
+	most, free, roundings := min(req.VCPUs-1, room.mostVCPUs(req)), room.mostMemory(req), req.roundings()
 	for n := most / cells * cells; n >= cells; n -= cells {
-		for _, unit := range req.roundings() {
+		for _, unit := range roundings {
 			memory := scaled(req.Memory, n, req.VCPUs) / (unit * farm.Bytes(cells)) * (unit * farm.Bytes(cells))
-			if small := req.resized(n, memory); memory >= farm.MinMemory && small.fits(room) {
+			if memory < farm.MinMemory || memory > free {
+				continue
+			}
+			if small := req.resized(n, memory); small.fits(room) {
 				return small, true
 			}
 		}
 	}
 	return Request{}, false
+}
+
+// mostVCPUs returns a number of vCPUs that no VM of the request's kind exceeds.
+func (r Room) mostVCPUs(req Request) int {
+	sum := r.Free.Common(req.Allowed)
+	if req.allPinned() {
+		return sum
+	}
+	for _, n := range r.Nodes {
+		sum += max(n.Shared.VCPUs, 0)
+	}
+	return sum
+}
+
+// mostMemory returns how much memory all nodes have in the page sizes of the request.
+func (r Room) mostMemory(req Request) farm.Bytes {
+	var sum farm.Bytes
+	for _, n := range r.Nodes {
+		for _, size := range req.pagesOf(0) {
+			have := n.Memory + n.Shared.Memory
+			if size != 0 {
+				have = farm.Bytes(max(n.Pages[size], 0)) * size
+			}
+			sum = min(sum+min(have, maxMemory), maxMemory)
+		}
+	}
+	return sum
 }
 
 // scaled is memory × n ÷ of, rounded down.

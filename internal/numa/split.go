@@ -177,6 +177,9 @@ func (v splitter) uneven(k int, pages []farm.Bytes) (layout, bool) {
 		options[n], vcpus[n] = v.sources(n, pages), v.capacity(n, false)
 		most = max(most, len(options[n]))
 	}
+	if most == 0 {
+		return nil, false // sets would be tried by the million, for no cost of each
+	}
 	sets := v.sets(k, power(most, k))
 	for _, set := range sets {
 		left := v.wants[0].vcpus()
@@ -187,6 +190,9 @@ func (v splitter) uneven(k int, pages []farm.Bytes) (layout, bool) {
 			continue
 		}
 		eachMix(set, options, maxSets/len(sets), func(from []source) {
+			if allOf(from) < v.wants[0].memory {
+				return
+			}
 			l := v.share(set, from)
 			if l == nil {
 				return
@@ -200,6 +206,15 @@ func (v splitter) uneven(k int, pages []farm.Bytes) (layout, bool) {
 		return nil, false
 	}
 	return v.ordered(best), true
+}
+
+// allOf is the memory of all sources together.
+func allOf(from []source) farm.Bytes {
+	var sum farm.Bytes
+	for _, s := range from {
+		sum = min(sum+min(s.bytes(), maxMemory), maxMemory)
+	}
+	return sum
 }
 
 // share cuts the VM over the nodes of set, in whole cores where that can be, or gives nil where it does not fit.
