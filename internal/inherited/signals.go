@@ -2,10 +2,7 @@ package inherited
 
 import (
 	"os/signal"
-	"runtime"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/inherited/early"
 )
@@ -29,14 +26,4 @@ func signals() (ignored, blocked uint64) {
 		return early.Ignored, early.Blocked
 	}
 	return notEarly, 0
-}
-
-// Exec becomes another program, which blocks no signal that this one's caller did not block. It returns why it did not.
-func Exec(path string, args, environ []string) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if held := uint64(1 << (unix.SIGTSTP - 1)); early.Signals && early.Blocked&held == 0 {
-		unix.PthreadSigmask(unix.SIG_UNBLOCK, &unix.Sigset_t{Val: [16]uint64{held}}, nil)
-	}
-	return syscall.Exec(path, args, environ)
 }

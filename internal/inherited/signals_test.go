@@ -9,7 +9,8 @@ import (
 )
 
 // TestSignals starts a program with signals that its caller ignores: with the entry all of them are known, without it
-// HUP and INT are. A closed standard file, which the runtime opens as /dev/null, is known with the entry only.
+// HUP and INT are. A closed standard file, which the runtime opens as /dev/null, is known with the entry only. Another
+// program that it becomes finds them as they were.
 func TestSignals(t *testing.T) {
 	const ignoring = "trap '' HUP INT QUIT PIPE 64; exec "
 	status, err := exec.Command("/bin/bash", "-c", ignoring+"grep SigIgn /proc/self/status").Output()
@@ -30,6 +31,16 @@ func TestSignals(t *testing.T) {
 		out, err := exec.Command("/bin/bash", "-c", ignoring+program+" </dev/null 2>&-").Output()
 		if err != nil || string(out) != want {
 			t.Errorf("linked with %q: %q, %v; want %q", flags, out, err, want)
+		}
+		if flags == "" {
+			continue
+		}
+		become := exec.Command("/bin/bash", "-c", ignoring+program+" 2>&-")
+		become.Env = append(os.Environ(),
+			"BECOME=grep SigIgn /proc/self/status; [ ! -e /proc/self/fd/2 ] && echo closed")
+		out, err = become.Output()
+		if err != nil || string(out) != string(status)+"closed\n" {
+			t.Errorf("the program that it became printed %q, %v; want %q", out, err, status)
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,6 +16,7 @@ import (
 	"github.com/grange-project/grange/internal/batch/gridengine/setup"
 	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/inherited"
 )
 
 // gridEngineCommands are the commands for Grid Engine.
@@ -211,7 +211,7 @@ func (a gridEngineCommands) gridEngineShepherd() *cobra.Command {
 			if err := setup.PrepareShepherd("."); err != nil {
 				return err // the job goes into an error state: it must not run with limits that nobody read
 			}
-			return os.NewSyscallError(program, syscall.Exec(program, args, os.Environ()))
+			return os.NewSyscallError(program, inherited.Exec(program, args, os.Environ()))
 		}}
 }
 

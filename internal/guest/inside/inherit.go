@@ -7,11 +7,11 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/guest"
+	"github.com/grange-project/grange/internal/inherited"
 )
 
 // processText writes the state for Trampoline, which reads it without encoding/json: that takes too long there.
@@ -91,42 +91,11 @@ func inheritSignals(text string) (blocked uint64) {
 	for word := range strings.FieldsSeq(text) {
 		var ignored uint64
 		if n, _ := fmt.Sscanf(word, "signals=%x:%x", &ignored, &blocked); n == 2 {
-			ignoreSignals(ignored)
-			unix.PthreadSigmask(unix.SIG_SETMASK, sigset(blocked), nil)
+			inherited.SetSignals(ignored, blocked)
 		}
 	}
 	return blocked
 }
-
-// ignoreSignals ignores all signals of a set, and no others, also where this process ignored them.
-func ignoreSignals(set uint64) {
-	for s := range uintptr(64) {
-		ignoreSignal(s+1, set>>s&1 == 1)
-	}
-}
-
-// ignoreSignal ignores a signal, or has it do what the kernel does by default. Package signal cannot do so with each of
-// them.
-func ignoreSignal(s uintptr, ignore bool) {
-	const setSize = 8     // of a set of signals, in bytes
-	var action [4]uintptr // a struct sigaction of the kernel, without flags: SIG_DFL
-	if ignore {
-		action[0] = 1 // SIG_IGN
-	}
-	syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, s, uintptr(unsafe.Pointer(&action)), 0, setSize, 0, 0)
-}
-
-func sigset(set uint64) *unix.Sigset_t {
-	s := new(unix.Sigset_t)
-	const bits = int(8 * unsafe.Sizeof(s.Val[0]))
-	for i := 0; i < 64; i += bits {
-		setWord(&s.Val[i/bits], set>>i)
-	}
-	return s
-}
-
-// setWord sets a word of a set of signals, which is as wide as the machine's.
-func setWord[T uint32 | uint64](word *T, set uint64) { *word = T(set) }
 
 // setLimit sets one limit. Where it is above the VM's own hard limit, it sets that.
 func setLimit(text string) {

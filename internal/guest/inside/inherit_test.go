@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/guest"
+	"github.com/grange-project/grange/internal/inherited"
 )
 
 // TestInherit has a process become a job by the trampoline: a program sees the umask, signals and limits that it was
@@ -36,8 +37,8 @@ func TestInherit(t *testing.T) {
 		{Resource: unix.RLIMIT_NOFILE, Soft: 77, Hard: math.MaxUint64}, {Resource: 99, Soft: 1, Hard: 1}}
 	cmd.Env = append(os.Environ(), "TEST_TRAMPOLINE="+processText(process))
 	const untouched = 32 // the runtime of Go leaves this signal as it was
-	ignoreSignal(untouched, true)
-	defer ignoreSignal(untouched, false)
+	inherited.IgnoreSignal(untouched, true)
+	defer inherited.IgnoreSignal(untouched, false)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -1,6 +1,6 @@
 // Command signals prints the signals that were ignored and blocked when it started, and its standard files that were
 // /dev/null and closed. Called as a job's wrapper it prints as well how many of its threads do not block TSTP, and
-// executes grep, which prints what is blocked then.
+// executes grep, which prints what is blocked then. It becomes the script that BECOME holds.
 package main
 
 import (
@@ -17,6 +17,10 @@ import (
 )
 
 func main() {
+	if script := os.Getenv("BECOME"); script != "" {
+		fmt.Println(inherited.Exec("/bin/sh", []string{"sh", "-c", script}, nil))
+		os.Exit(1)
+	}
 	p := inherited.Process()
 	null, closed := inherited.Files(os.Stdin, os.Stdout, os.Stderr)
 	fmt.Printf("%x %x %b %b\n", p.Ignored, p.Blocked, null, closed)
