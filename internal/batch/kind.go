@@ -103,6 +103,8 @@ type Wrapper struct {
 	ScriptOnStdin bool
 	// Temporary is the TMPDIR that the system gives to a job without one, after it has started the wrapper.
 	Temporary string
+	// Own are variables that the system sets for a wrapper and not for a job.
+	Own []string
 	// Places returns directories that the system makes for one job, and names in variables that scripts use. The
 	// variables are the job's own word, and so is what they show: a directory is served with the rights of its user.
 	Places func(getenv func(string) string) []Place

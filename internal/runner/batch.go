@@ -32,7 +32,8 @@ func (j *Job) replace(b Batch) error {
 	}
 	j.request.Batch, j.request.Heartbeats = string(b.Kind.Name), true
 	j.request.Argv = command(b.Kind.Wrapper, j.request.Argv)
-	j.request.Env = batchEnvironment(j.request.Env, cmp.Or(os.Getenv("TMPDIR"), b.Kind.Wrapper.Temporary))
+	j.request.Env = withoutVariables(batchEnvironment(j.request.Env, cmp.Or(os.Getenv("TMPDIR"),
+		b.Kind.Wrapper.Temporary)), b.Kind.Wrapper.Own)
 	j.request.Pool = os.Getenv(PoolVariable)
 	line := ""
 	if b.Kind.Wrapper.ScriptOnStdin && len(j.request.Argv) == 1 {

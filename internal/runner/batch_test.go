@@ -175,6 +175,8 @@ func TestBatchRequest(t *testing.T) {
 	t.Setenv("TMPDIR", "/tmp/job.7")
 	t.Setenv("TMP", "/tmp/job.7")
 	t.Setenv("TEMP", "/elsewhere")
+	t.Setenv("PATH", "/tmp/job.7:/usr/bin:/bin")
+	t.Setenv("SGE_STARTER_SHELL_PATH", "/bin/sh")
 	t.Setenv("BIG", strings.Repeat("x", 127<<10))
 	f := runnertest.Start(t, api.Grant{Batch: "slurm", Binds: []string{home, top + "/none", home + ":/also:ro"},
 		Requeues: 3}, nil)
@@ -202,10 +204,14 @@ func TestBatchRequest(t *testing.T) {
 	if d := cmp.Diff(want, got.Binds); d != "" {
 		t.Errorf("binds (-want +got):\n%s", d)
 	}
-	for _, kv := range []string{"TMPDIR=/tmp", "TMP=/tmp", "TEMP=/elsewhere", "BIG=" + strings.Repeat("x", 127<<10)} {
+	for _, kv := range []string{"TMPDIR=/tmp", "TMP=/tmp", "TEMP=/elsewhere", "PATH=/tmp:/usr/bin:/bin", "BIG=" + strings.Repeat("x", 127<<10)} {
 		if !slices.Contains(got.Env, kv) {
 			t.Errorf("the environment lacks %.20s", kv)
 		}
+	}
+	wrapper{system: farm.GridEngine}.run(t, f.Socket, filepath.Join(home, "tool"))
+	if slices.Contains(f.Request.Env, "SGE_STARTER_SHELL_PATH=/bin/sh") {
+		t.Error("the job has a variable of Grid Engine's starter")
 	}
 	t.Setenv("TMPDIR", "")
 	wrapper{system: farm.Slurm}.run(t, f.Socket, filepath.Join(home, "tool"))

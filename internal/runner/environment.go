@@ -2,6 +2,7 @@ package runner
 
 import (
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/grange-project/grange/api"
@@ -40,19 +41,38 @@ func environment(set []string) []string {
 }
 
 // batchEnvironment is the job's. Where the batch system has a directory for temporary files on this host, the VM has a
-// /tmp that is the job's alone, and as short-lived.
+// /tmp that is the job's alone, and as short-lived. Grid Engine puts the directory into PATH, too.
 func batchEnvironment(env []string, host string) []string {
 	if host == "" {
 		return env
 	}
 	var out []string
 	for _, kv := range env {
-		if key, value, _ := strings.Cut(kv, "="); value != host || key != "TMP" && key != "TEMP" && key != "TEMPDIR" {
-			out = append(out, kv)
-			continue
+		switch key, value, _ := strings.Cut(kv, "="); {
+		case value == host && (key == "TMP" || key == "TEMP" || key == "TEMPDIR"):
+			kv = key + "=/tmp"
+		case key == "PATH":
+			kv = "PATH=" + replaceDir(value, host)
 		}
-		key, _, _ := strings.Cut(kv, "=")
-		out = append(out, key+"=/tmp")
+		out = append(out, kv)
 	}
 	return append(out, "TMPDIR=/tmp")
+}
+
+// replaceDir puts /tmp in the place of a directory in a list of directories.
+func replaceDir(list, host string) string {
+	dirs := strings.Split(list, ":")
+	for i, d := range dirs {
+		if d == host {
+			dirs[i] = "/tmp"
+		}
+	}
+	return strings.Join(dirs, ":")
+}
+
+func withoutVariables(env, names []string) []string {
+	return slices.DeleteFunc(env, func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains(names, name)
+	})
 }

@@ -21,7 +21,8 @@ var Kind = batch.Kind{
 	Holds:    batch.AnyHolds,
 	Parallel: true,
 	// sge_shepherd takes 99 for "again" by itself.
-	Wrapper: &batch.Wrapper{Requeue: 99, Tried: tried, Places: places},
+	Wrapper: &batch.Wrapper{Requeue: 99, Tried: tried, Places: places,
+		Own: []string{"SGE_STARTER_SHELL_PATH", "SGE_STARTER_SHELL_START_MODE", "SGE_STARTER_USE_LOGIN_SHELL"}},
 }
 
 // tried: RESTARTED is 0 at first and not 0 ever after. One more time is all that can be told apart.
