@@ -112,7 +112,7 @@ test-pools: ## sessions in VMs of pools: left and gone on with, limits, publishe
 	@command -v npm >/dev/null || scripts/install-packages npm
 	$(ROOT) $(GO) run ./e2e/pools $(ARGS)
 
-test-same: ## start a program with generated arguments, environments, limits, signals and files on the host and in VMs, by each system, and compare what it sees; ARGS="-runs 200 -only exec -seed 7"; JSON on the last line
+test-same: ## start a program with generated arguments, environments, limits, signals and files on the host and in VMs, by exec, Slurm, Grid Engine and HTCondor, and compare what it sees; ARGS="-runs 200 -only exec,sbatch -seed 7"; JSON on the last line
 	@scripts/install-packages batch
 	$(ROOT) $(GO) run ./e2e/same $(ARGS)
 

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -195,14 +194,19 @@ func linkFlags(source string) string {
 // Configure writes the agent's configuration: the lab's own paths and what extra says. SIGHUP or a restart makes it
 // count.
 func (l *Lab) Configure(extra string) error {
-	nodes, err := json.Marshal(append([]string{}, l.SlurmNodes...)) // of strings, TOML's lists are JSON's
-	if err != nil {
-		return err
-	}
-	text := fmt.Sprintf("slurm_nodes = %s\nsocket = %q\nstate_dir = %q\nrun_dir = %q\nlibvirt = %q\nlibvirt_logs = "+
-		"%q\naccelerator = %q\n%s\n", nodes, l.Socket, l.path("state"), l.path("run"), l.libvirtSocket(),
-		l.path("lv/log/qemu"), Accelerator(), extra)
+	text := fmt.Sprintf("slurm_nodes = %s\nsocket = %q\nstate_dir = %q\nrun_dir = %q\nlibvirt = %q\n"+
+		"libvirt_logs = %q\naccelerator = %q\n%s\n", Strings(l.SlurmNodes), l.Socket, l.path("state"), l.path("run"),
+		l.libvirtSocket(), l.path("lv/log/qemu"), Accelerator(), extra)
 	return os.WriteFile(l.Config, []byte(text), 0o644)
+}
+
+// Strings is a list of strings in TOML.
+func Strings(values []string) string {
+	quoted := make([]string, len(values))
+	for i, v := range values {
+		quoted[i] = strconv.Quote(v)
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
 // libvirtSocket is where the agent finds libvirt. libvirt's other files are beside it.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -30,13 +31,14 @@ func readReport(path string) (map[string]string, error) {
 		if !ok {
 			return nil, fmt.Errorf("report: %q", line)
 		}
+		key, value = withoutNumbers(key, value)
 		for n := 2; ; n++ { // a variable may be there twice
 			if _, twice := seen[key]; !twice {
 				break
 			}
 			key = fmt.Sprintf("%s#%d", strings.Split(key, "#")[0], n)
 		}
-		seen[key] = anyNumber(key, value)
+		seen[key] = value
 	}
 	if len(seen) == 0 {
 		return nil, errors.New("the report is empty")
@@ -44,17 +46,35 @@ func readReport(path string) (map[string]string, error) {
 	return seen, nil
 }
 
-// ownNumbers are variables that hold a number of the job itself, which no other job has.
-var ownNumbers = []string{"SLURM_JOBID", "SLURM_JOB_ID", "SLURM_TASK_PID", "SLURM_SRUN_COMM_PORT",
-	"SLURM_STEP_LAUNCHER_PORT"}
+// own are the parts of properties that no two jobs have alike: numbers, and what is named by them.
+var own = []struct{ property, part *regexp.Regexp }{
+	{regexp.MustCompile(`^env\.(SLURM_JOBID|SLURM_JOB_ID|SLURM_TASK_PID|SLURM_SRUN_COMM_PORT|SLURM_STEP_LAUNCHER_PORT)$`),
+		regexp.MustCompile(`^\d+$`)},
+	{regexp.MustCompile(`^env\.(JOB_ID|JOB_SCRIPT|SGE_JOB_SPOOL_DIR)$`), regexp.MustCompile(`\b\d+(\.1)?$`)},
+	// Grid Engine's directory for temporary files.
+	{regexp.MustCompile(`^env\.(PATH|TMP|TMPDIR)$`), regexp.MustCompile(`\b\d+\.1\.(vm|metal)\.q\b`)},
+	// The group by which Grid Engine tells the job's processes.
+	{regexp.MustCompile(`^groups$`), regexp.MustCompile(`\b\d{6,}$`)},
+	{regexp.MustCompile(`^env\.(_CONDOR_.*|(APPTAINER|SINGULARITY)_CACHEDIR)$`), regexp.MustCompile(`\bdir_\d+\b`)},
+	{regexp.MustCompile(`^env\._CONDOR_SLOT$`), regexp.MustCompile(`\d+_\d+$`)},
+	{condorAncestor, regexp.MustCompile(`^\d+:\d+:\d+$`)},
+}
 
-// anyNumber puts the same word in the place of each number of a job itself.
-func anyNumber(key, value string) string {
-	name, ok := strings.CutPrefix(key, "env.")
-	if !ok || !slices.Contains(ownNumbers, name) || value == "" || strings.Trim(value, "0123456789") != "" {
-		return value
+// condorAncestor are variables that have a number in their name, too.
+var condorAncestor = regexp.MustCompile(`^env\._CONDOR_ANCESTOR_\d+$`)
+
+// withoutNumbers puts the same word in the place of what is a job's own.
+func withoutNumbers(key, value string) (string, string) {
+	const number = "NUMBER"
+	for _, o := range own {
+		if o.property.MatchString(key) {
+			value = o.part.ReplaceAllString(value, number)
+		}
 	}
-	return "a number"
+	if condorAncestor.MatchString(key) {
+		key = "env._CONDOR_ANCESTOR_" + number
+	}
+	return key, value
 }
 
 // differences compares two reports.

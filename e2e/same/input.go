@@ -136,6 +136,30 @@ func text(r *rand.Rand, n int, file bool) string {
 	return b.String()
 }
 
+// ofDaemon is the input without what a job does not have from the one who submits it: its processes are started by a
+// daemon, in the daemon's state. The limits stay, for systems that know them as options.
+func (in input) ofDaemon() input {
+	in.uid, in.groups = 65534, []uint32{65534}
+	in.umask, in.ignore, in.block, in.nice = 0o022, nil, nil, 0
+	if in.stdin != "file" {
+		in.stdin = "null"
+	}
+	return in
+}
+
+// withoutLineEnds is the input with blanks in the place of line ends.
+func (in input) withoutLineEnds() input {
+	in.dir = oneLine(in.dir)
+	for _, list := range [][]string{in.args, in.env} {
+		for i, text := range list {
+			list[i] = oneLine(text)
+		}
+	}
+	return in
+}
+
+func oneLine(text string) string { return strings.ReplaceAll(text, "\n", " ") }
+
 // options are those of launch.
 func (in input) options(c *testCase) []string {
 	words := []string{fmt.Sprintf("umask=%o", in.umask)}

@@ -25,6 +25,7 @@ import (
 
 // figures is the line at the end.
 type figures struct {
+	mu        sync.Mutex
 	Failed    int            `json:"failed"`               // runs that did not start the program, or lost its report
 	Unlisted  int            `json:"unlisted_differences"` // properties, counted once a run
 	Listed    map[string]int `json:"listed_differences"`   // runs with a difference, by its row in the list
@@ -54,7 +55,7 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	f := figures{Listed: map[string]int{}, PerSystem: map[string]int{}, Seed: o.seed}
+	f := &figures{Listed: map[string]int{}, PerSystem: map[string]int{}, Seed: o.seed}
 	if err := f.run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "same:", err)
 		os.Exit(1)
@@ -69,7 +70,7 @@ type site struct {
 }
 
 func newSite(ctx context.Context) (*site, error) {
-	top, err := os.MkdirTemp("/var/tmp", "same")
+	top, err := os.MkdirTemp("/var/lib", "same") // HTCondor gives jobs a /tmp and a /var/tmp of their own
 	if err != nil {
 		return nil, err
 	}
@@ -102,11 +103,8 @@ func (f *figures) run(ctx context.Context, o options) (err error) {
 	chosen := slices.DeleteFunc(slices.Clone(openers), func(c opener) bool {
 		return o.only != "" && !slices.Contains(strings.Split(o.only, ","), c.name)
 	})
-	for i, c := range chosen {
-		share := o.runs*(i+1)/len(chosen) - o.runs*i/len(chosen)
-		if err := f.system(ctx, s, c, listed, o, share); err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
-		}
+	if err := f.systems(ctx, s, chosen, listed, o); err != nil {
+		return err
 	}
 	f.Seconds = time.Since(began).Seconds()
 	text, err := json.Marshal(f)
@@ -117,6 +115,26 @@ func (f *figures) run(ctx context.Context, o options) (err error) {
 	return err
 }
 
+// systems compares all of them, some at the same time: a queue waits more than it works.
+func (f *figures) systems(ctx context.Context, s *site, chosen []opener, listed []row, o options) error {
+	const atOnce = 2
+	places := make(chan struct{}, atOnce)
+	errs := make([]error, len(chosen))
+	var working sync.WaitGroup
+	for i, c := range chosen {
+		share := o.runs*(i+1)/len(chosen) - o.runs*i/len(chosen)
+		places <- struct{}{}
+		working.Go(func() {
+			defer func() { <-places }()
+			if err := f.system(ctx, s, c, listed, o, share); err != nil {
+				errs[i] = fmt.Errorf("%s: %w", c.name, err)
+			}
+		})
+	}
+	working.Wait()
+	return errors.Join(errs...)
+}
+
 // system compares one system.
 func (f *figures) system(ctx context.Context, s *site, c opener, listed []row, o options, runs int) (err error) {
 	s.say("%s: %d inputs", c.name, runs)
@@ -125,17 +143,16 @@ func (f *figures) system(ctx context.Context, s *site, c opener, listed []row, o
 		return err
 	}
 	defer func() { err = errors.Join(err, sys.Close()) }()
+	f.mu.Lock()
 	f.Systems++
-	var mu sync.Mutex
+	f.mu.Unlock()
 	var working sync.WaitGroup
 	numbers := make(chan int)
 	for range o.atOnce {
 		working.Go(func() {
 			for n := range numbers {
 				found, err := s.compare(ctx, sys, generate(o.seed, n), listed)
-				mu.Lock()
 				f.count(s, c.name, n, found, err)
-				mu.Unlock()
 			}
 		})
 	}
@@ -149,6 +166,8 @@ func (f *figures) system(ctx context.Context, s *site, c opener, listed []row, o
 
 // count adds one comparison, and says what is wrong with it.
 func (f *figures) count(s *site, system string, n int, found []difference, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.Runs++
 	f.PerSystem[system]++
 	if err != nil {

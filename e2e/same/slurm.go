@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -88,8 +87,8 @@ func rank(line string) int {
 
 // batch submits a script that becomes the program. The job's standard files are those that options of sbatch name.
 func (s *slurmSystem) batch(ctx context.Context, c *testCase, args []string) (string, error) {
-	script := c.path("script")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\nexec "+c.site.probe+" \"$@\"\n"), 0o755); err != nil {
+	script, err := c.script()
+	if err != nil {
 		return "", err
 	}
 	args = append(args, "--parsable", "--output="+c.path("out"))
@@ -102,9 +101,7 @@ func (s *slurmSystem) batch(ctx context.Context, c *testCase, args []string) (st
 	case appends:
 		args = append(args, "--open-mode=append")
 	}
-	caller := *c // of sbatch itself, whose standard files the job does not get
-	caller.files, caller.stdin = pipes, "null"
-	cmd := s.launched(ctx, &caller, append(append(args, script), c.args...))
+	cmd := s.launched(ctx, c.submitter(), append(append(args, script), c.args...))
 	var id, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &id, &errs
 	if err := cmd.Run(); err != nil {

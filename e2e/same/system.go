@@ -31,7 +31,8 @@ type opener struct {
 }
 
 // openers are all systems.
-var openers = []opener{{"exec", openExec}, {"sbatch", openSlurm(sbatch)}, {"srun", openSlurm(srun)}}
+var openers = []opener{{"exec", openExec}, {"sbatch", openSlurm(sbatch)}, {"srun", openSlurm(srun)},
+	{"gridengine", openGridEngine}, {"htcondor", openCondor}}
 
 func names() (all []string) {
 	for _, o := range openers {
@@ -76,10 +77,28 @@ func (c *testCase) environment() []string {
 // words are the program with its arguments.
 func (c *testCase) words() []string { return append([]string{c.site.probe}, c.args...) }
 
+// script writes a script that becomes the program, and returns its path.
+func (c *testCase) script() (path string, err error) {
+	path = c.path("script")
+	return path, os.WriteFile(path, []byte("#!/bin/sh\nexec "+c.site.probe+" \"$@\"\n"), 0o755)
+}
+
+// submitter is the case of a program that submits the job, whose standard files the job does not get.
+func (c *testCase) submitter() *testCase {
+	s := *c
+	s.files, s.stdin = pipes, "null"
+	return &s
+}
+
+// launchWords are the command line of launch, which becomes argv.
+func (c *testCase) launchWords(argv []string) []string {
+	return append(append(append([]string{c.site.launch}, c.input.options(c)...), "dir="+c.dir, "--"), argv...)
+}
+
 // launched is argv, started by launch in the state that the input describes.
 func (c *testCase) launched(ctx context.Context, argv []string) *exec.Cmd {
-	words := append(append(c.input.options(c), "dir="+c.dir, "--"), argv...)
-	cmd := exec.CommandContext(ctx, c.site.launch, words...)
+	words := c.launchWords(argv)
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	cmd.Env = c.environment()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true,
 		Credential: &syscall.Credential{Uid: uint32(c.uid), Gid: uint32(c.uid), Groups: c.groups}}

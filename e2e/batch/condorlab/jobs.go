@@ -60,7 +60,7 @@ func (l *Lab) Submit(ctx context.Context, j conform.Job) (string, error) {
 	say("executable", argv[0])
 	say("transfer_executable", "False")
 	if len(argv) > 1 {
-		say("arguments", quoteWords(argv[1:]))
+		say("arguments", QuoteWords(argv[1:]))
 	}
 	dir := j.Dir
 	if dir == "" {
@@ -76,7 +76,7 @@ func (l *Lab) Submit(ctx context.Context, j conform.Job) (string, error) {
 		say("input", rec.base+".in")
 	}
 	// In a submit file an element of an array is told its number by a macro.
-	say("environment", quoteWords(append(slices.Clone(j.Env), "CONDOR_PROCESS=$(Process)")))
+	say("environment", QuoteWords(append(slices.Clone(j.Env), "CONDOR_PROCESS=$(Process)")))
 	if j.CPUs > 0 {
 		say("request_cpus", strconv.Itoa(j.CPUs))
 	}
@@ -106,6 +106,13 @@ func (l *Lab) Submit(ctx context.Context, j conform.Job) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return l.follow(out, rec)
+}
+
+// Follow lets Wait wait for the job of which condor_submit -terse printed out, and returns its ID.
+func (l *Lab) Follow(out string) (string, error) { return l.follow(out, &job{}) }
+
+func (l *Lab) follow(out string, rec *job) (string, error) {
 	first, _, _ := strings.Cut(strings.TrimSpace(out), " ") // "5.0 - 5.1"
 	cluster, _, ok := strings.Cut(first, ".")
 	if _, err := strconv.Atoi(cluster); err != nil || !ok {
@@ -113,7 +120,7 @@ func (l *Lab) Submit(ctx context.Context, j conform.Job) (string, error) {
 	}
 	// As the agent calls it: with the name of the access point.
 	id := name + "#" + cluster
-	if j.Array == 0 {
+	if rec.array == 0 {
 		id += ".0"
 	}
 	l.mu.Lock()
@@ -122,8 +129,8 @@ func (l *Lab) Submit(ctx context.Context, j conform.Job) (string, error) {
 	return id, nil
 }
 
-// quoteWords writes words as submit files have arguments and environment.
-func quoteWords(words []string) string {
+// QuoteWords writes words as submit files have arguments and environment.
+func QuoteWords(words []string) string {
 	var b strings.Builder
 	for i, w := range words {
 		if i > 0 {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -31,6 +32,8 @@ type Options struct {
 	CPUs      int            // of the pool; 0: those of this machine
 	Config    string         // lines behind all others of HTCondor's configuration
 	Agent     string         // TOML appended to the agent's configuration
+	Binds     []string       // directories of the host that machines and VMs see, besides Home
+	Shell     string         // commands of the shell that starts the first machine's daemons: ulimit
 	NoCgroups bool           // as on a host where HTCondor can use none
 	NoGrange  bool           // HTCondor alone
 	Metal     htcondor.Metal // which jobs run on the host; "": those that ask
@@ -103,7 +106,7 @@ func (l *Lab) start(ctx context.Context) error {
 	if err := l.writeFiles(name, l.pool()); err != nil {
 		return err
 	}
-	if l.root, err = enter(ctx, debian, l.host.Dir, name, address, nil); err != nil {
+	if l.root, err = enter(ctx, debian, l.host.Dir, name, address, nil, l.o); err != nil {
 		return err
 	}
 	return l.await(ctx)
@@ -123,7 +126,7 @@ func (l *Lab) AddSecond(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if l.second, err = enter(ctx, l.debian, l.host.Dir, Second, address2, l.root); err != nil {
+	if l.second, err = enter(ctx, l.debian, l.host.Dir, Second, address2, l.root, Options{}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -143,8 +146,8 @@ func (l *Lab) AddSecond(ctx context.Context) error {
 
 // configureAgent adds the site's bind, whose path is known only now.
 func (l *Lab) configureAgent(ctx context.Context) error {
-	if err := l.host.Configure(l.o.Agent + fmt.Sprintf("\n[batch]\nbinds = [%q]\nrequeues = 2\nwait_timeout = \"3s\"\n",
-		l.Home())); err != nil {
+	if err := l.host.Configure(l.o.Agent + fmt.Sprintf("\n[batch]\nbinds = %s\nrequeues = 2\nwait_timeout = \"3s\"\n",
+		lab.Strings(append([]string{l.Home()}, l.o.Binds...)))); err != nil {
 		return err
 	}
 	l.host.KillAgent()
@@ -282,6 +285,11 @@ func (l *Lab) Condor(ctx context.Context, user, program string, args ...string) 
 			strings.TrimSpace(errs.String()))
 	}
 	return string(out), nil
+}
+
+// UserCommand is a command line on the first machine, which the user runs whose jobs run here.
+func (l *Lab) UserCommand(ctx context.Context, argv ...string) *exec.Cmd {
+	return l.root.command(ctx, "nobody", l.Home(), argv[0], argv[1:]...)
 }
 
 // Run runs HTCondor's commands for a driver, on the first machine.

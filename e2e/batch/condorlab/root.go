@@ -38,13 +38,16 @@ func tree(ctx context.Context) (string, error) {
 }
 
 // inside makes the machine and starts condor_master. $1 the tree, $2 the lab's directory, $3 the host's name and $4 its
-// address. The lab's directory is seen at its own path. NAME.files/ of it are copied over the tree. $5 is empty for the
-// first machine, which has a bridge; another waits until it is plugged into that.
+// address. The lab's directory is seen at its own path, and so are the directories behind $6. NAME.files/ of it are
+// copied over the tree. $5 is empty for the first machine, which has a bridge; another waits until it is plugged into
+// that. $6 is run before the daemons start.
 //
 // HTCondor 23.9 knows version 1 of control groups as systemd mounts it, cpu and cpuacct together. Where they are apart
 // it gets cpuacct in the place of both: it complains that it can not set shares, and counts.
 const inside = `set -e
 tree=$1 lab=$2 name=$3 address=$4 beside=$5
+shell=$6
+shift 6
 work=$lab/$name.machine
 read -r pid rest </proc/self/stat
 mount --make-rprivate /
@@ -66,7 +69,7 @@ if [ -d /sys/fs/cgroup/memory ]; then
 else
 	mount --rbind /sys/fs/cgroup "$cg"
 fi
-mkdir -p "$m$lab"; mount --bind "$lab" "$m$lab"
+for dir in "$lab" "$@"; do mkdir -p "$m$dir"; mount --bind "$dir" "$m$dir"; done
 hostname "$name"
 ip link set lo up
 [ -n "$beside" ] || ip link add br0 type bridge
@@ -76,12 +79,13 @@ exec >/var/log/condor/out 2>&1
 link=${beside:+eth0}; link=${link:-br0}
 until ip link show "$link" >/dev/null 2>&1; do sleep 0.05; done
 ip addr add "$address/24" dev "$link"; ip link set "$link" up
+eval "$shell"
 condor_master -f </dev/null &
 while :; do wait; sleep 1; done
 `
 
 // enter makes a machine, on the network of another where there is one.
-func enter(ctx context.Context, tree, lab, name, address string, beside *root) (*root, error) {
+func enter(ctx context.Context, tree, lab, name, address string, beside *root, o Options) (*root, error) {
 	if err := os.MkdirAll(filepath.Join(lab, name+".machine"), 0o755); err != nil {
 		return nil, err
 	}
@@ -91,8 +95,9 @@ func enter(ctx context.Context, tree, lab, name, address string, beside *root) (
 	}
 	// The outer shell keeps our pipe; unshare dies with it, and the first process of the namespace with unshare.
 	const outer = `"$@" </dev/null & u=$!; cat >/dev/null; kill -KILL $u; wait $u 2>/dev/null; exit 0`
-	cmd := exec.Command("/bin/sh", "-c", outer, "holder", "/usr/bin/unshare", "--net", "--uts", "--pid", "--mount",
-		"--fork", "--kill-child=KILL", "/bin/sh", "-c", inside, "inside", tree, lab, name, address, join)
+	cmd := exec.Command("/bin/sh", append([]string{"-c", outer, "holder", "/usr/bin/unshare", "--net", "--uts", "--pid",
+		"--mount", "--fork", "--kill-child=KILL", "/bin/sh", "-c", inside, "inside", tree, lab, name, address, join,
+		o.Shell}, o.Binds...)...)
 	cmd.Env = environ("root", "/root")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	in, out, err := os.Pipe()

@@ -3,6 +3,7 @@ package gridenginelab
 import (
 	"context"
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"slices"
 
@@ -13,9 +14,6 @@ import (
 
 // Master is the host of the cell's master, and its first execution host.
 const Master = master
-
-// Queue is the one for jobs in VMs.
-const Queue = vmQueue
 
 // Second is the name of the host that AddSecond makes.
 const Second = "sge2"
@@ -58,6 +56,27 @@ func (l *Lab) Command(ctx context.Context, name string, args ...string) (string,
 // AsUser runs a command of the cell as the user whose jobs run here.
 func (l *Lab) AsUser(ctx context.Context, name string, args ...string) (string, error) {
 	return l.asUser(ctx, l.Home(), nil, append([]string{filepath.Join(programs, name)}, args...)...)
+}
+
+// Program is the path of one of the cell's programs.
+func Program(name string) string { return filepath.Join(programs, name) }
+
+// Queue is the one for jobs in VMs, and HostQueue the one for jobs on the host.
+const (
+	Queue     = vmQueue
+	HostQueue = metalQueue
+)
+
+// UserCommand is a command line on the cell's first host, which the user runs whose jobs run here.
+func (l *Lab) UserCommand(ctx context.Context, argv ...string) *exec.Cmd {
+	return l.cell.command(ctx, master, userArgv(l.Home(), argv)...)
+}
+
+// Follow lets Wait wait for a job that was not submitted by Submit.
+func (l *Lab) Follow(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.jobs[id] = &job{file: l.path("out/none")}
 }
 
 // Accounting is the cell's accounting file.

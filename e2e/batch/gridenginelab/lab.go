@@ -29,8 +29,9 @@ const (
 
 // Options change a lab.
 type Options struct {
-	Config string // TOML appended to the agent's configuration
-	Bare   bool   // a cell without an agent and without grange's hooks
+	Config string   // TOML appended to the agent's configuration
+	Binds  []string // directories that every VM sees, besides Home
+	Bare   bool     // a cell without an agent and without grange's hooks
 }
 
 // Lab is one host with one cell.
@@ -90,7 +91,7 @@ func (l *Lab) start(ctx context.Context, o Options) error {
 	}
 	var err error
 	config := fmt.Sprintf("reserved_memory = \"256M\"\n%s\n[default_shape]\nmemory = \"384M\"\n[batch]\nwait_timeout = "+
-		"\"3s\"\nbinds = [%q]\n", o.Config, l.Home())
+		"\"3s\"\nbinds = %s\n", o.Config, lab.Strings(append([]string{l.Home()}, o.Binds...)))
 	if l.lab, err = lab.Start(ctx, lab.Options{Config: config}); err != nil {
 		return err
 	}
@@ -161,9 +162,13 @@ func (l *Lab) Slots() int { return slots }
 
 // asUser is a program on the cell's first host, run by the jobs' user.
 func (l *Lab) asUser(ctx context.Context, dir string, env []string, argv ...string) (string, error) {
-	argv = append([]string{"/usr/bin/env", "--chdir=" + dir, "/usr/bin/setpriv", "--reuid", strconv.Itoa(nobody),
+	return l.cell.runWith(ctx, master, env, userArgv(dir, argv)...)
+}
+
+// userArgv is a command line that the jobs' user runs in a directory.
+func userArgv(dir string, argv []string) []string {
+	return append([]string{"/usr/bin/env", "--chdir=" + dir, "/usr/bin/setpriv", "--reuid", strconv.Itoa(nobody),
 		"--regid", strconv.Itoa(nobody), "--clear-groups"}, argv...)
-	return l.cell.runWith(ctx, master, env, argv...)
 }
 
 // Submit is qsub.
