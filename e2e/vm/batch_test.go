@@ -22,52 +22,81 @@ const batchLimit = farm.GiB
 // batchJobs numbers the jobs.
 var batchJobs atomic.Int32
 
-// slurmGroups makes control groups as Slurm makes them for a job of our user, and returns the files by which a process
-// enters them.
-func slurmGroups(t *testing.T) []string {
+// slurmJob is a job of our user in control groups as Slurm makes them.
+type slurmJob struct {
+	dirs  []string // of the job, by hierarchy
+	steps *atomic.Int32
+}
+
+func newSlurmJob(t *testing.T) slurmJob {
 	t.Helper()
 	node, number := fmt.Sprintf("slurm_grange%d", os.Getpid()), batchJobs.Add(1)
-	job := fmt.Sprintf("%s/uid_%d/job_%d", node, batchUser, number)
-	var enter []string
+	name := fmt.Sprintf("%s/uid_%d/job_%d", node, batchUser, number)
+	j := slurmJob{steps: new(atomic.Int32)}
 	for _, controller := range []string{"memory", "freezer"} {
 		root := filepath.Join("/sys/fs/cgroup", controller)
 		if _, err := os.Stat(filepath.Join(root, "cgroup.procs")); err != nil {
 			root = "/sys/fs/cgroup" // one hierarchy for all
-			job = fmt.Sprintf("system.slice/%s_slurmstepd.scope/job_%d", node, number)
+			name = fmt.Sprintf("system.slice/%s_slurmstepd.scope/job_%d", node, number)
 		}
-		dir := filepath.Join(root, job, "step_batch")
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			for d := dir; d != root && filepath.Base(d) != "system.slice"; d = filepath.Dir(d) {
-				os.Remove(d) // others may be in those further up
-			}
-		})
+		dir := filepath.Join(root, name)
+		makeGroup(t, dir)
 		for _, file := range []string{"memory.limit_in_bytes", "memory.max"} {
-			path := filepath.Join(root, job, file)
+			path := filepath.Join(dir, file)
 			if _, err := os.Stat(path); err == nil {
 				if err := os.WriteFile(path, fmt.Append(nil, uint64(batchLimit)), 0); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
-		enter = append(enter, filepath.Join(dir, "cgroup.procs"))
+		j.dirs = append(j.dirs, dir)
 	}
-	return enter
+	return j
 }
 
-// inSlurm prepares a command that runs as a job of Slurm does: in its control groups, as its user, in its directory.
-func inSlurm(t *testing.T, dir string, argv ...string) *exec.Cmd {
+// makeGroup makes a control group, and those above it, for the time of the test.
+func makeGroup(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for d := dir; strings.Contains(d, "slurm"); d = filepath.Dir(d) {
+			os.Remove(d) // others may be in those further up
+		}
+	})
+}
+
+// in prepares a command that runs in a step of the job: in its control groups, as its user, in a directory.
+func (j slurmJob) in(t *testing.T, step, dir string, argv ...string) *exec.Cmd {
 	t.Helper()
 	script := ""
-	for _, file := range slurmGroups(t) {
-		script += "echo $$ >" + file + "\n"
+	for _, job := range j.dirs {
+		group := filepath.Join(job, "step_"+step)
+		makeGroup(t, group)
+		script += "echo $$ >" + filepath.Join(group, "cgroup.procs") + "\n"
 	}
 	script += fmt.Sprintf("exec setpriv --reuid %d --regid %d --clear-groups -- \"$@\"", batchUser, batchUser)
 	cmd := exec.CommandContext(ctx(t), "/bin/sh", append([]string{"-ec", script, "sh"}, argv...)...)
 	cmd.Env, cmd.Dir = append(os.Environ(), "GRANGE_SOCKET=/nowhere"), dir // the user's own word, which does not count
 	return cmd
+}
+
+// step is a command in the next step of the job.
+func (j slurmJob) step(t *testing.T, dir string, argv ...string) *exec.Cmd {
+	t.Helper()
+	return j.in(t, fmt.Sprint(j.steps.Add(1)), dir, argv...)
+}
+
+// inSlurm is a command as the script of a job of its own.
+func inSlurm(t *testing.T, dir string, argv ...string) *exec.Cmd {
+	t.Helper()
+	return newSlurmJob(t).in(t, "batch", dir, argv...)
+}
+
+// wrapped is a script as a batch system starts it here.
+func wrapped(script string) []string {
+	return []string{host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm", "--", script}
 }
 
 // batchDirs are a spool that nobody binds, with a script in it, and a working directory of the job's user.
@@ -164,12 +193,32 @@ func batchCPUs(t *testing.T) int {
 	return 1
 }
 
-// TestBatchDeath: the wrapper dies of the signal that ended the job, and an ordinary `grange exec` does not.
-func TestBatchDeath(t *testing.T) {
+// TestBatchSteps has steps of one job in its VM, each with a script of its own.
+func TestBatchSteps(t *testing.T) {
+	job := newSlurmJob(t)
+	script, work := batchDirs(t, "#!/bin/sh\necho up\ncat\n")
+	hold := job.in(t, "batch", work, wrapped(script)...)
+	input, err := hold.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	launch(t, hold).expect(t, "up")
+	t.Cleanup(func() { input.Close() })
+	for name, test := range map[string]func(*testing.T, slurmJob){"death": batchDeath, "trap": batchTrap,
+		"prolog that ends": batchPrologEnds, "hook": batchHook, "input": batchInput, "terminal": batchTerminal} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, job)
+		})
+	}
+}
+
+// batchDeath: the wrapper dies of the signal that ended the job, and an ordinary `grange exec` does not.
+func batchDeath(t *testing.T, steps slurmJob) {
 	for _, s := range []syscall.Signal{syscall.SIGSEGV, syscall.SIGTERM, syscall.SIGKILL} {
 		t.Run(s.String(), func(t *testing.T) {
 			script, work := batchDirs(t, fmt.Sprintf("#!/bin/sh\nkill -%d $$\n", s))
-			cmd := inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm", "--", script)
+			cmd := steps.step(t, work, wrapped(script)...)
 			r := run(t, cmd, "")
 			w := cmd.ProcessState.Sys().(syscall.WaitStatus)
 			if !w.Signaled() || w.Signal() != s || w.CoreDump() {
@@ -179,11 +228,11 @@ func TestBatchDeath(t *testing.T) {
 	}
 }
 
-// TestBatchTrap is how batch systems end jobs: TERM, and the job cleans up. INT twice is no giving up.
-func TestBatchTrap(t *testing.T) {
+// batchTrap is how batch systems end jobs: TERM, and the job cleans up. INT twice is no giving up.
+func batchTrap(t *testing.T, steps slurmJob) {
 	script, work := batchDirs(t, "#!/bin/sh\ntrap 'echo int' INT\ntrap 'echo xcpu' XCPU\ntrap 'echo clean >clean; "+
 		"exit 9' TERM\necho up\nwhile :; do sleep 0.05; done\n")
-	j := launch(t, inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm", "--", script))
+	j := launch(t, steps.step(t, work, wrapped(script)...))
 	j.expect(t, "up")
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGINT, syscall.SIGXCPU} {
 		j.Process.Signal(s)
@@ -202,10 +251,6 @@ func TestBatchTrap(t *testing.T) {
 // again.
 func TestBatchRefused(t *testing.T) {
 	script, work := batchDirs(t, "#!/bin/sh\ntouch ran\n")
-	failing := filepath.Join(filepath.Dir(script), "failing")
-	if err := os.WriteFile(failing, []byte("#!/bin/sh\necho sorry >&2\nexit 5\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
 	for name, c := range map[string]struct {
 		cmd  *exec.Cmd
 		code int
@@ -221,8 +266,6 @@ func TestBatchRefused(t *testing.T) {
 			"--image", "nosuch", "--", script), 197, "[not-allowed]"},
 		"too much memory": {inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm",
 			"--memory", "1G", "--", script), 197, "[too-big]"},
-		"a prolog that ends": {inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm",
-			"--task-prolog", failing, "--", script), 5, "sorry"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.cmd.Dir = work
@@ -236,21 +279,38 @@ func TestBatchRefused(t *testing.T) {
 	}
 }
 
-// TestBatchHook starts the wrapper as the kernel does for a batch system that knows a path only.
-func TestBatchHook(t *testing.T) {
+// batchPrologEnds: a prolog that fails ends the job before its script.
+func batchPrologEnds(t *testing.T, steps slurmJob) {
+	script, work := batchDirs(t, "#!/bin/sh\ntouch ran\n")
+	failing := filepath.Join(filepath.Dir(script), "failing")
+	if err := os.WriteFile(failing, []byte("#!/bin/sh\necho sorry >&2\nexit 5\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r := run(t, steps.step(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm", "--task-prolog",
+		failing, "--", script), "")
+	if r.code != 5 || !strings.Contains(r.errors, "sorry") {
+		t.Errorf("status %d: %s", r.code, r.errors)
+	}
+	if _, err := os.Stat(filepath.Join(work, "ran")); err == nil {
+		t.Error("the job ran")
+	}
+}
+
+// batchHook starts the wrapper as the kernel does for a batch system that knows a path only.
+func batchHook(t *testing.T, steps slurmJob) {
 	script, work := batchDirs(t, "#!/bin/sh\necho \"$@\"\nexit 4\n")
 	hook := filepath.Join(filepath.Dir(script), "starter")
 	if err := os.WriteFile(hook, []byte("#!"+host.Binary+" hook\nexec --batch slurm --socket "+host.Socket+" --\n"),
 		0o755); err != nil {
 		t.Fatal(err)
 	}
-	cmd := inSlurm(t, work, hook, script, "x y", "--z")
+	cmd := steps.step(t, work, hook, script, "x y", "--z")
 	run(t, cmd, "").want(t, 4, "x y --z\n")
 }
 
-// TestBatchInput feeds a job from what batch systems have for its input: a socket, as slurmstepd and pbs_mom, in either
+// batchInput feeds a job from what batch systems have for its input: a socket, as slurmstepd and pbs_mom, in either
 // mode.
-func TestBatchInput(t *testing.T) {
+func batchInput(t *testing.T, steps slurmJob) {
 	for _, mode := range []int{0, syscall.SOCK_NONBLOCK} {
 		pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|mode, 0)
 		if err != nil {
@@ -258,7 +318,7 @@ func TestBatchInput(t *testing.T) {
 		}
 		ours, theirs := os.NewFile(uintptr(pair[0]), "ours"), os.NewFile(uintptr(pair[1]), "theirs")
 		script, work := batchDirs(t, "#!/bin/sh\ncat\n")
-		cmd := inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm", "--", script)
+		cmd := steps.step(t, work, wrapped(script)...)
 		cmd.Stdin = theirs
 		var out strings.Builder
 		cmd.Stdout = &out
@@ -274,14 +334,14 @@ func TestBatchInput(t *testing.T) {
 	}
 }
 
-// TestBatchTerminal is srun --pty: a job that has a terminal here has one there, without a flag.
-func TestBatchTerminal(t *testing.T) {
+// batchTerminal is srun --pty: a job that has a terminal here has one there, without a flag.
+func batchTerminal(t *testing.T, steps slurmJob) {
 	program, err := exec.LookPath("script")
 	if err != nil {
 		t.Fatal(err)
 	}
 	job, work := batchDirs(t, "#!/bin/sh\ntest -t 0 && test -t 1 && test -t 2 && stty size\nexit 4\n")
-	inner := inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm", "--", job)
+	inner := steps.step(t, work, wrapped(job)...)
 	file := filepath.Join(filepath.Dir(job), "inner")
 	text := "#!/bin/sh\nstty rows 31 cols 71\nset --"
 	for _, word := range inner.Args[3:] {
@@ -302,7 +362,7 @@ func TestBatchTerminal(t *testing.T) {
 // what is new.
 func TestBatchReload(t *testing.T) {
 	script, work := batchDirs(t, "#!/bin/sh\necho up\ncat >/dev/null\necho end\n")
-	running := inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm", "--", script)
+	running := inSlurm(t, work, wrapped(script)...)
 	input, err := running.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -325,7 +385,7 @@ func TestBatchReload(t *testing.T) {
 		t.Errorf("-v does not tell of the new rule: %s", r.errors)
 	}
 	reload(t, "[[policy]]\nname = \"closed\"\nsystems = [\"slurm\"]\ndeny = \"for repair\"\n", "configuration reloaded")
-	if r := run(t, inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm", "--", next),
+	if r := run(t, inSlurm(t, work, wrapped(next)...),
 		""); r.code != 197 || !strings.Contains(r.errors,
 		`rule "closed" of this host's policy gives this job no VM: for repair`) {
 		t.Errorf("status %d: %s", r.code, r.errors)

@@ -39,7 +39,13 @@ func TestCloudVM(t *testing.T) {
 		testCloudVM(t)
 		return
 	}
-	cloudLab(t, "build", "cloud")
+	peer := newNetwork(t, "peer")
+	network := newNetwork(t, "cloud", "link add br0 type bridge", "addr add 10.77.0.1/16 dev br0", "link set br0 up",
+		"link add eno2 type veth peer name eno2 netns "+peer, "addr add 192.0.2.1/24 dev eno2", "link set eno2 up")
+	joinOverlay(t, peer)
+	t.Parallel()
+	cloudLab(t, network, "[network.overlay]\nlocal = \"192.0.2.1\"\npeers = [\"192.0.2.2\"]\nvnis = \"7001\"\n",
+		[]string{overlayPeerVar + "=" + peer}, "build", "cloud")
 }
 
 // TestDebianImageCloud makes one of a full image, with cloud-init and an SSH server of its own.
@@ -55,14 +61,9 @@ func TestDebianImageCloud(t *testing.T) {
 	if disk == "" {
 		disk = builtDisk(t, "kind = \"debian\"\npackages = [\"openssh-server\"]")
 	}
-	cloudLab(t, "import", "--name", "cloud", disk)
-}
-
-// cloudLab makes a host with a bridge and an image, and runs the test there.
-func cloudLab(t *testing.T, image ...string) {
 	t.Parallel()
 	network := newNetwork(t, "cloud", "link add br0 type bridge", "addr add 10.77.0.1/16 dev br0", "link set br0 up")
-	cloudLabIn(t, network, "", image...)
+	cloudLab(t, network, "", nil, "import", "--name", "cloud", disk)
 }
 
 // networks are those that were made: tests with a host of their own run beside each other.
@@ -84,28 +85,38 @@ func newNetwork(t *testing.T, name string, links ...string) string {
 	return network
 }
 
-// cloudLabIn makes a host with an image in a network, and runs the test there.
-func cloudLabIn(t *testing.T, network, config string, image ...string) {
-	key := filepath.Join(t.TempDir(), "key")
-	command(t, "/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", key)
-	l, err := lab.Start(ctx(t), lab.Options{Network: "/run/netns/" + network, NoImage: true, Config: config})
+// otherHost is a host beside the shared one, with the programs of that one.
+func otherHost(t *testing.T, o lab.Options) *lab.Lab {
+	t.Helper()
+	o.Programs = filepath.Join(host.Dir, "bin")
+	l, err := lab.Start(ctx(t), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the agent's log:\n%s", l.AgentLog())
+		}
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
-	}()
-	if r := run(t, l.Grange(ctx(t), append([]string{"image"}, image...)...), ""); r.code != 0 {
-		t.Fatal(r.errors)
-	}
+	})
+	return l
+}
+
+// cloudLab makes a host in a network, with an image by a command of `grange image`, and runs the test there, with
+// variables.
+func cloudLab(t *testing.T, network, config string, variables []string, image ...string) {
+	key := filepath.Join(t.TempDir(), "key")
+	command(t, "/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", key)
+	l := otherHost(t, lab.Options{Network: "/run/netns/" + network, NoImage: true, Config: config})
+	run(t, l.Grange(ctx(t), append([]string{"image"}, image...)...), "").wantCode(t, 0)
 	l.KillAgent()                                            // the one inside takes its place
 	all, cancel := context.WithTimeout(t.Context(), 3*limit) // of several starts, each within the limit
 	defer cancel()
 	inside := exec.CommandContext(all, "/usr/bin/nsenter", "--net=/run/netns/"+network, "--", os.Args[0], "-test.v",
 		"-test.run=^"+t.Name()+"$")
-	inside.Env = append(os.Environ(), cloudConfigVar+"="+l.Config, cloudKeyVar+"="+key)
+	inside.Env = append(append(os.Environ(), cloudConfigVar+"="+l.Config, cloudKeyVar+"="+key), variables...)
 	r := run(t, inside, "")
 	if r.code != 0 {
 		t.Errorf("inside: status %d\n%s\n%s", r.code, r.out, r.errors)
@@ -207,16 +218,9 @@ func isGone(o fleet.Observed) bool { return o.State == "gone" }
 // power changes what is wanted.
 func power(to string) func(*fleet.WantedVM) { return func(w *fleet.WantedVM) { w.Power = to } }
 
-// startCloudVM starts an agent, and on it a VM that has all that a VM can have.
-func startCloudVM(t *testing.T, memory farm.Bytes, userData string) *cloudHost {
-	h := newCloudVM(t, memory, userData)
-	h.want(t, power("on"), isUp)
-	return h
-}
-
-// newCloudVM starts an agent, and names a VM that nobody wants yet.
-func newCloudVM(t *testing.T, memory farm.Bytes, userData string) *cloudHost {
-	h := startCloudHost(t)
+// name names a VM that has all that a VM can have, and that nobody wants yet.
+func (h *cloudHost) name(t *testing.T, memory farm.Bytes, userData string) {
+	t.Helper()
 	key, err := os.ReadFile(os.Getenv(cloudKeyVar) + ".pub")
 	if err != nil {
 		t.Fatal(err)
@@ -225,11 +229,12 @@ func newCloudVM(t *testing.T, memory farm.Bytes, userData string) *cloudHost {
 		Image: "cloud", Shape: fleet.Shape{CPUs: 1, Memory: uint64(memory), Scratch: 64 << 20}, Bridge: "br0",
 		Address: cloudAddress + "/16", MAC: "52:54:0a:4d:01:07", Hostname: "web.example.org",
 		Keys: []string{strings.TrimSpace(string(key))}, UserData: []byte(userData)}
-	return h
 }
 
 func testCloudVM(t *testing.T) {
-	h := startCloudVM(t, 256*farm.MiB, "#!/bin/sh\necho start >>/tmp/starts\necho user data of $(hostname)\n")
+	h := startCloudHost(t)
+	h.name(t, 256*farm.MiB, "#!/bin/sh\necho start >>/tmp/starts\necho user data of $(hostname)\n")
+	h.want(t, power("on"), isUp)
 	t.Run("port", h.port)
 	t.Run("ssh", func(t *testing.T) {
 		got := h.ssh(t, "/usr/bin/ssh", "root@"+cloudAddress,
@@ -274,14 +279,17 @@ func testCloudVM(t *testing.T) {
 		}
 	})
 	h.want(t, power("deleted"), isGone)
+	t.Run("overlay", h.overlay)
 }
 
 // askMetadata is a client for where there is neither wget nor curl.
 const askMetadata = `exec 3<>/dev/tcp/169.254.169.254/80; printf 'GET /latest/meta-data/instance-id HTTP/1.0\r\n\r\n' >&3; tail -n 1 <&3`
 
 func testDebianCloud(t *testing.T) {
-	h := startCloudVM(t, farm.GiB, "#cloud-config\nbootcmd: [[sh, -c, 'echo boot >>/var/boots']]\nruncmd: [[sh, -c, "+
+	h := startCloudHost(t)
+	h.name(t, farm.GiB, "#cloud-config\nbootcmd: [[sh, -c, 'echo boot >>/var/boots']]\nruncmd: [[sh, -c, "+
 		"'echo build >>/var/builds']]\n")
+	h.want(t, power("on"), isUp)
 	look := func(t *testing.T, want string) {
 		t.Helper()
 		h.awaitSSH(t)
@@ -401,7 +409,7 @@ func (c *consoleText) await(t *testing.T, words string) {
 // awaitTimes waits until the words were there that often.
 func (c *consoleText) awaitTimes(t *testing.T, words string, often int) {
 	t.Helper()
-	limit := time.After(time.Minute)
+	limit := time.After(limit)
 	for {
 		c.mu.Lock()
 		text := c.text.String()

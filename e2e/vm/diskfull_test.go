@@ -15,7 +15,7 @@ import (
 // reason, a VM beside it goes on, the host takes no further job, and when there is space again all is as before.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
-	l := smallHost(t)
+	l := otherHost(t, lab.Options{StateSize: "768M", Config: "[minimum]\ndisk = \"32M\"\n"})
 	small := filepath.Join(l.Dir, "state")
 	idle, sayIdle := talk(t, l, "--", "sh", "-c", "echo up; read line; echo $line")
 	writer, sayWriter := talk(t, l, "--scratch", "64M", "--", "sh", "-c",
@@ -56,24 +56,6 @@ func TestDiskFull(t *testing.T) {
 	if left := l.Leaks(ctx(t)); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
-}
-
-// smallHost is a host whose state_dir is a small file system of its own.
-func smallHost(t *testing.T) *lab.Lab {
-	t.Helper()
-	l, err := lab.Start(ctx(t), lab.Options{StateSize: "768M", Config: "[minimum]\ndisk = \"32M\"\n"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the agent's log:\n%s", l.AgentLog())
-		}
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return l
 }
 
 // talk starts a job that prints "up", and returns what says a line to it.

@@ -13,27 +13,19 @@ import (
 
 const overlayPeerVar = "GRANGE_TEST_OVERLAY_PEER" // name of another host's network
 
-// TestCloudOverlay makes a cloud VM in a VXLAN network that reaches over to another host, which has it made by hand.
-func TestCloudOverlay(t *testing.T) {
-	if os.Getenv(cloudConfigVar) != "" {
-		testCloudOverlay(t)
-		return
-	}
-	peer := newNetwork(t, "peer")
-	host := newNetwork(t, "overlay", "link add eno2 type veth peer name eno2 netns "+peer,
-		"addr add 192.0.2.1/24 dev eno2", "link set eno2 up")
+// joinOverlay makes by hand what another host has of a VXLAN network.
+func joinOverlay(t *testing.T, peer string) {
+	t.Helper()
 	for _, args := range []string{"addr add 192.0.2.2/24 dev eno2", "link set eno2 up",
 		"link add vx type vxlan id 7001 local 192.0.2.2 remote 192.0.2.1 dstport 4789", "addr add 10.77.0.1/16 dev vx",
 		"link set vx mtu 1450 up"} {
 		command(t, append([]string{"/usr/sbin/ip", "-n", peer}, strings.Fields(args)...)...)
 	}
-	t.Setenv(overlayPeerVar, peer)
-	cloudLabIn(t, host, "[network.overlay]\nlocal = \"192.0.2.1\"\npeers = [\"192.0.2.2\"]\nvnis = \"7001\"\n",
-		"build", "cloud")
 }
 
-func testCloudOverlay(t *testing.T) {
-	h := newCloudVM(t, 256*farm.MiB, "#!/bin/sh\necho MTU is $(cat /sys/class/net/eth0/mtu)\n"+
+// overlay makes a cloud VM in a VXLAN network that reaches over to another host.
+func (h *cloudHost) overlay(t *testing.T) {
+	h.name(t, 256*farm.MiB, "#!/bin/sh\necho MTU is $(cat /sys/class/net/eth0/mtu)\n"+
 		"until wget -qO- http://169.254.169.254/latest/meta-data/instance-id; do sleep 1; done\necho\n")
 	h.vm.Bridge, h.vm.Network = "", "vxlan:7001"
 	h.want(t, power("on"), isUp)

@@ -24,16 +24,7 @@ func TestDebianImageOnSiteNetwork(t *testing.T) {
 		"addr add 2001:db8::1/64 dev br0 nodad", "link set br0 up")
 	list := filepath.Join(t.TempDir(), "grid.leases")
 	config := strings.Replace(strings.Replace(siteNetworkConfig, "LIST", list, 1), "closed = true", "", 1)
-	l, err := lab.Start(ctx(t), lab.Options{Network: "/run/netns/" + network, Inside: true, NoImage: true,
-		Config: config})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	l := otherHost(t, lab.Options{Network: "/run/netns/" + network, Inside: true, NoImage: true, Config: config})
 	disk := os.Getenv("GRANGE_TEST_DEBIAN") // one that was built before
 	if disk == "" {
 		disk = builtDisk(t, `kind = "debian"`)

@@ -53,16 +53,8 @@ func TestSiteNetwork(t *testing.T) {
 		}
 	}
 	write(siteLeases)
-	l, err := lab.Start(ctx(t), lab.Options{Network: "/run/netns/" + network, Inside: true, NoImage: true,
+	l := otherHost(t, lab.Options{Network: "/run/netns/" + network, Inside: true, NoImage: true,
 		Config: strings.Replace(siteNetworkConfig, "LIST", list, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
 	if err := host.Share(ctx(t), "micro", l); err != nil { // its network has no way to Debian
 		t.Fatal(err)
 	}

@@ -29,7 +29,9 @@ func TestWatchdog(t *testing.T) {
 	if err := os.WriteFile(file, disk, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	cloudLab(t, "import", "--name", "hangs", file)
+	t.Parallel()
+	network := newNetwork(t, "watchdog", "link add br0 type bridge", "addr add 10.77.0.1/16 dev br0", "link set br0 up")
+	cloudLab(t, network, "", nil, "import", "--name", "hangs", file)
 }
 
 func testWatchdog(t *testing.T) {
