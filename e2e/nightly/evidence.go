@@ -188,9 +188,12 @@ func evidence(top string, suites []suite) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for name := range records {
+	for name, r := range records {
 		if !slices.ContainsFunc(suites, func(s suite) bool { return s.name == name }) {
 			return "", fmt.Errorf("%s/%s.json is a record of a suite that is not in the list", evidenceDir, name)
+		}
+		if !r.Passed || r.Changed {
+			return "", fmt.Errorf("%s/%s.json is no record of a suite that passed on a commit", evidenceDir, name)
 		}
 	}
 	return page(parts, suites, records), nil

@@ -293,6 +293,10 @@ func TestWriteEvidence(t *testing.T) {
 	if _, err := evidence(dir, suites[:2]); err == nil {
 		t.Error("a record of a suite that is not in the list is no error")
 	}
+	put(kept, "a", "dddddddddddd", 5, false, false)
+	if _, err := evidence(dir, suites); err == nil {
+		t.Error("a record of a suite that failed is no error")
+	}
 	records, err := readRecords(kept)
 	if err != nil || !strings.HasPrefix(records["c"].Commit, "cccc") {
 		t.Errorf("records %v, %v", records, err)

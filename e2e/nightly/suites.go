@@ -63,11 +63,3 @@ func slicesOf(suites []suite, length time.Duration) (all [][]suite) {
 	}
 	return all
 }
-
-// lengthOf is the time that suites take one after the other.
-func lengthOf(suites []suite) (sum time.Duration) {
-	for _, s := range suites {
-		sum += s.length
-	}
-	return sum
-}
