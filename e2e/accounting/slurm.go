@@ -139,7 +139,9 @@ func resume(ctx context.Context, l *slurmlab.Lab) {
 	}
 	held, _ := l.Slurm(ctx, "root", "squeue", "--noheader", "--states=PENDING", "--format=%i %r")
 	for line := range strings.Lines(held) {
-		if job, why, _ := strings.Cut(strings.TrimSpace(line), " "); strings.Contains(why, "launch failed requeued held") {
+		// "launch failed requeued held", or behind a restart of slurmctld "JobHeldAdmin". No administrator is here.
+		job, why, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if strings.Contains(why, "requeued held") || why == "JobHeldAdmin" {
 			l.Slurm(ctx, "root", "scontrol", "release", job)
 		}
 	}
