@@ -19,6 +19,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/numa"
+	"github.com/grange-project/grange/internal/waittest"
 	"github.com/grange-project/grange/internal/wire"
 )
 
@@ -42,7 +43,7 @@ func (f *farmhouse) want(vms ...*fleet.WantedVM) {
 func (f *farmhouse) sees(what string, w *fleet.WantedVM, want func(o fleet.Observed) bool) fleet.Observed {
 	f.Helper()
 	var last fleet.Observed
-	for limit := time.After(20 * time.Second); ; {
+	for limit := time.After(waittest.Limit); ; {
 		vms, changed := f.agent.Cloud.Observed()
 		last = fleet.Observed{}
 		for _, o := range vms {
@@ -343,7 +344,7 @@ func TestCloudLosesItsSockets(t *testing.T) {
 func (f *farmhouse) seesNot(w *fleet.WantedVM) {
 	f.Helper()
 	c := f.agent.Cloud.ByID(w.ID).Current().Control
-	for limit := time.After(20 * time.Second); ; {
+	for limit := time.After(waittest.Limit); ; {
 		now := c.Now(w.ID)
 		if now.Gone {
 			return
@@ -481,7 +482,7 @@ func TestFacts(t *testing.T) {
 	job := f.mustAsk(f.caller(""), api.JobRequest{})
 	job.until(api.EventRunning)
 	_, changed := f.agent.Cloud.Observed()
-	for limit := time.After(20 * time.Second); ; {
+	for limit := time.After(waittest.Limit); ; {
 		if facts, err = f.agent.Cloud.Facts(t.Context()); err != nil || len(facts.Taken) == 1 {
 			break
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/waittest"
 )
 
 // full is a farmhouse whose file system has as much space as the test says.
@@ -93,7 +94,7 @@ func TestNoSpaceForCloudVM(t *testing.T) {
 // until asks again until it is so.
 func (f *farmhouse) until(what string, so func() bool) {
 	f.Helper()
-	for limit := time.Now().Add(20 * time.Second); !so(); time.Sleep(5 * time.Millisecond) {
+	for limit := time.Now().Add(waittest.Limit); !so(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(limit) {
 			f.Fatal("never so: ", what)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/grange-project/grange/internal/agent/machine"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/waittest"
 )
 
 // heartbeat sets the time that guests have, and what is done about those that do not answer.
@@ -28,7 +29,7 @@ func (g *fakeGuests) hang(silent bool) {
 func (f *farmhouse) shows(what string, want func(vm api.VM) bool) {
 	f.Helper()
 	var vms []api.VM
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(waittest.Limit); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if vms = f.vmsFor(admin); len(vms) == 1 && want(vms[0]) {
 			return
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/numa"
 	"github.com/grange-project/grange/internal/pki"
+	"github.com/grange-project/grange/internal/waittest"
 )
 
 // twoHosts are two agents, and a server as far as moves need one: it has the one word of the other, and believes the
@@ -103,7 +104,7 @@ func (h *twoHosts) observed(id string) fleet.Observed {
 // serve does what a server does until done: it hears both hosts, and tells them what it wants.
 func (h *twoHosts) serve(done func() bool) {
 	h.Helper()
-	for limit := time.Now().Add(40 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for limit := time.Now().Add(waittest.Limit); ; time.Sleep(5 * time.Millisecond) {
 		if !h.away {
 			h.once()
 		}

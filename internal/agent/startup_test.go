@@ -14,6 +14,7 @@ import (
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/waittest"
 )
 
 // hung is a hypervisor that answers no List until it is let go.
@@ -88,7 +89,7 @@ func TestServesBeforeItKnows(t *testing.T) {
 			})
 			select {
 			case <-ready:
-			case <-time.After(10 * time.Second):
+			case <-time.After(waittest.Limit):
 				t.Error("it answers, and does not report that it is ready")
 			}
 			const margin = 10 * time.Second // 2 s on a quiet machine
@@ -159,7 +160,7 @@ func overlaps(t *testing.T, x, y api.Plan) bool {
 
 func awaitEvent(t *testing.T, events <-chan api.JobEvent, want func(api.JobEvent) bool) {
 	t.Helper()
-	limit := time.After(30 * time.Second)
+	limit := time.After(waittest.Limit)
 	for {
 		select {
 		case e := <-events:
@@ -177,7 +178,7 @@ func awaitEvent(t *testing.T, events <-chan api.JobEvent, want func(api.JobEvent
 
 func (f *farmhouse) eventually(what string, try func() error) {
 	f.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(waittest.Limit); ; time.Sleep(10 * time.Millisecond) {
 		err := try()
 		if err == nil {
 			return

@@ -24,6 +24,7 @@ import (
 	"github.com/grange-project/grange/internal/hyper/fake"
 	"github.com/grange-project/grange/internal/names"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/waittest"
 )
 
 // fakeHyper is a hypervisor in memory whose VMs have a guest that does as it is told.
@@ -276,7 +277,7 @@ func (f *farmhouse) mustAsk(c Caller, r api.JobRequest) *task {
 func (t *task) until(event string) *api.VM {
 	t.f.Helper()
 	var vm *api.VM
-	for limit := time.After(20 * time.Second); ; {
+	for limit := time.After(waittest.Limit); ; {
 		select {
 		case e, ok := <-t.events:
 			if !ok {
@@ -510,7 +511,7 @@ func TestBatchJobDoesNotOutliveItsCaller(t *testing.T) {
 	for _, x := range []*task{first, second} {
 		select {
 		case <-x.job.over:
-		case <-time.After(20 * time.Second):
+		case <-time.After(waittest.Limit):
 			t.Fatal("the job goes on without its caller")
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/waittest"
 )
 
 func (f *farmhouse) waitTimeout(d time.Duration) {
@@ -25,7 +26,7 @@ func (t *task) problem() *api.Problem {
 // endsBy waits until a job ends by an event, before which another one must not come.
 func (t *task) endsBy(event, not string) *api.Problem {
 	t.f.Helper()
-	for limit := time.After(20 * time.Second); ; {
+	for limit := time.After(waittest.Limit); ; {
 		select {
 		case e, ok := <-t.events:
 			if !ok {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/waittest"
 )
 
 // accepted are the connections that a bounded listener has accepted.
@@ -65,7 +66,7 @@ func TestUnknownConnectionsMakeRoom(t *testing.T) {
 		idle = append(idle, dialled(t, l))
 		<-all
 	}
-	idle[0].SetReadDeadline(time.Now().Add(10 * time.Second))
+	idle[0].SetReadDeadline(time.Now().Add(waittest.Limit))
 	if _, err := idle[0].Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("the oldest that showed nobody: %v", err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/grange-project/grange/internal/pki"
 	"github.com/grange-project/grange/internal/sim"
 	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/waittest"
 )
 
 // caller is one connection of a host.
@@ -88,7 +89,7 @@ func (c *caller) poll(after int64) string {
 
 func (c *caller) answer() (int, string) {
 	c.lab.t.Helper()
-	c.conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	c.conn.SetReadDeadline(time.Now().Add(waittest.Limit))
 	r, err := http.ReadResponse(c.in, nil)
 	if err != nil {
 		c.lab.t.Fatal(err)
@@ -151,7 +152,7 @@ func (l *lab) settle(n int) {
 	l.t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for late := time.After(20 * time.Second); len(l.parked()) != n; {
+	for late := time.After(waittest.Limit); len(l.parked()) != n; {
 		select {
 		case <-tick.C:
 		case <-late:
@@ -236,7 +237,7 @@ func TestParkedPollsTakeNoGoroutines(t *testing.T) {
 	}
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for late := time.After(20 * time.Second); runtime.NumGoroutine() > before-many+5; {
+	for late := time.After(waittest.Limit); runtime.NumGoroutine() > before-many+5; {
 		select {
 		case <-tick.C:
 		case <-late:
@@ -268,7 +269,7 @@ func TestParkedPollsEnd(t *testing.T) {
 	c := joined(l, 1)
 	c.park()
 	l.stop()
-	c.conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	c.conn.SetReadDeadline(time.Now().Add(waittest.Limit))
 	if _, err := c.in.ReadByte(); !errors.Is(err, io.EOF) {
 		t.Error(err)
 	}

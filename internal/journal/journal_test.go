@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/grange-project/grange/internal/waittest"
 )
 
 // journald is a socket in its place.
@@ -47,7 +49,7 @@ func (j *journald) stop() {
 func (j *journald) entry() map[string][]string {
 	j.Helper()
 	text := make([]byte, 1<<20)
-	j.SetReadDeadline(time.Now().Add(30 * time.Second))
+	j.SetReadDeadline(time.Now().Add(waittest.Limit))
 	n, err := j.Read(text)
 	if err != nil {
 		j.Fatal(err)

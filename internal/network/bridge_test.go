@@ -6,23 +6,35 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/grange-project/grange/internal/waittest"
 )
 
-// TestBridges compares with what /sys tells, which is of this network where a test runs.
-func TestBridges(t *testing.T) {
-	var want []string
+// shownBridges are those that /sys tells of, which is of this network where a test runs.
+func shownBridges(t *testing.T) (names []string) {
+	t.Helper()
 	paths, err := filepath.Glob("/sys/class/net/*/bridge")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range paths {
-		want = append(want, filepath.Base(filepath.Dir(path)))
+		names = append(names, filepath.Base(filepath.Dir(path)))
 	}
-	slices.Sort(want)
-	got, err := Bridges()
-	if err != nil {
-		t.Fatal(err)
-	}
+	slices.Sort(names)
+	return names
+}
+
+// TestBridges compares with what /sys tells. Others may make and remove bridges meanwhile.
+func TestBridges(t *testing.T) {
+	var want, got []string
+	waittest.For(t, "nobody else changes bridges", func() bool {
+		want = shownBridges(t)
+		var err error
+		if got, err = Bridges(); err != nil {
+			t.Fatal(err)
+		}
+		return slices.Equal(want, shownBridges(t))
+	})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/network"
 	"github.com/grange-project/grange/internal/network/networktest"
+	"github.com/grange-project/grange/internal/waittest"
 )
 
 // TestOpenVSwitch is a VLAN of a bridge of Open vSwitch, which forwards by itself here: the kernel need not know it.
@@ -85,12 +86,12 @@ func openVSwitch(t *testing.T) {
 		}
 		t.Cleanup(func() { daemon.Process.Kill(); daemon.Wait() })
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(waittest.Limit); ; time.Sleep(5 * time.Millisecond) {
 		if _, err := os.Stat("/run/openvswitch/db.sock"); err == nil {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("Open vSwitch does not listen after 20 s")
+			t.Fatal("Open vSwitch never listens")
 		}
 	}
 	run("ovs-vsctl", "--timeout=20", "--no-wait", "init")

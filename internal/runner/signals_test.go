@@ -21,6 +21,7 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/procstat"
+	"github.com/grange-project/grange/internal/waittest"
 )
 
 // stoppable is a wrapper in a process of its own, with an agent that we play.
@@ -83,7 +84,7 @@ func startStoppable(t *testing.T) *stoppable {
 	if err := s.child.Start(); err != nil {
 		t.Fatal(err)
 	}
-	guard := time.AfterFunc(30*time.Second, func() { s.child.Process.Kill() }) // a wrapper that stays stopped
+	guard := time.AfterFunc(waittest.Limit, func() { s.child.Process.Kill() }) // a wrapper that stays stopped
 	t.Cleanup(func() {
 		guard.Stop()
 		s.child.Process.Kill()
@@ -121,7 +122,7 @@ func (s *stoppable) call(want string) {
 		if got != want {
 			s.Errorf("%s, want %s", got, want)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(waittest.Limit):
 		s.Fatalf("it never asks to %s", want)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/grange-project/grange/internal/waittest"
 )
 
 func TestSend(t *testing.T) {
@@ -27,7 +29,7 @@ func TestSend(t *testing.T) {
 					t.Fatal(err)
 				}
 				buffer := make([]byte, 200)
-				l.SetReadDeadline(time.Now().Add(10 * time.Second))
+				l.SetReadDeadline(time.Now().Add(waittest.Limit))
 				n, err := l.Read(buffer)
 				if err != nil || !regexp.MustCompile(want).Match(buffer[:n]) {
 					t.Errorf("got %q, %v; want %s", buffer[:n], err, want)
@@ -96,7 +98,7 @@ func TestKeepAlive(t *testing.T) {
 		defer close(over)
 		KeepAlive(ctx, hangs, func(error) { told <- turns })
 	}()
-	l.SetReadDeadline(time.Now().Add(30 * time.Second))
+	l.SetReadDeadline(time.Now().Add(waittest.Limit))
 	for range 5 {
 		text := make([]byte, 100)
 		n, err := l.Read(text)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pty"
+	"github.com/grange-project/grange/internal/waittest"
 )
 
 func TestEscapes(t *testing.T) {
@@ -85,7 +86,7 @@ func newScreen(t *testing.T) *screen {
 // shows waits for a text.
 func (s *screen) shows(t *testing.T, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(waittest.Limit); ; time.Sleep(5 * time.Millisecond) {
 		s.mu.Lock()
 		all := s.text.String()
 		s.mu.Unlock()

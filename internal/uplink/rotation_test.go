@@ -22,6 +22,7 @@ import (
 	"github.com/grange-project/grange/internal/pki"
 	"github.com/grange-project/grange/internal/server/hostlink"
 	"github.com/grange-project/grange/internal/uplink"
+	"github.com/grange-project/grange/internal/waittest"
 )
 
 // identity is what a host has on its disk.
@@ -232,7 +233,7 @@ func TestAuthoritiesOfNobody(t *testing.T) {
 	for range 3 { // one with the old certificate, and with the next one
 		select {
 		case <-reports:
-		case <-time.After(20 * time.Second):
+		case <-time.After(waittest.Limit):
 			t.Fatal("it does not report")
 		}
 	}

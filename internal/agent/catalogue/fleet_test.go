@@ -19,6 +19,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/imagesource"
 	"github.com/grange-project/grange/internal/vmimage"
+	"github.com/grange-project/grange/internal/waittest"
 )
 
 // server has a catalogue and files, and is as bad as a test wants it.
@@ -204,30 +205,18 @@ func TestEnsureThatNobodyWants(t *testing.T) {
 		}
 		return n == 0
 	}
-	until(t, func() bool { return waiting(2) })
+	waittest.For(t, "what other goroutines bring about", func() bool { return waiting(2) })
 	cancel()
 	for range 2 {
 		if err := <-errs; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 	}
-	until(t, func() bool { return waiting(0) })
+	waittest.For(t, "what other goroutines bring about", func() bool { return waiting(0) })
 	s.hangs = false
 	if err := f.Ensure(t.Context(), "it", quiet); err != nil {
 		t.Error(err)
 	}
-}
-
-// until waits for what other goroutines bring about.
-func until(t *testing.T, is func() bool) {
-	t.Helper()
-	for range 3000 {
-		if is() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatal("not in time")
 }
 
 // A host's own mark holds where it allows less, and so does the fleet's.

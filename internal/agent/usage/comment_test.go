@@ -10,6 +10,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/waittest"
 )
 
 // TestComment: a job's comment says what all its VMs here have used; of other systems' jobs and of workers there is
@@ -34,19 +35,15 @@ func TestComment(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		over := make(chan struct{})
 		go func() { defer close(over); d.comment(ctx, Comments{farm.Slurm, set}) }()
-		for range 1000 {
-			if until() {
-				break
-			}
-			time.Sleep(time.Millisecond)
-		}
+		waittest.Until(until)
 		cancel()
 		<-over
 	}
+	aSecond := func() bool { time.Sleep(time.Second); return true } // for what should not come
 	ran("j1", "slurm/17", api.UsageJob, 3600*time.Second)
 	ran("j2", "gridengine/17", api.UsageJob, time.Second)
 	ran("j3", "slurm/18", api.UsageWorker, time.Second)
-	run(func() bool { return false })
+	run(aSecond)
 	if len(said) > 0 {
 		t.Errorf("%v", said)
 	}
@@ -59,7 +56,7 @@ func TestComment(t *testing.T) {
 	}
 	said = map[string]string{}
 	d = open(t, copyOf(t, d.Dir), "b1")
-	run(func() bool { return len(said) > 0 })
+	run(aSecond)
 	if len(said) > 0 {
 		t.Errorf("the next agent tells it again: %v", said)
 	}

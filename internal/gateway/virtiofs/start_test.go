@@ -16,6 +16,7 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/gateway/confine"
+	"github.com/grange-project/grange/internal/waittest"
 )
 
 const runWord = "run-virtiofs"
@@ -126,7 +127,7 @@ func family(pid int) []int {
 // awaitFamily waits until virtiofsd has made its sandbox: Run, virtiofsd's parent, and the one that serves.
 func awaitFamily(t *testing.T, pid int, words string) []int {
 	t.Helper()
-	for range 500 {
+	for deadline := time.Now().Add(waittest.Limit); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		all := family(pid)
 		if len(all) == 3 {
 			if root, err := os.ReadDir(fmt.Sprintf("/proc/%d/root/proc", all[2])); err != nil || len(root) == 0 {
@@ -138,7 +139,6 @@ func awaitFamily(t *testing.T, pid int, words string) []int {
 		if text, _ := os.ReadFile(words); len(text) > 0 {
 			t.Fatalf("virtiofsd ended: %s", text)
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
 	t.Fatalf("virtiofsd does not come up: %v", family(pid))
 	return nil
@@ -198,13 +198,7 @@ func TestEndsWhole(t *testing.T) {
 	unix.Kill(all[2], unix.SIGSTOP)
 	unix.Kill(pid, unix.SIGKILL)
 	for _, pid := range all {
-		for range 500 {
-			if unix.Kill(pid, 0) == unix.ESRCH {
-				break
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		if unix.Kill(pid, 0) != unix.ESRCH {
+		if !waittest.Until(func() bool { return unix.Kill(pid, 0) == unix.ESRCH }) {
 			t.Errorf("process %d lives on", pid)
 		}
 	}
@@ -216,14 +210,10 @@ func TestWords(t *testing.T) {
 	os.Chmod(dir, 0o755)
 	pid, _, words := server(t, dir, 640001, false)
 	unix.Kill(awaitFamily(t, pid, words)[1], unix.SIGKILL)
-	for range 500 {
-		if text, _ := os.ReadFile(words); strings.Contains(string(text), "the signal: killed") {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	text, _ := os.ReadFile(words)
-	t.Errorf("its last words are %q", text)
+	waittest.For(t, "its last words tell of the signal", func() bool {
+		text, _ := os.ReadFile(words)
+		return strings.Contains(string(text), "the signal: killed")
+	})
 }
 
 // TestRefused: what virtiofs does not serve.

@@ -7,11 +7,11 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/guest"
+	"github.com/grange-project/grange/internal/waittest"
 )
 
 // TestAddresses sets both families up in a network of its own, each alone, twice, with a gateway in the network or
@@ -52,17 +52,10 @@ func TestAddresses(t *testing.T) {
 	if i, err := net.InterfaceByName("eth0"); err != nil || i.Flags&net.FlagUp == 0 {
 		t.Fatalf("%+v, %v", i, err)
 	}
-	text := ip("-6 address show dev eth0")
-	for range 50 { // the kernel sees later that the link is up
-		if !strings.Contains(text, "tentative") {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-		text = ip("-6 address show dev eth0")
-	}
-	if !strings.Contains(text, "2001:db8::20/64") || strings.Contains(text, "tentative") {
-		t.Error(text)
-	}
+	waittest.For(t, "the kernel sees that the link is up", func() bool {
+		text := ip("-6 address show dev eth0")
+		return strings.Contains(text, "2001:db8::20/64") && !strings.Contains(text, "tentative")
+	})
 	if text := ip("-6 route show default"); !strings.Contains(text, "default via 2001:db8::1 dev eth0 metric 1024") {
 		t.Error(text)
 	}

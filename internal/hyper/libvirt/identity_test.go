@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/grange-project/grange/internal/waittest"
 )
 
 // lockFile names a role of the test's own program: it locks the pid file in it, as the process does that libvirt makes,
@@ -132,7 +134,7 @@ func (i identityLab) machine(uid int, program string, args ...string) *exec.Cmd 
 	if err != nil {
 		i.Fatal(err)
 	}
-	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for limit := time.Now().Add(waittest.Limit); ; time.Sleep(5 * time.Millisecond) {
 		if got, _ := os.Readlink("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/exe"); got == want {
 			return cmd
 		}

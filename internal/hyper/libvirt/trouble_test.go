@@ -16,6 +16,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/hyper/libvirt"
+	"github.com/grange-project/grange/internal/waittest"
 )
 
 // husk has libvirt know a machine of ours that has no process, and never will.
@@ -200,7 +201,7 @@ func TestNobodyAnswers(t *testing.T) {
 	go func() { h.Close(); close(closed) }()
 	select {
 	case <-closed:
-	case <-time.After(20 * time.Second):
+	case <-time.After(waittest.Limit):
 		t.Fatal("Close waits for a daemon that never answers")
 	}
 	if _, open := <-events; open {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/waittest"
 )
 
 func TestRules(t *testing.T) {
@@ -160,7 +161,7 @@ func TestNoFence(t *testing.T) {
 
 func run(t *testing.T, argv ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), waittest.Limit)
 	defer cancel()
 	if out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v: %s", argv, err, out)
@@ -179,9 +180,9 @@ func start(t *testing.T, cmd *exec.Cmd) {
 
 func until(t *testing.T, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(waittest.Limit); !done(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("not within 20 s")
+			t.Fatal("never so")
 		}
 	}
 }
