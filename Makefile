@@ -20,7 +20,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-move e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-oci-start bench-streams chaos clean install install-grange install-grange-server packages test-packages test-images test-metal metal metal-down test-net test-gateways test-security test-metrics completion test-hwloc test-api test-nova-cases bench-numa bench-capacity bench-trial bench-sizes bench-place bench-images bench-files test-pages screenshots test-pools test-accounting test-login test-same test-reports nightly evidence
+.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-move e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-oci-start bench-streams chaos clean install install-grange install-grange-server packages test-packages test-images test-metal metal metal-down test-net test-gateways test-security test-metrics completion test-hwloc test-api test-nova-cases bench-numa bench-capacity bench-trial bench-sizes bench-place bench-images bench-files test-pages screenshots test-pools test-accounting test-login test-same test-reports nightly evidence test-claims
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -190,6 +190,9 @@ test-nova-cases: ## answer recorded placement cases with grange host fit, and ju
 test-reports: ## audit, verify and plan hosts that were made after public problem reports, and random ones; ARGS="-only a13"; JSON on the last line
 	$(GOBUILD) -o bin/grange ./cmd/grange
 	$(GO) run ./e2e/reports -grange bin/grange $(ARGS)
+
+test-claims: ## compare what README and docs state with the program: commands, flags, names, keys, defaults, numbers, examples; JSON on the last line
+	$(GO) run ./e2e/claims $(ARGS)
 
 bench-numa: ## the planner's speed on one core, and how it packs recorded traces; JSON on the last line
 	$(GO) run ./e2e/benchnuma $(ARGS)

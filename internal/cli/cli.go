@@ -5,6 +5,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/signal"
 	"slices"
@@ -61,6 +62,14 @@ func Main(args []string) int {
 		return app.StatusOf(err)
 	}
 	return 0
+}
+
+// New is the whole command line, which prints to out.
+func New(out io.Writer) *cobra.Command {
+	root := grange(&app.App{Out: out, Err: out})
+	root.SetOut(out)
+	root.SetErr(out)
+	return root
 }
 
 // grange is the whole command line.
