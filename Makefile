@@ -60,7 +60,7 @@ test-elastic: ## let virtual machines join a Slurm as nodes, kill them under job
 	@scripts/install-packages batch
 	$(ROOT) $(GO) run ./e2e/batch/elastic $(ARGS)
 
-test-grid: ## send jobs through a grid's computing element into virtual machines, with a VOMS proxy and a token, and pilots with the network, CernVM-FS, scratch and certificates of the guide; JSON on the last line
+test-grid: ## send jobs through a grid's computing element into virtual machines, with a VOMS proxy and a token, and stand-ins for pilots with the network, autofs file systems, scratch and certificates of the guide; JSON on the last line
 	@scripts/install-packages batch
 	$(ROOT) $(GO) run ./e2e/batch/grid $(ARGS)
 

@@ -9,7 +9,7 @@ import (
 )
 
 // TestNetworks runs the cases of make test-net on the kernel of a host: one that follows connections on bridges, which
-// security groups need, and has 802.1Q.
+// security groups need.
 func TestNetworks(t *testing.T) {
 	long(t)
 	t.Parallel()

@@ -278,7 +278,8 @@ func TestCounted(t *testing.T) {
 func TestFeatures(t *testing.T) {
 	a := testAgent(t, "[facts]\nHS06 = \"80\"\nhepscore = \"100.5\"\nrack = \"7\"\n")
 	now := time.Unix(1000, 0)
-	r := record{Job: "uuid", Shape: farm.Shape{CPUs: 2, Scratch: farm.GiB},
+	r := record{Job: "uuid", Shape: farm.Shape{CPUs: 2, Scratch: farm.GiB,
+		Disks: farm.Disks{Swap: farm.MiB, Volumes: []farm.Volume{{Path: "/data", Size: farm.GiB}}}},
 		Caller: Caller{Batch: farm.Allotment{System: farm.Slurm, Job: "42"}}}
 	got := map[string]string{}
 	for _, f := range features.Files(a.requests().featured(r, time.Unix(4600, 0), now)) {
@@ -288,8 +289,8 @@ func TestFeatures(t *testing.T) {
 		"machinefeatures/hs06": "20.00", "machinefeatures/hepscore": "25.12", "machinefeatures/shutdowntime": "4600",
 		"jobfeatures/allocated_cpu": "2", "jobfeatures/job_id": "42", "jobfeatures/jobstart_secs": "1000",
 		"jobfeatures/wall_limit_secs": "3600", "jobfeatures/shutdowntime_job": "4600", "jobfeatures/hs06_job": "20.00",
-		"jobfeatures/hepscore_job": "25.12", "jobfeatures/max_rss_bytes": "0", "jobfeatures/max_swap_bytes": "0",
-		"jobfeatures/scratch_limit_bytes": "1073741824"}
+		"jobfeatures/hepscore_job": "25.12", "jobfeatures/max_rss_bytes": "0", "jobfeatures/max_swap_bytes": "1048576",
+		"jobfeatures/scratch_limit_bytes": "2147483648"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

@@ -114,6 +114,17 @@ func TestRecommend(t *testing.T) {
 	}
 }
 
+// A re-read of a choice that uses the page cache says nothing of the disk.
+func TestReReadsDoNotCount(t *testing.T) {
+	v := Recommend(Medians([]Result{
+		{Choice: "cached", Pattern: "read", Rate: 100}, {Choice: "cached", Pattern: "re-read", Rate: 9000},
+		{Choice: "direct", Pattern: "read", Rate: 200}, {Choice: "direct", Pattern: "re-read", Rate: 200},
+	}))
+	if v.Choice != "direct" || math.Abs(v.Margin-2) > 1e-9 || !strings.Contains(v.String(), "over all patterns but the re-read") {
+		t.Errorf("%+v: %v", v, v)
+	}
+}
+
 // TestFio runs fio itself, where it is installed, for a moment.
 func TestFio(t *testing.T) {
 	if _, err := os.Stat(tool); err != nil {

@@ -40,10 +40,20 @@ func Medians(all []Result) (out []Median) {
 type Verdict struct {
 	Choice string  `json:"choice"`
 	Next   string  `json:"next,omitempty"` // the second best
-	Margin float64 `json:"margin"`         // how many times faster than that, over all patterns
+	Margin float64 `json:"margin"`         // how many times faster than that, over the patterns that count
 	// how far apart the rounds of one measurement were, at the median; 0: there was one
 	Noise float64 `json:"noise"`
 	Sure  bool    `json:"sure"` // the margin is more than the noise
+	// re-reads were measured and do not count
+	WithoutCached bool `json:"without_cached,omitempty"`
+}
+
+// patterns are those that count.
+func (v Verdict) patterns() string {
+	if v.WithoutCached {
+		return "all patterns but the re-read"
+	}
+	return "all patterns"
 }
 
 func (v Verdict) String() string {
@@ -51,22 +61,30 @@ func (v Verdict) String() string {
 	case v.Next == "":
 		return fmt.Sprintf("%s is the only choice that was measured", v.Choice)
 	case v.Noise == 0:
-		return fmt.Sprintf("%s is %.2f times as fast as the next, %s, over all patterns; one round says nothing of the "+
-			"noise", v.Choice, v.Margin, v.Next)
+		return fmt.Sprintf("%s is %.2f times as fast as the next, %s, over %s; one round says nothing of the "+
+			"noise", v.Choice, v.Margin, v.Next, v.patterns())
 	case !v.Sure:
-		return fmt.Sprintf("no choice is better than the noise: %s is %.2f times as fast as %s over all patterns, and "+
-			"rounds of one measurement are %.2f times apart", v.Choice, v.Margin, v.Next, v.Noise)
+		return fmt.Sprintf("no choice is better than the noise: %s is %.2f times as fast as %s over %s, and "+
+			"rounds of one measurement are %.2f times apart", v.Choice, v.Margin, v.Next, v.patterns(), v.Noise)
 	}
-	return fmt.Sprintf("%s is %.2f times as fast as the next, %s, over all patterns (rounds of one measurement are "+
-		"%.2f times apart)", v.Choice, v.Margin, v.Next, v.Noise)
+	return fmt.Sprintf("%s is %.2f times as fast as the next, %s, over %s (rounds of one measurement are "+
+		"%.2f times apart)", v.Choice, v.Margin, v.Next, v.patterns(), v.Noise)
 }
 
-// Recommend names the choice with the largest geometric mean of rates: what is ten times as fast by one pattern and
+// cached reports whether a pattern measures the page cache where a choice uses it, and not the disk.
+func (m Median) cached() bool { return m.Pattern == "re-read" }
+
+// Recommend leaves re-reads out, and names the choice with the largest geometric mean of rates: what is ten times as fast by one pattern and
 // ten times as slow by another is no better than what is the same by both.
 func Recommend(all []Median) Verdict {
 	sums, counts := map[string]float64{}, map[string]int{}
 	var spreads []float64
+	var v Verdict
 	for _, m := range all {
+		if m.cached() {
+			v.WithoutCached = true
+			continue
+		}
 		sums[m.Choice] += math.Log(m.Rate)
 		counts[m.Choice]++
 		if m.Rounds > 1 {
@@ -83,7 +101,7 @@ func Recommend(all []Median) Verdict {
 	mean := func(name string) float64 { return sums[name] / float64(counts[name]) }
 	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(mean(b), mean(a)), cmp.Compare(a, b)) })
 	slices.Sort(spreads)
-	v := Verdict{Choice: names[0], Margin: 1}
+	v.Choice, v.Margin = names[0], 1
 	if len(spreads) > 0 {
 		v.Noise = spreads[len(spreads)/2]
 	}

@@ -37,7 +37,9 @@ for part in "$image"[0-9]* "$image"; do
 	[ -b "$part" ] || continue
 	for type in ext4 xfs btrfs; do
 		mount -t $type "$part" /system 2>/dev/null || continue
-		[ -e /system/etc/os-release ] || [ -L /system/etc/os-release ] && found=$part && break 2
+		for release in os-release redhat-release debian_version; do # the first is missing before 2012
+			[ -e /system/etc/$release ] || [ -L /system/etc/$release ] && found=$part && break 3
+		done
 		umount /system
 	done
 done

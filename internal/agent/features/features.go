@@ -42,10 +42,10 @@ func Files(v VM) []guest.File {
 	job := map[string]string{
 		"allocated_cpu": strconv.Itoa(v.Shape.CPUs), "jobstart_secs": strconv.FormatInt(v.Now.Unix(), 10),
 		"job_id":        v.Job,
-		"max_rss_bytes": strconv.FormatUint(uint64(v.Memory), 10), "max_swap_bytes": "0",
+		"max_rss_bytes": strconv.FormatUint(uint64(v.Memory), 10), "max_swap_bytes": strconv.FormatUint(uint64(v.Shape.Disks.Swap), 10),
 	}
-	if v.Shape.Scratch > 0 {
-		job["scratch_limit_bytes"] = strconv.FormatUint(uint64(v.Shape.Scratch), 10)
+	if scratch := scratchOf(v.Shape); scratch > 0 {
+		job["scratch_limit_bytes"] = strconv.FormatUint(uint64(scratch), 10)
 	}
 	if v.Ends.After(v.Now) {
 		ends := strconv.FormatInt(v.Ends.Unix(), 10)
@@ -61,6 +61,15 @@ func Files(v VM) []guest.File {
 		}
 	}
 	return append(files(machineDir, machine), files(jobDir, job)...)
+}
+
+// scratchOf is what a job may write on disks that are its VM's own and empty at its start: /tmp and all volumes.
+func scratchOf(s farm.Shape) farm.Bytes {
+	sum := s.Scratch
+	for _, v := range s.Disks.Volumes {
+		sum += v.Size
+	}
+	return sum
 }
 
 func files(dir string, values map[string]string) []guest.File {

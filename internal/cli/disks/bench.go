@@ -62,7 +62,9 @@ func (a diskCommands) benchCommand() *cobra.Command {
 		Long: "Measure what the disks of VMs can be on this host: a file through the host's page cache (the cache\n" +
 			"mode writeback), past it (none) by native I/O and by io_uring, and volumes of the volume group and\n" +
 			"the thin pool of [areas], if there are any. Patterns: write, rewrite, read, re-read, random read\n" +
-			"and random write of 4 KiB and 256 KiB; all but the re-read cold. QEMU itself is not measured.\n\n" +
+			"and random write of 4 KiB and 256 KiB; all but the re-read cold. The re-read does not count in\n" +
+			"the recommendation: of writeback it is the page cache. QEMU itself is not measured, nor the modes of\n" +
+			"root disks.\n\n" +
 			"The results are kept as " + keptFile + " in the agent's state directory; --show prints them. Needs\n" +
 			"fio, and root for a cold page cache.",
 		Example: "  grange disk bench\n  grange disk bench --size 8G --time 30s --rounds 5 --svg disks.svg\n" +
