@@ -2,7 +2,7 @@
 // the Makefile, keys of configurations, errors, metrics, alarms and rules by name, defaults and numbers, and what
 // commands print about recorded hosts. The last line is JSON.
 //
-// It runs in the root of the repository, and starts nothing.
+// It runs in the root of the repository. It starts no program: commands that only read a recorded host run in it.
 package main
 
 import (
@@ -28,6 +28,9 @@ type figures struct {
 	Pages    int `json:"pages"`
 	Commands int `json:"commands"`
 	Names    int `json:"names"`
+	Keys     int `json:"keys"`
+	Values   int `json:"values"`   // defaults and numbers in sentences
+	Examples int `json:"examples"` // commands that were run
 }
 
 func main() {
@@ -45,27 +48,42 @@ func main() {
 }
 
 // compare compares all pages below root.
-func compare(root string) (figures, []problem, error) {
+func compare(root string) (f figures, problems []problem, err error) {
 	all, err := pages(root)
-	if err != nil {
-		return figures{}, nil, err
-	}
-	f := figures{Pages: len(all)}
-	tree := cli.New(io.Discard)
-	names, err := kinds(root, tree)
 	if err != nil {
 		return f, nil, err
 	}
-	var problems []problem
+	c, err := readCode(root)
+	if err != nil {
+		return f, nil, err
+	}
+	tree := cli.New(io.Discard)
+	names, err := kinds(root, tree, c)
+	if err != nil {
+		return f, nil, err
+	}
+	f.Pages = len(all)
+	add := func(count *int, n int, found []problem) {
+		*count += n
+		problems = append(problems, found...)
+	}
+	keys := keysOf(c)
 	for _, p := range all {
 		n, found := checkCommands(tree, p)
-		f.Commands += n
-		problems = append(problems, found...)
+		add(&f.Commands, n, found)
+		n, found = checkKeys(keys, p)
+		add(&f.Keys, n, found)
 		for _, k := range names {
-			n, found := k.check(p)
-			f.Names += n
-			problems = append(problems, found...)
+			n, found = k.check(p)
+			add(&f.Names, n, found)
 		}
+		n, found, err := checkExamples(root, p)
+		if err != nil {
+			return f, nil, err
+		}
+		add(&f.Examples, n, found)
 	}
-	return f, problems, nil
+	n, found, err := checkStatements(root)
+	add(&f.Values, n, found)
+	return f, problems, err
 }

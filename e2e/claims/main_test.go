@@ -4,6 +4,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/grange-project/grange/internal/cli"
 )
@@ -17,7 +18,7 @@ func TestClaims(t *testing.T) {
 	for _, p := range problems {
 		t.Error(p)
 	}
-	if f.Commands < 900 || f.Names < 1500 {
+	if f.Commands < 900 || f.Names < 1500 || f.Keys < 150 || f.Values < 15 || f.Examples < 4 {
 		t.Errorf("few statements were found: %+v", f)
 	}
 }
@@ -47,7 +48,11 @@ func TestWrongCommandsAreFound(t *testing.T) {
 }
 
 func TestWrongNamesAreFound(t *testing.T) {
-	all, err := kinds("../..", cli.New(io.Discard))
+	c, err := readCode("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := kinds("../..", cli.New(io.Discard), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,6 +72,49 @@ func TestWrongNamesAreFound(t *testing.T) {
 		}
 		if found != want {
 			t.Errorf("%s: %d problems, want %d", name, found, want)
+		}
+	}
+}
+
+func TestWrongKeysAreFound(t *testing.T) {
+	known := map[string]bool{"cpus": true}
+	_, problems := checkKeys(known, parse("x.md", "```toml\n[a]\ncpus = 1\n# cpsu = 2\n```\n"))
+	if len(problems) != 1 || problems[0].line != 4 || !strings.Contains(problems[0].text, "cpsu") {
+		t.Errorf("%v", problems)
+	}
+}
+
+func TestWrongExamplesAreFound(t *testing.T) {
+	const printed = "one host\n\nFAULT  ept-off  of 7 rules\nthe end\n"
+	for example, wrong := range map[string]bool{
+		"one host\nFAULT  ept-off  of 7 rules": false,
+		"FAULT … rules\n…\nthe end":            false,
+		"FAULT  ept-off  of 8 rules":           true,
+		"the end\none host":                    true,
+		"FAULT  ept":                           true,
+	} {
+		if text := differs(strings.Split(example, "\n"), printed); (text != "") != wrong {
+			t.Errorf("%q: %q", example, text)
+		}
+	}
+	bad := "```\n$ H=internal/tuning/testdata/hosts/cern-2015-before.txtar\n$ grange tune audit --from $H\nwell tuned\n```\n"
+	n, problems, err := checkExamples("../..", parse("x.md", bad))
+	if n != 1 || len(problems) != 1 || err != nil {
+		t.Errorf("%d run, %v, %v", n, problems, err)
+	}
+}
+
+func TestWrongStatementsAreFound(t *testing.T) {
+	s := statement{"x.md", "waits (default VALUE) for", 90 * time.Second}
+	for text, want := range map[string]string{
+		"it waits (default 90 seconds) for you":  "",
+		"it waits\n(default 90 seconds) for you": "",
+		"it waits (default 30 seconds) for you":  "the page says 30 seconds, the program 90 seconds",
+		"it waits (default 90) for you":          "the page says 90, the program 90 seconds",
+		"it waits":                               "no sentence",
+	} {
+		if got := s.check(text); want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%q: %s", text, got)
 		}
 	}
 }

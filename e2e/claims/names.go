@@ -22,11 +22,7 @@ type kind struct {
 
 // kinds are the names that are compared. Errors, metrics and the keys of configurations are compared with the pages
 // that explain them, which other tests hold equal to the code.
-func kinds(root string, tree *cobra.Command) ([]kind, error) {
-	code, err := readCode(root)
-	if err != nil {
-		return nil, err
-	}
+func kinds(root string, tree *cobra.Command, c code) ([]kind, error) {
 	rows := func(file, row string) (func(string) bool, error) {
 		text, err := os.ReadFile(filepath.Join(root, file))
 		return func(name string) bool {
@@ -46,19 +42,19 @@ func kinds(root string, tree *cobra.Command) ([]kind, error) {
 	return []kind{
 		{"flag", regexp.MustCompile(`^--([a-z][a-z0-9-]*)`), func(n string) bool { return flags[n] || foreign(n) }},
 		{"metric", regexp.MustCompile(`\b(grange_[a-z0-9_]+)\b`), func(n string) bool {
-			return metric(series.ReplaceAllString(n, "")) || metric(n) || code.has(n)
+			return metric(series.ReplaceAllString(n, "")) || metric(n) || c.has(n)
 		}},
 		{"target of the Makefile", regexp.MustCompile(`^make ([a-z][a-z0-9-]*)`), target},
 		{"alarm", regexp.MustCompile(`^(Grange[A-Z][A-Za-z]+)$`), func(n string) bool {
-			return alarm(n) || code.has(n)
+			return alarm(n) || c.has(n)
 		}},
 		{"test", regexp.MustCompile(`\b(Test[A-Z][A-Za-z0-9]+)\b`), func(n string) bool {
-			return code.has(n)
+			return c.has(n)
 		}},
 		{"file of the repository", regexp.MustCompile(`^((?:internal|e2e|scripts|packaging|cmd|api|docs)/[a-z0-9_./-]+)$`),
 			func(n string) bool { return there(root, n) }},
 		{"name", regexp.MustCompile(`^([a-z][a-z0-9]*(?:-[a-z0-9]+)+)$`), func(n string) bool {
-			return code.has(n) || slices.Contains(elsewhere, n)
+			return c.has(n) || slices.Contains(elsewhere, n)
 		}},
 	}, err
 }
