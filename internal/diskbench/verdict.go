@@ -74,8 +74,8 @@ func (v Verdict) String() string {
 // cached reports whether a pattern measures the page cache where a choice uses it, and not the disk.
 func (m Median) cached() bool { return m.Pattern == "re-read" }
 
-// Recommend leaves re-reads out, and names the choice with the largest geometric mean of rates: what is ten times as fast by one pattern and
-// ten times as slow by another is no better than what is the same by both.
+// Recommend leaves re-reads out, and names the choice with the largest geometric mean of rates: what is ten times as
+// fast by one pattern and ten times as slow by another is no better than what is the same by both.
 func Recommend(all []Median) Verdict {
 	sums, counts := map[string]float64{}, map[string]int{}
 	var spreads []float64

@@ -17,9 +17,10 @@ type Verdict string
 
 // The verdicts.
 const (
-	Pass   Verdict = "pass"
-	Fail   Verdict = "FAIL"
-	Absent Verdict = "none" // the system has no such thing; Note says why
+	Pass    Verdict = "pass"
+	Fail    Verdict = "FAIL"
+	Differs Verdict = "differs" // what the user sees of it is not as on the host; Note has both
+	Absent  Verdict = "none"    // the system has no such thing; Note says why
 )
 
 // Outcome is one case on one system.
@@ -124,6 +125,8 @@ func attempt(ctx context.Context, sys System, c Case) Outcome {
 	}
 	o := Outcome{Case: c.Name, Verdict: Pass, Note: t.note, Took: time.Since(began)}
 	switch {
+	case err == nil && t.differs:
+		o.Verdict = Differs
 	case errors.Is(err, ErrNone):
 		o.Verdict, o.Note = Absent, reason(err)
 	case err != nil:
@@ -148,10 +151,11 @@ func reason(err error) string {
 // try is one case while it runs.
 type try struct {
 	System
-	dir  string // of the case, below the system's home
-	note string
-	mu   sync.Mutex
-	jobs map[string]*running
+	dir     string // of the case, below the system's home
+	note    string
+	differs bool // in the VM the job ends otherwise than on the host, as note says
+	mu      sync.Mutex
+	jobs    map[string]*running
 }
 
 // running is a job that somebody waits for from the moment of its submission, so that nobody waits for what an ended

@@ -41,8 +41,9 @@ func Files(v VM) []guest.File {
 	machine := map[string]string{"total_cpu": strconv.Itoa(v.Shape.CPUs), "jobslots": "1"}
 	job := map[string]string{
 		"allocated_cpu": strconv.Itoa(v.Shape.CPUs), "jobstart_secs": strconv.FormatInt(v.Now.Unix(), 10),
-		"job_id":        v.Job,
-		"max_rss_bytes": strconv.FormatUint(uint64(v.Memory), 10), "max_swap_bytes": strconv.FormatUint(uint64(v.Shape.Disks.Swap), 10),
+		"job_id":         v.Job,
+		"max_rss_bytes":  strconv.FormatUint(uint64(v.Memory), 10),
+		"max_swap_bytes": strconv.FormatUint(uint64(v.Shape.Disks.Swap), 10),
 	}
 	if scratch := scratchOf(v.Shape); scratch > 0 {
 		job["scratch_limit_bytes"] = strconv.FormatUint(uint64(scratch), 10)
