@@ -68,7 +68,8 @@ func (s statement) check(text string) string {
 	before, after, _ := strings.Cut(s.sentence, "VALUE")
 	// a sentence may go on in the next line
 	quote := func(part string) string { return strings.ReplaceAll(regexp.QuoteMeta(part), " ", `\s+`) }
-	m := regexp.MustCompile(quote(before) + `(\S+(?: (?:second|minute|hour|day)s?)?)` + quote(after)).FindStringSubmatch(text)
+	value := `(\S+(?: (?:second|minute|hour|day)s?)?)`
+	m := regexp.MustCompile(quote(before) + value + quote(after)).FindStringSubmatch(text)
 	switch {
 	case m == nil:
 		return fmt.Sprintf("the page has no sentence like %q any more", s.sentence)
