@@ -63,6 +63,7 @@ func TestWrongNamesAreFound(t *testing.T) {
 		"GrangeDown": 0, "GrangeUpsideDown": 1,
 		"TestCows": 1, "TestTuner": 0,
 		"internal/cli": 0, "internal/clay": 1,
+		"GET /v1/vms/VM/move": 0, "GET /v1/workers?follow=true": 0, "PUT /v1/workers": 1, "GET /v1/cows": 1,
 		"no-agent": 0, "no-agnet": 1,
 	} {
 		found := 0

@@ -38,7 +38,14 @@ func kinds(root string, tree *cobra.Command, c code) ([]kind, error) {
 		return nil, err
 	}
 	alarm, err := rows("packaging/prometheus/grange.rules.yml", "(?m)- alert: NAME$")
+	if err != nil {
+		return nil, err
+	}
 	flags := allFlags(tree)
+	served, err := routes(root, c)
+	if err != nil {
+		return nil, err
+	}
 	return []kind{
 		{"flag", regexp.MustCompile(`^--([a-z][a-z0-9-]*)`), func(n string) bool { return flags[n] || foreign(n) }},
 		{"metric", regexp.MustCompile(`\b(grange_[a-z0-9_]+)\b`), func(n string) bool {
@@ -53,10 +60,13 @@ func kinds(root string, tree *cobra.Command, c code) ([]kind, error) {
 		}},
 		{"file of the repository", regexp.MustCompile(`^((?:internal|e2e|scripts|packaging|cmd|api|docs)/[a-z0-9_./-]+)$`),
 			func(n string) bool { return there(root, n) }},
+		{"route", regexp.MustCompile(`^((?:GET|POST|PUT|PATCH|DELETE) /v1/\S+)`), func(n string) bool {
+			return served[route(n)]
+		}},
 		{"name", regexp.MustCompile(`^([a-z][a-z0-9]*(?:-[a-z0-9]+)+)$`), func(n string) bool {
 			return c.has(n) || slices.Contains(elsewhere, n)
 		}},
-	}, err
+	}, nil
 }
 
 // series are the endings that Prometheus adds to the name of a histogram.
