@@ -18,7 +18,7 @@ func TestClaims(t *testing.T) {
 	for _, p := range problems {
 		t.Error(p)
 	}
-	if f.Commands < 900 || f.Names < 1500 || f.Keys < 150 || f.Values < 15 || f.Examples < 4 {
+	if f.Commands < 900 || f.Names < 1500 || f.Keys < 150 || f.Values < 25 || f.Examples < 4 {
 		t.Errorf("few statements were found: %+v", f)
 	}
 }

@@ -10,9 +10,11 @@ import (
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/batch/slurm/worker"
 	"github.com/grange-project/grange/internal/cli"
 	"github.com/grange-project/grange/internal/cli/app"
 	"github.com/grange-project/grange/internal/config"
+	"github.com/grange-project/grange/internal/farmfile"
 )
 
 // statement is a value that a page states in a sentence: what stands in the place of VALUE.
@@ -22,7 +24,7 @@ type statement struct {
 }
 
 // statements are those whose value the program has. A sentence that is not on its page any more has no place here.
-func statements() ([]statement, error) {
+func statements(root string) ([]statement, error) {
 	agent, err := config.ParseAgent(nil, "no file")
 	if err != nil {
 		return nil, err
@@ -31,6 +33,15 @@ func statements() ([]statement, error) {
 	if err != nil {
 		return nil, err
 	}
+	worker, err := worker.ParseConfig(nil, "no file", "/run/grange/agent.sock")
+	if err != nil {
+		return nil, err
+	}
+	farm, err := farmfile.Parse([]byte("[cells.a]\n"), "a farm")
+	if err != nil {
+		return nil, err
+	}
+	plugin, err := pluginDefaults(root)
 	wait := agent.Batch.WaitTimeout
 	return []statement{
 		{"docs/guide/exec.md", "`[batch] wait_timeout` (default VALUE)", wait},
@@ -51,7 +62,43 @@ func statements() ([]statement, error) {
 		{"docs/guide/users.md", "| VALUE (`71:0` of a script)", batch.ExitNotStarted},
 		{"docs/guide/users.md", "| VALUE (`69:0`)", batch.ExitNever},
 		{"docs/guide/users.md", "| VALUE (`70:0`)", batch.ExitVMLost},
-	}, nil
+
+		{"docs/guide/slurm-elastic.md", "| `scontrol` | `VALUE` |", worker.Scontrol},
+		{"docs/guide/slurm-elastic.md", "| `wait_timeout` | `VALUE` |", short(worker.WaitTimeout)},
+		{"docs/guide/slurm-elastic.md", "| `boot_timeout` | `VALUE` |", short(worker.BootTimeout)},
+		{"docs/guide/slurm-elastic.md", "| `restarts` | `VALUE` |", worker.Restarts},
+		{"docs/guide/slurm-elastic.md", "| `warm` | `VALUE` |", worker.Warm},
+		{"docs/guide/slurm.md", "| `wrapper=` | `VALUE` |", plugin["wrapper"]},
+		{"docs/guide/slurm.md", "| `socket=` | `VALUE` |", plugin["socket"]},
+		{"docs/guide/slurm.md", "| `min_uid=` | VALUE |", plugin["min_uid"]},
+		{"docs/guide/slurm.md", "| `requeues=` | VALUE |", plugin["requeues"]},
+		{"docs/guide/cells.md", "1 to 10, default VALUE |", farm.Cells[0].Overcommit},
+	}, err
+}
+
+var (
+	pluginConf  = regexp.MustCompile(`(?m)^\} conf = \{(.*)\};$`)
+	pluginField = regexp.MustCompile(`\.([a-z_]+) = "?([^",]+)`)
+)
+
+// pluginDefaults are those of Slurm's plug-in, which is in C.
+func pluginDefaults(root string) (map[string]string, error) {
+	text, err := os.ReadFile(filepath.Join(root, "slurm/spank/grange_spank.c"))
+	all := map[string]string{}
+	for _, conf := range pluginConf.FindAllStringSubmatch(string(text), -1) {
+		for _, m := range pluginField.FindAllStringSubmatch(conf[1], -1) {
+			all[m[1]] = m[2]
+		}
+	}
+	return all, err
+}
+
+// short is a duration as configurations have it: 5m, not 5m0s.
+func short(d time.Duration) string {
+	if text, ok := strings.CutSuffix(d.String(), "m0s"); ok {
+		return text + "m"
+	}
+	return d.String()
 }
 
 // defaultOf is the default of a flag.
@@ -94,7 +141,7 @@ func words(value any) string {
 }
 
 func checkStatements(root string) (n int, problems []problem, err error) {
-	all, err := statements()
+	all, err := statements(root)
 	for _, s := range all {
 		text, err := os.ReadFile(filepath.Join(root, s.page))
 		if err != nil {
