@@ -2,10 +2,11 @@
 // the Makefile, keys of configurations, errors, metrics, alarms and rules by name, defaults and numbers, and what
 // commands print about recorded hosts. The last line is JSON.
 //
-// It runs in the root of the repository. It starts no program: commands that only read a recorded host run in it.
+// It starts no program: commands that only read a recorded host run in it.
 package main
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -34,7 +35,9 @@ type figures struct {
 }
 
 func main() {
-	f, problems, err := compare(".")
+	root := flag.String("root", ".", "the `DIR` of the repository")
+	flag.Parse()
+	f, problems, err := compare(*root)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "claims:", err)
 		os.Exit(2)
