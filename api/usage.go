@@ -3,8 +3,8 @@ package api
 import "time"
 
 // Usage is the record of what one VM has used: of a job, a worker, or an interval of a cloud VM. The host writes it,
-// once; whoever gets it twice knows it by its ID. What nobody knows is left out, and is not zero. Of a batch job that
-// ran on its host, without a VM, the server writes what the batch system says.
+// once; a reader that gets it twice knows it by its ID. An unknown value is left out, and is not zero. For a batch job
+// that ran on its host, without a VM, the server writes the record from the batch system's accounts.
 type Usage struct {
 	ID   string `json:"id"`   // of the record: random, or of UsageMetal a hash of which run of a job it is
 	Kind string `json:"kind"` // UsageJob, UsageWorker, UsageVM, UsageMetal

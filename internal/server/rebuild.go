@@ -12,9 +12,9 @@ import (
 	"github.com/grange-project/grange/internal/server/images"
 )
 
-// remade enters what the image of a VM is in the catalogue by now. Its size stays, and must do for the image. What
-// another image asks of the processor's model and of the display the VM gets. What it asks of cells, threads and pages
-// takes another plan: a VM that gets a new place has that, and one that stays on its host is refused.
+// remade enters what the image of a VM is in the catalogue by now. Its size stays, and must do for the image. The VM
+// gets the processor's model and the display that another image asks for. Cells, threads and pages of another image
+// take another plan: a VM that gets a new place has that, and one that stays on its host is refused.
 func remade(c *call, vm *farm.VM, placedAnew bool) error {
 	old, err := images.Entry(c.Tx, vm.Digest)
 	if err != nil {

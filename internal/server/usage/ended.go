@@ -28,7 +28,7 @@ type again struct {
 const againPause = 20
 
 // join has the batch system be read again from the first open month on when there are nodes whose jobs were passed
-// over. What was counted before is replaced by itself. closed is the last closed month, or "".
+// over. Jobs that were counted before replace themselves. closed is the last closed month, or "".
 func (e *ended) join(nodes []string, closed string, now time.Time) {
 	fresh := e.Nodes == nil
 	for _, name := range nodes {
