@@ -61,6 +61,7 @@ type TunedSetting struct {
 	File         string // where a site changes it: the profile of its own, which may not be there yet
 	Unit, Option string // section and name there
 	Plain        bool   // the section holds for all devices, and says nothing else of itself
+	Overruled    bool   // tuned applies a file of sysctl.d after it that sets the same
 }
 
 // PagesSetting is a file that sets the number of huge pages of the default size at each boot.

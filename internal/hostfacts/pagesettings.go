@@ -17,12 +17,15 @@ const (
 	mostSysctlFile = 256
 )
 
-// pageLine is a line of sysctl.d that sets the number of huge pages; a "-" before it lets it fail.
-var pageLine = lazyregexp.New(`^-?\s*vm[./]nr_hugepages\s*=\s*(\d+)\s*$`)
+// sysctlLine is a line of sysctl.d that sets one number of the kernel or its memory; a "-" before it lets it fail.
+var sysctlLine = lazyregexp.New(`^-?\s*((?:vm|kernel)[./]\w+)\s*=\s*(\d+)\s*$`)
 
 // pageSettings reads which files of sysctl.d set the number of huge pages of the default size, in the order in which
 // they are applied.
-func (r *reader) pageSettings() []farm.PagesSetting {
+func (r *reader) pageSettings() []farm.PagesSetting { return r.sysctlSettings("vm.nr_hugepages") }
+
+// sysctlSettings reads which files of sysctl.d set a value, in the order in which they are applied.
+func (r *reader) sysctlSettings(option string) []farm.PagesSetting {
 	files := map[string]string{} // by name
 	var names []string
 	for _, dir := range sysctlDirs {
@@ -35,25 +38,25 @@ func (r *reader) pageSettings() []farm.PagesSetting {
 	slices.Sort(names)
 	var out []farm.PagesSetting
 	for _, name := range names {
-		out = append(out, r.pageSettingsIn(files[name])...)
+		out = append(out, r.sysctlSettingsIn(files[name], option)...)
 	}
-	return append(out, r.pageSettingsIn(sysctlConf)...)
+	return append(out, r.sysctlSettingsIn(sysctlConf, option)...)
 }
 
-func (r *reader) pageSettingsIn(file string) (out []farm.PagesSetting) {
+func (r *reader) sysctlSettingsIn(file, option string) (out []farm.PagesSetting) {
 	for _, line := range r.lines(file) {
-		if m := pageLine.FindStringSubmatch(line); m != nil {
-			out = append(out, farm.PagesSetting{File: file, Value: m[1]})
+		if m := sysctlLine.FindStringSubmatch(line); m != nil && strings.ReplaceAll(m[1], "/", ".") == option {
+			out = append(out, farm.PagesSetting{File: file, Value: m[2]})
 		}
 	}
 	return out
 }
 
-// cleanSysctl keeps of a file of sysctl.d what pageSettings reads.
+// cleanSysctl keeps of a file of sysctl.d what sysctlSettings reads.
 func cleanSysctl(text []byte) []byte {
 	var out strings.Builder
 	for line := range strings.Lines(string(text)) {
-		if pageLine.MatchString(strings.TrimSpace(line)) {
+		if sysctlLine.MatchString(strings.TrimSpace(line)) {
 			out.WriteString(line)
 		}
 	}

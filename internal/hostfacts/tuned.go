@@ -59,7 +59,8 @@ func (r tuned) settings() []farm.TunedSetting {
 			for _, target := range r.targets(u.kind, option) {
 				if value = strings.TrimSpace(strings.Trim(value, `"`)); known {
 					out = append(out, farm.TunedSetting{Path: target, Value: value, File: own, Unit: u.name,
-						Option: option, Plain: u.name == u.kind && u.devices == ""})
+						Option: option, Plain: u.name == u.kind && u.devices == "",
+						Overruled: u.kind == "sysctl" && r.reapplies() && len(r.sysctlSettings(option)) > 0})
 				}
 			}
 		}
@@ -84,7 +85,7 @@ func (r tuned) targets(kind, option string) []string {
 		return []string{strings.TrimPrefix(path.Clean(option), "/")}
 	case kind == "bootloader" && strings.HasPrefix(option, "cmdline"):
 		return []string{"proc/cmdline"}
-	case kind == "sysctl" && !r.reapplies():
+	case kind == "sysctl":
 		return []string{"proc/sys/" + strings.ReplaceAll(option, ".", "/")}
 	}
 	return nil

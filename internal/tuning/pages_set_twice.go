@@ -70,14 +70,18 @@ func pagePlaces(h farm.HostFacts) (out []setPages, size farm.Bytes) {
 			out = append(out, setPages{place, n})
 		}
 	}
+	addTuned := func(overruled bool) {
+		for _, s := range h.Tuned {
+			if s.Path == "proc/sys/vm/nr_hugepages" && s.Overruled == overruled && runsOrStarts(h, "tuned") {
+				add("/"+s.File, tunedWrites(s))
+			}
+		}
+	}
+	addTuned(true)
 	for _, s := range h.PagesSet {
 		add("/"+s.File, s.Value)
 	}
-	for _, s := range h.Tuned {
-		if s.Path == "proc/sys/vm/nr_hugepages" && runsOrStarts(h, "tuned") {
-			add("/"+s.File, tunedWrites(s))
-		}
-	}
+	addTuned(false)
 	return out, size
 }
 

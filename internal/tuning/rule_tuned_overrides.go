@@ -17,7 +17,7 @@ func tunedOverrides() Rule {
 		Severity: Warning,
 		Holds: "Hosts where tuned runs or starts at boot: transparent huge pages, governor and values of [sysfs] of " +
 			"the active profile and all that it includes; " +
-			"[sysctl] where reapply_sysctl is off. What scripts and functions of a profile set is not seen.",
+			"[sysctl] where reapply_sysctl is off, or no file of sysctl.d sets the same. What scripts and functions of a profile set is not seen.",
 		Cost: "That of the rule which finds the value wrong, from the next boot on.",
 		Sources: []Source{
 			{"tuned 2.20, plug-in vm",
@@ -73,7 +73,7 @@ func overriding(settings []farm.TunedSetting, c *Change) (farm.TunedSetting, boo
 		*c = Change{Kind: SetValue, Path: ksmRunPath, Value: "0"}
 	}
 	for _, s := range slices.Backward(settings) {
-		if match, _ := path.Match(s.Path, c.Path); c.Kind == SetValue && match {
+		if match, _ := path.Match(s.Path, c.Path); c.Kind == SetValue && match && !s.Overruled {
 			return s, tunedWrites(s) != c.Value
 		}
 	}
@@ -105,6 +105,9 @@ func tunedWrites(s farm.TunedSetting) string {
 func asTunedLeaves(h farm.HostFacts) farm.HostFacts {
 	h.Sysctl, h.Clocks = maps.Clone(h.Sysctl), slices.Clone(h.Clocks)
 	for _, s := range h.Tuned {
+		if s.Overruled {
+			continue
+		}
 		value := tunedWrites(s)
 		set := func(where string, has bool, to func()) {
 			if match, _ := path.Match(s.Path, where); match && has {
