@@ -39,6 +39,7 @@ type HostFacts struct {
 	Devices         []HostDevice // network cards and NVMe controllers
 	Shapes          []ShapePages // of the agent's configuration
 	AgentReserve    CPUSet       // CPUs that the agent keeps from VMs
+	AgentMemory     Bytes        // memory that it keeps from them
 	Mounts          []Mount
 	CoreLimit       string // soft limit on core files of new sessions: "0", "unlimited", a number of bytes
 	Domains         []Domain

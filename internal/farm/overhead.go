@@ -47,3 +47,12 @@ func GuestWithin(limit Bytes, vcpus int, emulated bool) Bytes {
 	}
 	return guest
 }
+
+// Of a small host's memory 1G would be a third, and the default shape fit none of its nodes.
+const (
+	mostReserved  = GiB
+	reservedShare = 8 // one in so many
+)
+
+// AutoReserved returns how much memory an agent keeps for a host that has so much, unless it is configured.
+func AutoReserved(memory Bytes) Bytes { return min(mostReserved, memory/reservedShare) }

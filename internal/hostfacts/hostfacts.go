@@ -36,7 +36,7 @@ func Read(fsys fs.FS) (farm.HostFacts, error) {
 	h.Disks = r.disks()
 	h.Devices = r.devices()
 	h.VhostNet = r.vhostNet()
-	h.Shapes, h.AgentReserve = r.shapes()
+	r.readAgent(&h)
 	h.Mounts = r.mounts()
 	h.CoreLimit = r.coreLimit()
 	h.Domains = r.domains()

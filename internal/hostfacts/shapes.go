@@ -28,32 +28,40 @@ func (s shapeFile) facts(name string) farm.ShapePages {
 
 // agentFile is what is read, and recorded, of the agent's configuration: neither policies nor the names in them.
 type agentFile struct {
-	ReservedCPUs string               `toml:"reserved_cpus,omitempty"`
-	DefaultShape shapeFile            `toml:"default_shape"`
-	Shapes       map[string]shapeFile `toml:"shapes"`
+	ReservedCPUs   string               `toml:"reserved_cpus,omitempty"`
+	ReservedMemory string               `toml:"reserved_memory,omitempty"`
+	DefaultShape   shapeFile            `toml:"default_shape"`
+	Shapes         map[string]shapeFile `toml:"shapes"`
 }
 
-// shapes reads which size and pages the agent's VMs get: the default shape first, which has no name; and the CPUs that
-// the agent keeps from VMs. There are none where no agent is configured. A file that the agent itself would refuse is
-// no fact of the host's.
-func (r *reader) shapes() (shapes []farm.ShapePages, reserve farm.CPUSet) {
+// readAgent reads which size and pages the agent's VMs get: the default shape first, which has no name; and the CPUs
+// and the memory that the agent keeps from VMs. There are none where no agent is configured. A file that the agent
+// itself would refuse is no fact of the host's.
+func (r *reader) readAgent(h *farm.HostFacts) {
 	text, ok := r.Large(agentPath)
 	if !ok {
-		return nil, reserve
+		return
 	}
 	var f agentFile
 	if err := toml.Unmarshal([]byte(text), &f); err != nil {
-		return nil, reserve
+		return
 	}
-	shapes = append(shapes, f.DefaultShape.facts(""))
+	h.Shapes = append(h.Shapes, f.DefaultShape.facts(""))
 	for _, name := range slices.Sorted(maps.Keys(f.Shapes)) {
-		shapes = append(shapes, f.Shapes[name].facts(name))
+		h.Shapes = append(h.Shapes, f.Shapes[name].facts(name))
 	}
-	reserve, _ = farm.ParseCPUSet(f.ReservedCPUs)
-	return shapes, reserve
+	h.AgentReserve, _ = farm.ParseCPUSet(f.ReservedCPUs)
+	var all farm.Bytes
+	for _, n := range h.Topology.Nodes {
+		all += n.Memory
+	}
+	h.AgentMemory = farm.AutoReserved(all)
+	if f.ReservedMemory != "" && f.ReservedMemory != "auto" {
+		h.AgentMemory, _ = farm.ParseBytes(f.ReservedMemory)
+	}
 }
 
-// cleanAgent keeps of the agent's configuration what shapes reads.
+// cleanAgent keeps of the agent's configuration what readAgent reads.
 func cleanAgent(text []byte) []byte {
 	var f agentFile
 	if err := toml.Unmarshal(text, &f); err != nil {

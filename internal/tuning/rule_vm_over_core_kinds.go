@@ -9,9 +9,10 @@ import (
 func vmOverCoreKinds() Rule {
 	return Rule{
 		ID:       "vm-over-core-kinds",
-		Title:    "a VM is pinned to performance cores and to efficient cores",
+		Title:    "a VM runs on performance cores and on efficient cores",
 		Severity: Advice,
-		Holds:    "Hybrid processors, whose cores are of two kinds.",
+		Holds: "Hybrid processors, whose cores are of two kinds. A VM that is not pinned and has more vCPUs than there " +
+			"are CPUs of each kind is left out.",
 		Cost: "Not measured by the sources. A parallel job waits for its slowest thread; an efficient core has a " +
 			"fraction of the speed, and no second thread.",
 		Sources: []Source{
@@ -21,7 +22,7 @@ func vmOverCoreKinds() Rule {
 		},
 		Why: "The host's scheduler knows which cores are fast and gives them to the busiest threads. A guest sees CPUs " +
 			"that are all alike: its scheduler spreads a parallel job evenly, and each step lasts as long as on the " +
-			"slowest core.",
+			"slowest core. A vCPU that may run on both kinds is fast in one moment and slow in the next.",
 		Fix:    "Pin the VM to cores of one kind.",
 		Danger: "CPUs of one kind may not be enough for all VMs.",
 		Undo:   "Put the old <vcpupin> back.",
@@ -42,11 +43,15 @@ func checkVMOverCoreKinds(h farm.HostFacts, _ Profile) []Finding {
 	var out []Finding
 	for _, d := range foreign(h) {
 		cpus, confined := confinedCPUs(h, d)
-		if !confined || cpus.Common(fast) == 0 || cpus.Common(slow) == 0 {
+		are := "are"
+		if !confined {
+			cpus, are = h.Topology.Online, "may run"
+		}
+		if cpus.Common(fast) == 0 || cpus.Common(slow) == 0 || !confined && d.VCPUs > max(fast.Len(), slow.Len()) {
 			continue
 		}
 		out = append(out, Finding{Severity: Advice, Where: vmName(d), Wanted: "cores of one kind",
-			Got: fmt.Sprintf("its vCPUs are on performance cores (CPUs %v) and on efficient cores (CPUs %v)",
+			Got: fmt.Sprintf("its vCPUs %s on performance cores (CPUs %v) and on efficient cores (CPUs %v)", are,
 				cpus.And(fast), cpus.And(slow)),
 			Manual: edit(d, "pin all vCPUs to CPUs of one kind")})
 	}

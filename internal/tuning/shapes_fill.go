@@ -35,7 +35,7 @@ func fillings(h farm.HostFacts, missing map[string]bool) []filled {
 }
 
 func fill(h farm.HostFacts, s farm.ShapePages) filled {
-	trial := numa.Trial{Room: numa.NewRoom(h.Topology, numa.Reserve{CPUs: h.AgentReserve}, nil)}
+	trial := numa.Trial{Room: numa.NewRoom(h.Topology, numa.Reserve{CPUs: h.AgentReserve, Memory: h.AgentMemory}, nil)}
 	f := filled{shape: s}
 	tuned, err := farm.Shape{}.With(farm.Tuning{Pages: s.Pages})
 	if err != nil {
