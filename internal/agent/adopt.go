@@ -14,11 +14,11 @@ import (
 // before the guest's memory is touched; and again when the task whose groups it sits in has ended before the others. A
 // VM that cannot be put there must not run: it would have more than its job was given. 0 is the process of a hypervisor
 // that has none.
-func (j *job) adopt(q hyper.Applied) error {
+func adopt(groups []string, q hyper.Applied) error {
 	if q.PID == 0 {
 		return nil
 	}
-	return machine.Adopt("/", j.caller.Batch.Cgroups, q.PID, q.Started)
+	return machine.Adopt("/", groups, q.PID, q.Started)
 }
 
 // enters is what has a process that is about to become QEMU put into the job's control groups; nil where the job has

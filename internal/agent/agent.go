@@ -46,7 +46,9 @@ type Agent struct {
 	runsOn   func() string
 	ready    func()
 
-	probeAgain func()
+	probeAgain   func()
+	allocationOf func(c Caller) *Caller // of a step
+
 	pageMounts func() []farm.Bytes // page sizes that have a hugetlbfs
 
 	guestFile string
@@ -94,7 +96,7 @@ type Agent struct {
 }
 
 // vm is one virtual machine of this host: what it holds, and the jobs in it. That is one job, or all tasks of one batch
-// job that run on this host. It lives as long as one of them does.
+// job that run on this host. It lives as long as one of them does, or as their allocation.
 //
 // Locks are taken in this order: the agent's, a vm's, a job's.
 type vm struct {
@@ -125,7 +127,7 @@ type vm struct {
 	closed  bool             // nobody enters any more
 	jobs    []*job           // in the order of arrival
 	ports   []*job           // who has which job port
-	home    *job             // whose batch system holds QEMU in its groups
+	home    *job             // in whose control groups QEMU is; nil: nobody's, or the allocation's
 	clean   []api.Phase
 	start   starts.Phases
 }

@@ -163,7 +163,7 @@ func (v *making) adoptFirst(applied hyper.Applied) error {
 		return errCallerGone
 	}
 	v.update(func() { v.home = jobs[0] })
-	return jobs[0].adopt(applied)
+	return adopt(jobs[0].caller.Batch.Cgroups, applied)
 }
 
 // open lets jobs connect to their ports.

@@ -39,10 +39,10 @@ func (v *vm) bindLost(m *machine.Machine, err error) {
 	v.cancel(err)
 }
 
-// moveTo puts the VM's processes where another of its jobs is tracked.
-func (v *vm) moveTo(j *job) error {
-	if err := j.adopt(v.machine.Applied); err != nil {
+// moveTo puts the VM's processes into other control groups of its batch system.
+func (v *vm) moveTo(groups []string) error {
+	if err := adopt(groups, v.machine.Applied); err != nil {
 		return err
 	}
-	return v.machine.AdoptShares(j.caller.Batch.Cgroups)
+	return v.machine.AdoptShares(groups)
 }

@@ -20,8 +20,9 @@ func (a *Agent) admit(r *api.JobRequest, c Caller) (j *job, fresh bool, err erro
 		}
 		v := a.vmOf(c)
 		if v == nil {
-			if j, err = a.requests().begin(r, c); err == nil {
-				j.record.Judged = judged
+			whole := a.allocationOf(c)
+			if j, err = a.requests().begin(r, c.within(whole)); err == nil {
+				j.record.Judged, j.record.Allocation = judged, whole
 				v = newVM(j)
 				v.asked = asked
 			}
@@ -77,6 +78,9 @@ func (a *Agent) beginIn(v *vm, r *api.JobRequest, c Caller) (*job, error) {
 		return nil, err
 	}
 	c.Nameless = known.OneOfMany()
+	if whole := v.recordNow().Allocation; whole != nil {
+		c.Batch.Cgroups = whole.Batch.Cgroups
+	}
 	j := newJob(a, r.ID, c)
 	j.request = r
 	j.record = record{Version: recordVersion, Job: r.ID, User: known.Shown(),

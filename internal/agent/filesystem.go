@@ -12,6 +12,9 @@ import (
 
 // uses is what network file systems the jobs of a VM have directories of.
 func (v *vm) uses() (all []filesystems.Used) {
+	if r := v.recordNow(); r.Allocation != nil { // its directories stay between its steps
+		all = append(all, r.Uses)
+	}
 	for _, j := range v.inside() {
 		all = append(all, j.record.Uses)
 	}

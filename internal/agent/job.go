@@ -78,6 +78,7 @@ func (j *job) run() {
 	defer j.agent.forget(j)
 	m, err := j.awaitGuest()
 	if err == nil {
+		stay{j.vm}.share(j)
 		err = j.serve(m)
 	}
 	j.finish(err)

@@ -221,28 +221,15 @@ func (v *making) grant(image vmimage.Image) (farm.Plan, error) {
 	return v.grant(image)
 }
 
-// end waits until no job is in the VM, and cleans up, unless the agent itself stops.
+// end waits until no job is in the VM, nor can come, and cleans up, unless the agent itself stops.
 func (v *vm) end() {
 	defer close(v.over)
 	defer v.agent.forgetVM(v)
-	for {
-		v.mu.Lock()
-		left, changed := len(v.jobs), v.changed
-		v.mu.Unlock()
-		if left == 0 {
-			break
-		}
-		select {
-		case <-changed:
-		case <-v.agent.ctx.Done():
-			v.making.detach()
-			return
-		}
-	}
-	if v.agent.ctx.Err() != nil {
+	if !(stay{v}).awaitEmptied() {
 		v.making.detach()
 		return
 	}
+	v.cancel(errCallerGone)
 	began := time.Now()
 	v.making.discard()
 	v.agent.Usage.End(v.id, api.EndedLeft)

@@ -36,10 +36,12 @@ type record struct {
 	Gateways []farm.Gateway   `json:",omitempty"`
 	Binds    []binds.Bound    `json:",omitempty"` // of the job that the VM was made for
 	Uses     filesystems.Used // what network file systems the job's directories are of
-	Site     string           `json:",omitempty"` // the network of [networks] that the VM is on; "": none of them
-	Lease    *leases.Lease    `json:",omitempty"` // nil: it has none, or none yet
-	Services []string         `json:",omitempty"` // of the host that it may use, by name
-	Pool     string           `json:",omitempty"` // whose limits end it; "": it is of none
+	// what the VM's Slurm allocation has here, and the process that lasts as long; nil: the VM ends with its last job
+	Allocation *Caller       `json:",omitempty"`
+	Site       string        `json:",omitempty"` // the network of [networks] that the VM is on; "": none of them
+	Lease      *leases.Lease `json:",omitempty"` // nil: it has none, or none yet
+	Services   []string      `json:",omitempty"` // of the host that it may use, by name
+	Pool       string        `json:",omitempty"` // whose limits end it; "": it is of none
 	// PullEntry is the entry of pull_images that lets the caller have the image fetched; "": none is needed.
 	PullEntry string        `json:",omitempty"`
 	Worker    *workerRecord // nil: the VM is a job's, or

@@ -95,7 +95,7 @@ func (a recovery) takeOverJobs(r record, m *machine.Machine, state hyper.State) 
 	if err != nil {
 		a.log.Error("tasks of a vm cannot be read; they end", "vm", r.Name, "error", err)
 	}
-	if len(tasks) == 0 {
+	if len(tasks) == 0 && (r.Allocation == nil || r.Caller.alive()) {
 		tasks = []taskRecord{{Job: r.Job, User: r.User, Command: r.Command, Caller: r.Caller, Keep: r.Keep,
 			Judged: r.Judged, OneFS: r.OneFS, Gateways: r.Gateways, Uses: r.Uses}}
 	}
@@ -127,7 +127,9 @@ func (a recovery) takeOverJobs(r record, m *machine.Machine, state hyper.State) 
 		j.events = []api.JobEvent{{Event: api.EventVM, VM: v.view(j)}} // told again, before anything else
 		jobs = append(jobs, j)
 	}
-	v.home = jobs[0] // which one it was is not known; leaving moves QEMU once more than it has to, at worst
+	if len(jobs) > 0 {
+		v.home = jobs[0] // which one it was is not known; leaving moves QEMU once more than it has to, at worst
+	}
 	a.mu.Lock()
 	a.vms[v.id] = v
 	for _, j := range jobs {

@@ -73,8 +73,9 @@ func New(o Options) (*Agent, error) {
 	a := joined(&Agent{hyper: o.Hypervisor, images: images, log: o.Log, version: o.Version, runsOn: o.Accelerator,
 		probeAgain: o.ProbeAgain, ready: o.Ready, guestFile: o.Config.GuestFile, lookups: lookup.Lookups{Ask: o.Lookup},
 		names: cmp.Or(o.Names, names.Host()), breakers: newBreakers(o.Gate), cfg: o.Config,
-		pageMounts: func() []farm.Bytes { return machine.PageMounts(os.DirFS("/")) },
-		topo:       t, live: map[string]*job{}, vms: map[string]*vm{}})
+		allocationOf: allocationOf,
+		pageMounts:   func() []farm.Bytes { return machine.PageMounts(os.DirFS("/")) },
+		topo:         t, live: map[string]*job{}, vms: map[string]*vm{}})
 	areas, err := machine.OpenAreas(o.Config.Areas)
 	if err != nil {
 		return nil, err

@@ -52,7 +52,11 @@ func (v *vm) guestChanged(m *machine.Machine, unresponsive bool) {
 		return
 	}
 	err = m.Pulse.Problem(m.LastWords())
-	for _, j := range v.inside() {
+	jobs := v.inside()
+	if len(jobs) == 0 {
+		v.cancel(err) // its allocation keeps it, for steps that would find it so
+	}
+	for _, j := range jobs {
 		if !j.isEnded() { // one that is kept after its end is there to be looked at
 			j.cancel(err)
 		}

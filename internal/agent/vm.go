@@ -130,7 +130,9 @@ func (v *vm) enter(j *job) bool {
 		entered = true
 		j.vm = v
 		j.ctx, j.cancel = context.WithCancelCause(v.ctx)
-		v.jobs = append(v.jobs, j)
+		if v.jobs = append(v.jobs, j); len(v.jobs) == 1 {
+			v.power.Heartbeat() // nobody has sent any while it was empty
+		}
 		v.giveLocked(j)
 	})
 	return entered
@@ -169,13 +171,15 @@ func (v *vm) showLocked(j *job) {
 	}
 }
 
-// leave takes a job out of the VM, and returns when nothing of it is left there; with the last one the VM ends.
+// leave takes a job out of the VM, and returns when nothing of it is left there; with the last one the VM ends, unless
+// its allocation keeps it.
 func (v *vm) leave(j *job) []api.Phase {
 	var m *machine.Machine
-	var last bool
+	var last, empty bool
 	v.update(func() {
 		v.jobs = slices.DeleteFunc(v.jobs, func(o *job) bool { return o == j })
-		last, m = len(v.jobs) == 0, v.machine
+		empty, m = len(v.jobs) == 0, v.machine
+		last = empty && !stay{v}.keptLocked()
 		v.closed = v.closed || last
 	})
 	if last {
@@ -187,6 +191,9 @@ func (v *vm) leave(j *job) []api.Phase {
 	}
 	began := time.Now()
 	v.moveHome(j)
+	if empty {
+		v.agent.Usage.Look(v.id) // its allocation may end the VM at any time
+	}
 	if m != nil && j.given() {
 		m.Control.End(v.ctx, j.id, v.power.Now() != machine.Wanted{})
 		j.removeFile(m)
@@ -210,8 +217,12 @@ func (v *vm) moveHome(leaver *job) {
 	if v.home != leaver || v.machine == nil || !v.defined {
 		return
 	}
+	if v.record.Allocation != nil {
+		stay{v}.toAllocationLocked()
+		return
+	}
 	for _, j := range v.jobs {
-		err := v.moveTo(j)
+		err := v.moveTo(j.caller.Batch.Cgroups)
 		if err == nil {
 			v.home = j
 			return
@@ -309,7 +320,7 @@ func (v *vm) stateLocked() string {
 		return "suspended"
 	case stopped.Silent:
 		return "suspended (caller stopped)"
-	case len(v.jobs) > 0 && !slices.ContainsFunc(v.jobs, running):
+	case (len(v.jobs) > 0 || stay{v}.keptLocked()) && !slices.ContainsFunc(v.jobs, running):
 		return "kept"
 	case v.machine == nil, v.machine.Control.Phase() == "":
 		return "starting"

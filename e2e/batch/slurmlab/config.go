@@ -42,7 +42,11 @@ func (l *Lab) configure() error {
 		storage = fmt.Sprintf(
 			"AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=127.0.0.1\nAccountingStoragePort=%d\nAccountingStoragePass=%s\n", l.ports.dbd(), l.path("munge/munge.socket"))
 	}
-	conf := strings.NewReplacer("$D", l.dir, "$HOST", host, "$NODES", strings.Join(l.nodes, ",")).Replace(`ClusterName=grange
+	flags := "Alloc"
+	if l.o.Contain {
+		flags += ",Contain"
+	}
+	conf := strings.NewReplacer("$D", l.dir, "$HOST", host, "$NODES", strings.Join(l.nodes, ","), "$FLAGS", flags).Replace(`ClusterName=grange
 SlurmctldHost=$HOST(127.0.0.1)
 SlurmUser=root
 SlurmdUser=root
@@ -68,7 +72,7 @@ ReturnToService=2
 MpiDefault=none
 SwitchType=switch/none
 JobAcctGatherFrequency=1
-PrologFlags=Alloc
+PrologFlags=$FLAGS
 RequeueExit=199
 JobRequeue=1
 UnkillableStepTimeout=60

@@ -38,6 +38,7 @@ type Options struct {
 	CPUs       int    // of a node; 0: those of this machine
 	Unconfined bool   // proctrack/linuxproc and task/none, also where there are control groups
 	Su         string // a program that slurmd finds in the place of su; "": this machine's
+	Contain    bool   // PrologFlags has Contain: each allocation has a step "extern" on its hosts
 	OCI        bool   // bundles and oci.conf instead of the plug-in
 
 	Nodes   []string // their names; none: one node with a name that no other lab has
