@@ -19,7 +19,7 @@ type condor struct{ lab *condorlab.Lab }
 func openCondor(ctx context.Context, s *site) (system, error) {
 	// A job has the limits of its starter, but for core files, and the address space that the site says. Users have no
 	// say in its nice value, unless the site asks the job's ad for it.
-	l, err := condorlab.Start(ctx, condorlab.Options{Binds: []string{s.top},
+	l, err := condorlab.Start(ctx, condorlab.Options{Binds: []string{s.top}, Wait: patience,
 		Shell: "ulimit -Sn 1500; ulimit -Hn 3000; ulimit -St 3600; ulimit -Ht 7200; ulimit -Ss 16384; ulimit -Hs 65536; " +
 			"ulimit -Sl 64; ulimit -Hl 8192; ulimit -Sd 16777216; ulimit -Sf 4194304; ulimit -v 67108864",
 		Config: "JOB_RENICE_INCREMENT = 5"})

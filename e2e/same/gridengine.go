@@ -18,7 +18,7 @@ import (
 type gridEngine struct{ lab *gridenginelab.Lab }
 
 func openGridEngine(ctx context.Context, s *site) (system, error) {
-	l, err := gridenginelab.Start(ctx, gridenginelab.Options{Binds: []string{s.top}})
+	l, err := gridenginelab.Start(ctx, gridenginelab.Options{Binds: []string{s.top}, Wait: patience})
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,8 @@ func (g *gridEngine) Close() error { return g.lab.Close() }
 // adapt: a job has the state that its shepherd gives it, and its limits are those that options name.
 func (*gridEngine) adapt(in input) input {
 	in = in.ofDaemon()
-	in.dir = oneLine(in.dir) // or the job fails
+	// The job fails in a directory with a line end. Grid Engine takes dollars for variables of its own.
+	in.dir = strings.ReplaceAll(oneLine(in.dir), "$", "s")
 	in.limits = slices.DeleteFunc(in.limits, func(l limit) bool { return gridEngineLimits[l.resource] == "" })
 	return in
 }

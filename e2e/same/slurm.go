@@ -28,7 +28,7 @@ type slurmSystem struct {
 
 func openSlurm(program string) func(context.Context, *site) (system, error) {
 	return func(ctx context.Context, s *site) (system, error) {
-		agent := fmt.Sprintf("[batch]\nbinds = [%q]\nwait_timeout = \"30s\"\n", s.top)
+		agent := fmt.Sprintf("[batch]\nbinds = [%q]\nwait_timeout = %q\n", s.top, patience)
 		l, err := slurmlab.Start(ctx, slurmlab.Options{Agent: agent})
 		if err != nil {
 			return nil, err

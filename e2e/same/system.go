@@ -24,6 +24,9 @@ type system interface {
 	Close() error
 }
 
+// patience is wait_timeout of agents: the machine may be busy with other tests.
+const patience = "30s"
+
 // opener makes a system ready.
 type opener struct {
 	name string

@@ -33,6 +33,7 @@ type Options struct {
 	Config    string         // lines behind all others of HTCondor's configuration
 	Agent     string         // TOML appended to the agent's configuration
 	Binds     []string       // directories of the host that machines and VMs see, besides Home
+	Wait      string         // wait_timeout of the agent's configuration; "": 3s
 	Shell     string         // commands of the shell that starts the first machine's daemons: ulimit
 	NoCgroups bool           // as on a host where HTCondor can use none
 	NoGrange  bool           // HTCondor alone
@@ -146,8 +147,8 @@ func (l *Lab) AddSecond(ctx context.Context) error {
 
 // configureAgent adds the site's bind, whose path is known only now.
 func (l *Lab) configureAgent(ctx context.Context) error {
-	if err := l.host.Configure(l.o.Agent + fmt.Sprintf("\n[batch]\nbinds = %s\nrequeues = 2\nwait_timeout = \"3s\"\n",
-		lab.Strings(append([]string{l.Home()}, l.o.Binds...)))); err != nil {
+	if err := l.host.Configure(l.o.Agent + fmt.Sprintf("\n[batch]\nbinds = %s\nrequeues = 2\nwait_timeout = %q\n",
+		lab.Strings(append([]string{l.Home()}, l.o.Binds...)), cmp.Or(l.o.Wait, "3s"))); err != nil {
 		return err
 	}
 	l.host.KillAgent()

@@ -3,6 +3,7 @@
 package gridenginelab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,7 @@ const (
 type Options struct {
 	Config string   // TOML appended to the agent's configuration
 	Binds  []string // directories that every VM sees, besides Home
+	Wait   string   // wait_timeout of the agent's configuration; "": 3s
 	Bare   bool     // a cell without an agent and without grange's hooks
 }
 
@@ -91,7 +93,7 @@ func (l *Lab) start(ctx context.Context, o Options) error {
 	}
 	var err error
 	config := fmt.Sprintf("reserved_memory = \"256M\"\n%s\n[default_shape]\nmemory = \"384M\"\n[batch]\nwait_timeout = "+
-		"\"3s\"\nbinds = %s\n", o.Config, lab.Strings(append([]string{l.Home()}, o.Binds...)))
+		"%q\nbinds = %s\n", o.Config, cmp.Or(o.Wait, "3s"), lab.Strings(append([]string{l.Home()}, o.Binds...)))
 	if l.lab, err = lab.Start(ctx, lab.Options{Config: config}); err != nil {
 		return err
 	}
