@@ -37,6 +37,7 @@ func (c *condor) Close() error { return c.lab.Close() }
 func (*condor) adapt(in input) input {
 	in = in.ofDaemon().withoutLineEnds()
 	in.limits = nil
+	in.dir += "d" // a line of a submit file ends with no blank and no backslash
 	return in
 }
 
