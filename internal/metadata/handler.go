@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -23,15 +24,16 @@ const (
 // handler answers one bridge's VMs.
 type handler struct {
 	Options
-	neighbours neighbours
-	tokens     tokens
+	// neighbour returns the hardware address that an address has on the bridge.
+	neighbour func(netip.Addr) (net.HardwareAddr, bool)
+	tokens    tokens
 
 	mu     sync.Mutex
 	logged map[netip.Addr]bool // strangers
 }
 
-func newHandler(o Options, n neighbours) *handler {
-	return &handler{Options: o, neighbours: n, tokens: newTokens(), logged: map[netip.Addr]bool{}}
+func newHandler(o Options, neighbour func(netip.Addr) (net.HardwareAddr, bool)) *handler {
+	return &handler{Options: o, neighbour: neighbour, tokens: newTokens(), logged: map[netip.Addr]bool{}}
 }
 
 // ServeHTTP answers a VM. A stranger gets the same as who asks for what is not there.
@@ -77,7 +79,7 @@ func (h *handler) caller(from netip.Addr) (VM, bool) {
 	if !ok {
 		return VM{}, false
 	}
-	mac, ok := h.neighbours.mac(from)
+	mac, ok := h.neighbour(from)
 	return vm, ok && bytes.Equal(mac, vm.MAC)
 }
 

@@ -68,9 +68,10 @@ func Serve(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("metadata service of bridge %s: %w", o.Bridge, err)
 	}
-	server := &http.Server{Handler: newHandler(o, neighbours{"/proc/net/arp", o.Bridge}), ReadTimeout: requestTime,
-		WriteTimeout: requestTime, IdleTimeout: idleTime, MaxHeaderBytes: 16 << 10,
-		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
+	h := newHandler(o, func(a netip.Addr) (net.HardwareAddr, bool) { return neighbour(o.Bridge, a) })
+	server := &http.Server{Handler: h, ReadTimeout: requestTime, WriteTimeout: requestTime, IdleTimeout: idleTime,
+		MaxHeaderBytes: 16 << 10,
+		ErrorLog:       slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	if err := server.Serve(newFewConnections(l)); !errors.Is(err, http.ErrServerClosed) {

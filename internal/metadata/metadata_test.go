@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -28,24 +26,19 @@ func testVM() VM {
 		Tags: map[string]string{"role": "web", "a/b": "hidden"}}
 }
 
-// testHandler knows testVM, with what the kernel's table says of its address.
-func testHandler(t *testing.T, requireToken bool, arp string) (*handler, *bytes.Buffer) {
+// testHandler knows testVM, with the card that has its address; nil: the kernel knows of none.
+func testHandler(t *testing.T, requireToken bool, card net.HardwareAddr) (*handler, *bytes.Buffer) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "arp")
-	if err := os.WriteFile(file, []byte(
-		"IP address       HW type     Flags       HW address            Mask     Device\n"+arp), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	var log bytes.Buffer
 	find := func(a netip.Addr) (VM, bool) {
 		vm := testVM()
 		return vm, a == vm.Address.Addr()
 	}
 	return newHandler(Options{Bridge: "br0", Find: find, RequireToken: requireToken,
-		Log: slog.New(slog.NewTextHandler(&log, nil))}, neighbours{file, "br0"}), &log
+		Log: slog.New(slog.NewTextHandler(&log, nil))}, func(a netip.Addr) (net.HardwareAddr, bool) {
+		return card, card != nil && a == testVM().Address.Addr()
+	}), &log
 }
-
-const rightARP = "10.1.0.7         0x1         0x2         52:54:0a:01:00:07     *        br0\n"
 
 func ask(h http.Handler, method, path, from string, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, nil)
@@ -59,7 +52,7 @@ func ask(h http.Handler, method, path, from string, header ...string) *httptest.
 }
 
 func TestPaths(t *testing.T) {
-	h, _ := testHandler(t, false, rightARP)
+	h, _ := testHandler(t, false, testVM().MAC)
 	const card = "/latest/meta-data/network/interfaces/macs/52:54:0a:01:00:07/"
 	for path, want := range map[string]string{
 		"/":                                                 "grange\n1.0\n2009-04-04\n2016-09-02\n2018-09-24\n2021-03-23\nlatest",
@@ -114,14 +107,15 @@ func TestPaths(t *testing.T) {
 
 // TestStrangers: nobody gets anything but the VM that leased the address, from its own card, on this bridge.
 func TestStrangers(t *testing.T) {
-	for name, c := range map[string]struct{ arp, from string }{
-		"no VM's address":    {rightARP, "10.1.0.8"},
-		"another card":       {strings.ReplaceAll(rightARP, "00:07", "00:08"), "10.1.0.7"},
-		"another bridge":     {strings.ReplaceAll(rightARP, "br0", "br1"), "10.1.0.7"},
-		"unknown card":       {"", "10.1.0.7"},
-		"an unanswered call": {strings.ReplaceAll(rightARP, "0x2 ", "0x0 "), "10.1.0.7"},
+	for name, c := range map[string]struct {
+		card net.HardwareAddr
+		from string
+	}{
+		"no VM's address": {testVM().MAC, "10.1.0.8"},
+		"another card":    {net.HardwareAddr{0x52, 0x54, 10, 1, 0, 8}, "10.1.0.7"},
+		"unknown card":    {nil, "10.1.0.7"},
 	} {
-		h, log := testHandler(t, false, c.arp)
+		h, log := testHandler(t, false, c.card)
 		for _, path := range []string{"/", "/latest/meta-data/instance-id", "/latest/user-data", "/grange/v1/vm",
 			"/latest/api/token"} {
 			for _, method := range []string{"GET", "PUT"} {
@@ -137,7 +131,7 @@ func TestStrangers(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	h, _ := testHandler(t, false, rightARP)
+	h, _ := testHandler(t, false, testVM().MAC)
 	for _, c := range []struct {
 		method, path string
 		header       []string
@@ -164,7 +158,7 @@ func TestRefusals(t *testing.T) {
 
 func TestTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, _ := testHandler(t, true, rightARP)
+		h, _ := testHandler(t, true, testVM().MAC)
 		if w := ask(h, "GET", "/latest/meta-data/mac", "10.1.0.7"); w.Code != 401 {
 			t.Errorf("without a token: status %d", w.Code)
 		}

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -45,15 +46,56 @@ func printURL(url string) int {
 }
 
 // TestServe serves two bridges in a network of its own. The guests are processes in networks of theirs.
-func TestServe(t *testing.T) {
+func TestServe(t *testing.T) { inOwnNetwork(t, testServe) }
+
+// TestNeighbour: the kernel tells the card of one address on one device, among many.
+func TestNeighbour(t *testing.T) { inOwnNetwork(t, testNeighbour) }
+
+func testNeighbour(t *testing.T) {
+	const many = 400
+	var batch strings.Builder
+	for _, bridge := range []string{"br0", "br1"} {
+		ip(t, "link", "add", bridge, "type", "bridge")
+		ip(t, "link", "set", bridge, "up")
+		for n := range many {
+			fmt.Fprintf(&batch, "neigh add 10.1.%d.%d lladdr 52:54:00:%02x:%02x:%02x dev %s nud reachable\n", n/50, n%50,
+				bridge[2]-'0', n/50, n%50, bridge)
+		}
+	}
+	fmt.Fprintln(&batch, "neigh add 10.2.0.1 dev br0 nud failed")
+	file := filepath.Join(t.TempDir(), "neighbours")
+	if err := os.WriteFile(file, []byte(batch.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ip(t, "-batch", file)
+	for _, c := range []struct{ device, address, want string }{
+		{"br0", "10.1.0.7", "52:54:00:00:00:07"},
+		{"br1", "10.1.0.7", "52:54:00:01:00:07"},
+		{"br0", "10.1.7.49", "52:54:00:00:07:31"},
+		{"br0", "10.1.8.1", ""},
+		{"br0", "10.2.0.1", ""},
+		{"br1", "10.2.0.1", ""},
+		{"br2", "10.1.0.7", ""},
+		{"a-name-that-is-too-long", "10.1.0.7", ""},
+		{"br0", "::1", ""},
+	} {
+		mac, ok := neighbour(c.device, netip.MustParseAddr(c.address))
+		if mac.String() != c.want || ok != (c.want != "") {
+			t.Errorf("%s on %s: %v, %v; want %q", c.address, c.device, mac, ok, c.want)
+		}
+	}
+}
+
+// inOwnNetwork runs a test in a process of its own, in a network namespace.
+func inOwnNetwork(t *testing.T, do func(*testing.T)) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for network namespaces")
 	}
 	if os.Getenv(inNamespace) != "" {
-		testServe(t)
+		do(t)
 		return
 	}
-	cmd := exec.Command(os.Args[0], "-test.run=^TestServe$")
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), inNamespace+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	if out, err := cmd.CombinedOutput(); err != nil {
