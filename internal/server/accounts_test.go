@@ -321,3 +321,17 @@ func TestNamesOfUsers(t *testing.T) {
 		}
 	}
 }
+
+// TestTokensAreBounded: a user has a bounded number of tokens.
+func TestTokensAreBounded(t *testing.T) {
+	l := newFarm(t)
+	for range 100 {
+		if _, _, err := l.Accounts.CreateToken(t.Context(), inPerson, accounts.TokenOrder{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := l.Accounts.CreateToken(t.Context(), inPerson, accounts.TokenOrder{}); code(err) !=
+		accounts.CodeBadTokenOrder {
+		t.Error(err)
+	}
+}

@@ -26,9 +26,6 @@ const (
 	maxKeys     = 32
 	maxKey      = 16 << 10 // bytes of one key's text; RSA of 16384 bits has 2.8 KiB
 	maxUserData = 64 << 10 // bytes; EC2 takes 16 KiB, NoCloud any
-	maxTags     = 64
-	maxTagKey   = 128
-	maxTag      = 256 // bytes of a tag's value
 	maxNeeds    = 16
 	maxNeed     = 128
 	maxImage    = 256 // bytes of an image's name
@@ -37,7 +34,6 @@ const (
 
 var (
 	validLabel = lazyregexp.New(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
-	validTag   = lazyregexp.New(`^[A-Za-z0-9]([A-Za-z0-9._/:-]*[A-Za-z0-9])?$`)
 	validNeed  = lazyregexp.New(`^(!?[A-Za-z0-9][A-Za-z0-9._/-]*|[A-Za-z0-9][A-Za-z0-9._/-]*!?=[A-Za-z0-9._/:-]*)$`)
 )
 
@@ -123,16 +119,8 @@ func checkImage(ref string) error {
 }
 
 func checkTags(tags map[string]string) error {
-	if len(tags) > maxTags {
-		return badVM("%d tags; at most %d", len(tags), maxTags)
-	}
-	for k, v := range tags {
-		switch {
-		case len(k) > maxTagKey || !validTag.MatchString(k):
-			return badVM("invalid tag key %.80q; a key has letters, digits and . _ / : - between them", k)
-		case len(v) > maxTag || !utf8.ValidString(v) || v != farm.Printable(v):
-			return badVM("tag %s: invalid value %.80q; a value has up to %d printable bytes", k, v, maxTag)
-		}
+	if fault := farm.TagFault(tags); fault != "" {
+		return badVM("%s", fault)
 	}
 	return nil
 }

@@ -12,12 +12,19 @@ import (
 	"github.com/grange-project/grange/internal/server/action"
 )
 
+// vmsOfChange is how many VMs of one request count as one more change of its user: each is entered, and each that
+// expires leaves an entry in the audit log.
+const vmsOfChange = 10
+
 // Create makes VMs, all or none: names, addresses and quota are taken in one transaction. On the server that leads
 // they have their hosts, too, where some have room (docs/adr/0024-places-with-the-request.md); the others have none
 // yet, and the server that leads finds one.
 func (vs VMs) Create(ctx context.Context, who farm.Identity, r CreateVM) (Created, error) {
 	if r.Count == 0 {
 		r.Count = 1
+	}
+	if err := vs.server.actions.Charge(who, min(r.Count, maxCount)/vmsOfChange); err != nil {
+		return Created{}, err
 	}
 	key := r.Once
 	r.Once = ""

@@ -123,11 +123,11 @@ func New(o Options) *Server {
 	s.VMs, s.Hosts, s.Cells, s.Groups, s.Streams = VMs{s}, Hosts{s}, Cells{s}, Groups{s}, Streams{s}
 	s.SecurityGroups = SecurityGroups{s}
 	s.upkeep = &upkeep{server: s}
-	s.Links = hostlink.New(hostlink.Options{Store: o.Store, Log: o.Log, Now: o.Now, URL: o.URL, Servers: o.Servers,
+	s.actions = action.New(o.Store, o.Log, o.Now)
+	s.Links = hostlink.New(hostlink.Options{Actions: s.actions, Store: o.Store, Log: o.Log, Now: o.Now, URL: o.URL, Servers: o.Servers,
 		Silence: o.Silence, ListenerCAs: o.ListenerCAs, CAKeyFile: o.CAKeyFile, Site: o.Site, Hub: s.hub,
 		EndVM: s.endVM})
 	s.hostMap = hostmap.New(o.Store, o.Now)
-	s.actions = action.New(o.Store, o.Log, o.Now)
 	s.Accounts = accounts.New(s.actions, o.Sessions)
 	s.FileSystems = filesystems.New(s.actions, o.FileSystems)
 	o.Usage.Actions, o.Usage.Store, o.Usage.Log, o.Usage.Silent = s.actions, o.Store, o.Log, s.Links.Silent

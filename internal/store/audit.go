@@ -87,6 +87,20 @@ func (t auditRows) PutAnswer(who, key string, digest, answer []byte, at time.Tim
 	return err
 }
 
+// dropAnswers drops more than there are too many, so that it need not be done with each new one.
+const dropAnswers = "DELETE FROM answers WHERE who = $1 AND key IN (SELECT key FROM answers WHERE who = $1 " +
+	"ORDER BY at LIMIT $2)"
+
+// DropAnswers drops the oldest answers of a caller that has more than some, and a twentieth of them beside.
+func (t auditRows) DropAnswers(who string, most int) error {
+	var n int
+	if err := t.row("SELECT COUNT(*) FROM answers WHERE who = $1", who).Scan(&n); err != nil || n <= most {
+		return err
+	}
+	_, err := t.exec(dropAnswers, who, n-most+most/20)
+	return err
+}
+
 // pruneAtOnce is how many answers and entries one transaction drops: all writers wait for it.
 const pruneAtOnce = 2000
 

@@ -58,3 +58,39 @@ func TestPrunedBitByBit(t *testing.T) {
 		}
 	}
 }
+
+// TestAnswersAreBounded: of a caller with too many answers the oldest are dropped; others' stay.
+func TestAnswersAreBounded(t *testing.T) {
+	s, at := inside(t), time.Unix(1000, 0)
+	left := func(most int) (ann, ben, oldest int) {
+		t.Helper()
+		if _, err := s.Update(context.Background(), func(tx *Tx) error { return tx.DropAnswers("ann", most) }); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.write.QueryRow("SELECT COUNT(*) FILTER (WHERE who = 'ann'), COUNT(*) FILTER (WHERE who = 'ben'), "+
+			"MIN(CAST(key AS INTEGER)) FILTER (WHERE who = 'ann') FROM answers").Scan(&ann, &ben, &oldest); err != nil {
+			t.Fatal(err)
+		}
+		return ann, ben, oldest
+	}
+	if _, err := s.Update(context.Background(), func(tx *Tx) error {
+		for i := range 210 {
+			for _, who := range []string{"ann", "ben"} {
+				if err := tx.PutAnswer(who, fmt.Sprint(i), nil, nil, at.Add(time.Duration(i)*time.Second)); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ most, ann, oldest int }{{210, 210, 0}, {200, 190, 20}, {190, 190, 20}} {
+		if ann, ben, oldest := left(c.most); ann != c.ann || ben != 210 || oldest != c.oldest {
+			t.Errorf("%d at most: %d from %d on, and %d of another user", c.most, ann, oldest, ben)
+		}
+	}
+	if p := s.plan(t, dropAnswers); strings.Contains(p, "SCAN") {
+		t.Errorf("all are read: %s", p)
+	}
+}

@@ -28,7 +28,10 @@ type bucket struct {
 }
 
 // Add counts an event. It reports whether the bucket had room for it, and if so, how many had found none before it.
-func (b *Buckets) Add(key string) (room bool, dropped int) {
+func (b *Buckets) Add(key string) (room bool, dropped int) { return b.AddMany(key, 1) }
+
+// AddMany counts several events. There is room for all of them where there is room for one.
+func (b *Buckets) AddMany(key string, events int) (room bool, dropped int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.Now()
@@ -45,7 +48,7 @@ func (b *Buckets) Add(key string) (room bool, dropped int) {
 		return false, 0
 	}
 	dropped, one.dropped = one.dropped, 0
-	one.empty = one.empty.Add(b.Leak)
+	one.empty = one.empty.Add(time.Duration(events) * b.Leak)
 	b.buckets[key] = one
 	return true, dropped
 }

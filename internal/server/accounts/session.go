@@ -92,6 +92,9 @@ func (s *Accounts) start(ctx context.Context, b Browser, prove prover) (session 
 	now, id, secret := s.actions.Now().UTC(), random(tokenID), random(tokenSecret)
 	_, err = s.actions.Store.Update(ctx, func(t *store.Tx) error {
 		who, until, err := prove(t, now)
+		if err == nil {
+			err = s.actions.Charge(who, 1)
+		}
 		if err != nil {
 			return err
 		}

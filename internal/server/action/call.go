@@ -63,7 +63,7 @@ const (
 // to a user who changes without end.
 func (s Actions) Change(ctx context.Context, who farm.Identity, action policy.Action,
 	do func(*Call) error) (revision int64, err error) {
-	if err := s.mayChange(who); err != nil {
+	if err := s.Charge(who, 1); err != nil {
 		return 0, err
 	}
 	var c *Call
@@ -79,13 +79,13 @@ func (s Actions) Change(ctx context.Context, who farm.Identity, action policy.Ac
 	return revision, err
 }
 
-// mayChange counts a change, and refuses it where its user has made too many. Root, hosts and the server itself make as
-// many as they need.
-func (s Actions) mayChange(who farm.Identity) error {
-	if who.Root || who.Host != "" || who.User == "" {
+// Charge counts changes of a user, and refuses them where the user has made too many. Root, hosts and the server itself
+// make as many as they need.
+func (s Actions) Charge(who farm.Identity, changes int) error {
+	if changes <= 0 || who.Root || who.Host != "" || who.User == "" {
 		return nil
 	}
-	if room, _ := s.changes.Add(who.User); room {
+	if room, _ := s.changes.AddMany(who.User, changes); room {
 		return nil
 	}
 	if room, more := s.refusals.Add("changes of " + who.User); room {
@@ -195,18 +195,21 @@ func (s Actions) refused(ctx context.Context, c *Call, err error) {
 	}
 }
 
-// maxReason bounds what one entry says.
-const maxReason = 1000
+// Bounds of what one entry says, in bytes. Whoever is refused has chosen the target's name.
+const (
+	maxReason = 1000
+	maxTarget = 300
+)
+
+// shown is a text of a caller as an entry has it.
+func shown(text string, most int) string { return farm.Printable(text[:min(len(text), most)]) }
 
 // Entry is a line of the audit log.
 func Entry(who farm.Identity, now time.Time, action policy.Action, target policy.Target, outcome,
 	reason string) farm.Entry {
-	if len(reason) > maxReason {
-		reason = reason[:maxReason]
-	}
 	return farm.Entry{Time: now, Who: cmp.Or(who.User, who.Host, Root), Means: who.Means, Source: who.Source,
-		Action: string(action), Target: target.String(), Project: target.Project, Outcome: outcome,
-		Reason: farm.Printable(reason)}
+		Action: string(action), Target: shown(target.String(), maxTarget), Project: shown(target.Project, maxTarget),
+		Outcome: outcome, Reason: shown(reason, maxReason)}
 }
 
 // Itself is the server as the one who acts: by a date that came, a drain, an operator's fence.

@@ -75,7 +75,7 @@ var nobodys = []policy.Action{SilentHost, BackHost, RenewHost}
 func (c *Call) meanwhile(target policy.Target, after int64) (text string, all bool) {
 	var said []string
 	var last int64
-	project := cmp.Or(target.Project, store.NoProject)
+	project, name := cmp.Or(target.Project, store.NoProject), shown(target.String(), maxTarget)
 	for range LookBack / lookPage {
 		entries, err := c.Entries(project, "", last, lookPage)
 		if err != nil {
@@ -85,7 +85,7 @@ func (c *Call) meanwhile(target policy.Target, after int64) (text string, all bo
 			if e.Revision <= after {
 				return strings.Join(said, ""), true
 			}
-			if last = e.ID; e.Target == target.String() && e.Outcome == Done &&
+			if last = e.ID; e.Target == name && e.Outcome == Done &&
 				!slices.Contains(nobodys, policy.Action(e.Action)) {
 				said = append(said, strings.TrimSuffix(fmt.Sprintf("; at %d: %s, %s, %s", e.Revision, e.Who, e.Action,
 					e.Reason), ", "))

@@ -9,8 +9,12 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// maxOnce bounds an idempotency key, in bytes.
-const maxOnce = 256
+const (
+	maxOnce = 256 // bytes of an idempotency key
+	// maxAnswers are kept of one caller, the newest ones. A user who makes changes as quickly as one may has those of
+	// more than an hour.
+	maxAnswers = 10_000
+)
 
 // Once does what makes things once for each idempotency key of a caller, "": each time. do returns their IDs; they come
 // back when the request is repeated under its key, and nothing is made then. The request is compared whole, as JSON,
@@ -39,7 +43,7 @@ func (c *Call) Once(key string, request any, do func() ([]string, error)) (ids [
 		if answer, err = json.Marshal(ids); err != nil {
 			return nil, false, err
 		}
-		return ids, false, c.PutAnswer(c.Caller(), key, digest[:], answer, c.Now)
+		return ids, false, c.keep(key, digest[:], answer)
 	case err != nil:
 		return nil, false, err
 	case !bytes.Equal(was, digest[:]):
@@ -51,4 +55,14 @@ func (c *Call) Once(key string, request any, do func() ([]string, error)) (ids [
 		return nil, false, fmt.Errorf("read a kept answer: %w", err)
 	}
 	return ids, true, nil
+}
+
+// keep keeps an answer, and drops the oldest of a user who has too many.
+func (c *Call) keep(key string, digest, answer []byte) error {
+	if !c.Who.Root {
+		if err := c.DropAnswers(c.Caller(), maxAnswers-1); err != nil {
+			return err
+		}
+	}
+	return c.PutAnswer(c.Caller(), key, digest, answer, c.Now)
 }

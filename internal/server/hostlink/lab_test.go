@@ -12,6 +12,7 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
+	"github.com/grange-project/grange/internal/server/action"
 	"github.com/grange-project/grange/internal/server/hub"
 	"github.com/grange-project/grange/internal/store"
 )
@@ -40,7 +41,9 @@ func newLabOn(t *testing.T, url string) *lab {
 }
 
 func newLinks(st *store.Store, now func() time.Time, keys string) *Links {
-	return New(Options{Store: st, Log: slog.New(slog.DiscardHandler), Now: now, CAKeyFile: keys, Hub: hub.New(KeyOf)})
+	log := slog.New(slog.DiscardHandler)
+	return New(Options{Actions: action.New(st, log, now), Store: st, Log: log, Now: now, CAKeyFile: keys,
+		Hub: hub.New(KeyOf)})
 }
 
 func (l *lab) clock() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }

@@ -22,6 +22,7 @@ import (
 
 // Options is what links are made of.
 type Options struct {
+	Actions action.Actions
 	Store   *store.Store
 	Log     *slog.Logger
 	Now     func() time.Time
@@ -59,7 +60,7 @@ type Links struct {
 // New makes the links of a server that is up from now on.
 func New(o Options) *Links {
 	o.Silence = cmp.Or(o.Silence, silence)
-	s := &Links{Options: o, actions: action.New(o.Store, o.Log, o.Now),
+	s := &Links{Options: o, actions: o.Actions,
 		refusals: throttle.Buckets{Size: 3, Leak: time.Minute, Now: o.Now}}
 	s.hosts = &hosts{Options: &s.Options, Since: o.Now(), byID: map[string]*link{}}
 	s.fleetCA = &fleetCA{Options: &s.Options, hosts: s.hosts, actions: s.actions,

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -26,6 +27,8 @@ const (
 	joinValid    = time.Hour
 	joinValidMax = 30 * 24 * time.Hour
 	joinCountMax = 100_000
+	// maxJoinTokens of one maker
+	maxJoinTokens = 1000
 )
 
 // trust is whom hosts believe about servers: the first is the one that join tokens name.
@@ -61,6 +64,9 @@ func (o JoinOrder) check() error {
 		return badJoin("a join token is for %d hosts at most, not for %d", joinCountMax, o.Count)
 	case o.Count > 1 && o.Name != "":
 		return badJoin("a join token is for one host of a name, or for several of any")
+	}
+	if fault := farm.TagFault(o.Labels); fault != "" {
+		return badJoin("labels of the host: %s", fault)
 	}
 	return nil
 }
@@ -158,10 +164,42 @@ func makeJoinToken(c *action.Call, token pki.JoinToken, o JoinOrder) ([]string, 
 	k := farm.JoinToken{ID: token.ID, Hash: token.Hash(), Cell: o.Cell, Name: o.Name, Labels: o.Labels,
 		By: cmp.Or(c.Who.User, action.Root), Expires: c.Now.Add(cmp.Or(o.Valid, joinValid)), Count: max(o.Count, 1),
 		CA: token.Fingerprint}
+	if err := makeRoom(c, k.By); err != nil {
+		return nil, err
+	}
 	if err := c.PutJoinToken(k); err != nil {
 		return nil, err
 	}
 	return []string{k.ID}, c.Did("join token " + k.ID)
+}
+
+// makeRoom deletes the tokens of a maker by which no host can enrol any more, where it has as many as it may have. It
+// refuses where all are in use; root makes as many as it needs.
+func makeRoom(c *action.Call, maker string) error {
+	all, err := c.JoinTokens()
+	if err != nil {
+		return err
+	}
+	mine := slices.DeleteFunc(all, func(k farm.JoinToken) bool { return k.By != maker })
+	if len(mine) < maxJoinTokens {
+		return nil
+	}
+	left := len(mine)
+	for _, k := range mine {
+		if k.Expires.After(c.Now) && k.Uses < max(k.Count, 1) {
+			continue
+		}
+		if err := c.Tx.DeleteJoinToken(k.ID); err != nil {
+			return err
+		}
+		left--
+	}
+	if left < maxJoinTokens || c.Who.Root {
+		return nil
+	}
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeQuota,
+		Message: fmt.Sprintf("%s has %d join tokens that hosts can use, and may have no more", maker, left),
+		Hint:    "take some back: `grange host token list`; or make one for several hosts, with a count"}
 }
 
 // DeleteJoinToken takes a join token back, by its ID: no more hosts enrol with it. Hosts that did stay.

@@ -23,6 +23,10 @@ const (
 	keepOrders  = 24 * time.Hour
 	// orderAge is when hosts that did not come back are given up.
 	orderAge = 24 * time.Hour
+
+	mostOrders = 50  // of one user that hosts are at, and as many that have ended
+	mostWhat   = 256 // bytes of an image's name, or of a pattern
+	mostNames  = 1000
 )
 
 // Choice is which hosts do something with images.
@@ -33,6 +37,21 @@ type Choice struct {
 	AtOnce int
 
 	Once string // idempotency key; "": none
+}
+
+// check refuses choices that take long to look through: all writers wait meanwhile.
+func (f Choice) check(what string) error {
+	switch fault := farm.TagFault(f.Labels); {
+	case len(what) > mostWhat:
+		return badImage("an image's name of %d bytes; at most %d", len(what), mostWhat)
+	case len(f.Hosts) > mostNames:
+		return badImage("%d names of hosts; at most %d", len(f.Hosts), mostNames)
+	case slices.ContainsFunc(f.Hosts, func(p string) bool { return len(p) > mostWhat }):
+		return badImage("a host's name of more than %d bytes", mostWhat)
+	case fault != "":
+		return badImage("labels of hosts: %s", fault)
+	}
+	return nil
 }
 
 func (f Choice) chooses(h farm.Host) bool {
@@ -64,12 +83,18 @@ type HostTask struct {
 // at once; hosts do it some at a time.
 func (c *Catalogue) Order(ctx context.Context, who farm.Identity, op farm.ImageOp, what string, f Choice) (r Rollout,
 	err error) {
+	if err := f.check(what); err != nil {
+		return r, err
+	}
 	key := f.Once
 	f.Once = ""
 	var ids []string
 	_, err = c.Actions.Change(ctx, who, policy.StageImage, func(call *action.Call) (err error) {
 		call.Target = target(what)
 		ids, _, err = call.Once(key, []any{op, what, f}, func() ([]string, error) {
+			if err := makeRoom(call); err != nil {
+				return nil, err
+			}
 			id := api.NewID()
 			return []string{id}, c.order(call, id, op, what, f)
 		})
@@ -79,6 +104,43 @@ func (c *Catalogue) Order(ctx context.Context, who farm.Identity, op farm.ImageO
 		return r, err
 	}
 	return c.Rollout(ctx, who, ids[0])
+}
+
+// makeRoom refuses one more order of a user for whom hosts are at many, and deletes those of the user that ended first
+// where many are kept. Root's are not counted.
+func makeRoom(call *action.Call) error {
+	if call.Who.Root {
+		return nil
+	}
+	rows := store.ImagesOf(call.Tx)
+	all, err := rows.Orders()
+	if err != nil {
+		return err
+	}
+	var open int
+	var ended []farm.ImageOrder
+	for _, o := range all {
+		switch {
+		case o.By != call.Caller():
+		case o.Ended.IsZero():
+			open++
+		default:
+			ended = append(ended, o)
+		}
+	}
+	if open >= mostOrders {
+		return &farm.Error{Kind: farm.Denied, Code: farm.CodeQuota,
+			Message: fmt.Sprintf("hosts are at %d orders of yours, and you may have no more", open),
+			Hint:    "wait until some of them have ended; one order may be for all hosts"}
+	}
+	slices.SortFunc(ended, func(a, b farm.ImageOrder) int { return a.Ended.Compare(b.Ended) })
+	for len(ended) >= mostOrders {
+		if err := rows.DeleteOrder(ended[0].ID); err != nil {
+			return err
+		}
+		ended = ended[1:]
+	}
+	return nil
 }
 
 // Stage has all hosts of a cell fetch an image that jobs wait for, unless its digest is had.
@@ -190,11 +252,14 @@ func (c *Catalogue) Rollout(ctx context.Context, who farm.Identity, id string) (
 		if err != nil {
 			return err
 		}
+		of := map[string]farm.ImageTask{}
+		for _, t := range tasks {
+			of[t.Host] = t
+		}
 		r.Tasks = nil
 		for _, h := range hosts {
-			i := slices.IndexFunc(tasks, func(t farm.ImageTask) bool { return t.Host == h.ID })
-			if i >= 0 && call.SeesHost(h) {
-				r.Tasks = append(r.Tasks, HostTask{tasks[i], h.Name})
+			if t, ok := of[h.ID]; ok && call.SeesHost(h) {
+				r.Tasks = append(r.Tasks, HostTask{t, h.Name})
 			}
 		}
 		return nil
