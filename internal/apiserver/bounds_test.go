@@ -130,12 +130,13 @@ func TestChangesOfRoutesAreBounded(t *testing.T) {
 	}
 	bodies := map[string]string{
 		"PUT /v1/security-groups/{project}/{name}": `{"rules": []}`,
-		"PUT /v1/grants":                      `{"user": "ann", "role": "reader"}`,
-		"POST /v1/images/{image}/mark":        `{"state": "deprecated"}`,
-		"POST /v1/images/{image}/tag":         `{"name": "a"}`,
-		"POST /v1/images:prestage":            `{"image": "a"}`,
-		"POST /v1/images:invalidate":          `{"image": "a"}`,
-		"POST /v1/usage/withdraw":             `{"host": "a", "from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}`,
+		"PUT /v1/grants":               `{"user": "ann", "role": "reader"}`,
+		"POST /v1/images/{image}/mark": `{"state": "deprecated"}`,
+		"POST /v1/images/{image}/tag":  `{"name": "a"}`,
+		"POST /v1/images:prestage":     `{"image": "a"}`,
+		"POST /v1/images:invalidate":   `{"image": "a"}`,
+		"POST /v1/usage/withdraw": `{"host": "a", "from": "2026-01-01T00:00:00Z", ` +
+			`"to": "2026-01-02T00:00:00Z"}`,
 		"POST /v1/vms":                        `{"project": "atlas", "name": "a", "image": "a", "shape": "small"}`,
 		"POST /v1/vms/{vm}/resize":            `{"shape": "small"}`,
 		"POST /v1/vms/{vm}/rebuild":           `{"image": "a"}`,
@@ -152,7 +153,8 @@ func TestChangesOfRoutesAreBounded(t *testing.T) {
 		"DELETE /v1/grants": "?user=ann&role=reader"}
 	// an image is added by an administrator, who is asked before anything is written; a sign-in needs an issuer, and
 	// ends as one session
-	others := []string{"POST /v1/images", "PUT /v1/image-uploads/{sha256}", "POST /v1/auth/login", "POST /v1/auth/logout"}
+	others := []string{"POST /v1/images", "PUT /v1/image-uploads/{sha256}", "POST /v1/auth/login",
+		"POST /v1/auth/logout"}
 	for _, pattern := range slices.Sorted(maps.Keys(boundOfRoute)) {
 		switch boundOfRoute[pattern] {
 		case readsOnly, byHost, byToken:
@@ -162,8 +164,7 @@ func TestChangesOfRoutesAreBounded(t *testing.T) {
 			continue
 		}
 		method, path, _ := strings.Cut(pattern, " ")
-		path = strings.NewReplacer("{month}", "2026-01", "{incident}", "1", "{sha256}", strings.Repeat("a", 64)).Replace(
-			path)
+		path = strings.NewReplacer("{month}", "2026-01", "{incident}", "1").Replace(path)
 		for i := strings.Index(path, "{"); i >= 0; i = strings.Index(path, "{") {
 			path = path[:i] + "atlas" + path[i+strings.Index(path[i:], "}")+1:]
 		}

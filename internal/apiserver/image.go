@@ -233,7 +233,8 @@ func (a imageRoutes) rolloutRoutes() {
 	}
 	order("prestage", farm.ImageFetch, "Have hosts fetch an image before anything starts from it, some at a time")
 	order("invalidate", farm.ImageDrop, "Have hosts remove all versions of images, some at a time: those that no VM uses")
-	handle(a.API, route{method: "GET", path: "/v1/image-rollouts/{id}", id: "get-image-rollout", whole: true, tag: imageTag,
+	handle(a.API, route{method: "GET", path: "/v1/image-rollouts/{id}", id: "get-image-rollout",
+		whole: true, tag: imageTag,
 		summary: "How far hosts are with a prestage-images or invalidate-images"},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			ID string `path:"id" maxLength:"100" example:"11111111-1111-4111-8111-111111111111"`

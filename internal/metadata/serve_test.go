@@ -58,8 +58,9 @@ func testNeighbour(t *testing.T) {
 		ip(t, "link", "add", bridge, "type", "bridge")
 		ip(t, "link", "set", bridge, "up")
 		for n := range many {
-			fmt.Fprintf(&batch, "neigh add 10.1.%d.%d lladdr 52:54:00:%02x:%02x:%02x dev %s nud reachable\n", n/50, n%50,
-				bridge[2]-'0', n/50, n%50, bridge)
+			high, low := n/50, n%50
+			fmt.Fprintf(&batch, "neigh add 10.1.%d.%d lladdr 52:54:00:%02x:%02x:%02x dev %s nud reachable\n", high, low,
+				bridge[2]-'0', high, low, bridge)
 		}
 	}
 	fmt.Fprintln(&batch, "neigh add 10.2.0.1 dev br0 nud failed")

@@ -17,6 +17,9 @@ import (
 const (
 	usualPage = 100
 	mostPage  = 1000
+	// mostRead is how many VMs are read for a page, and some more, where a filter that the store does not know chooses
+	// few of them. The page then has fewer VMs than its size, and Next.
+	mostRead = 10_000
 )
 
 func pageSize(limit int) int {
@@ -85,7 +88,8 @@ func (c *call) list(f VMFilter, list *VMList) error {
 	if err != nil {
 		return err
 	}
-	page, cell := &page{c, f, pageSize(f.Limit), list}, cmp.Or(f.Cell, onlyCell(c.Who, c.Grants))
+	page := &page{call: c, filter: f, size: pageSize(f.Limit), list: list}
+	cell := cmp.Or(f.Cell, onlyCell(c.Who, c.Grants))
 	after, _, _ := strings.Cut(f.After, "/")
 	for _, p := range seenProjects(c.Who, c.Grants, f.Project) {
 		if p != "" && (p < after || !c.maySee(policy.ReadVM, p)) {
@@ -98,6 +102,10 @@ func (c *call) list(f VMFilter, list *VMList) error {
 			q.After = cmp.Or(f.After, "/")
 		case after:
 			q.After = f.After
+		}
+		if page.read >= mostRead {
+			list.Next = p + "/"
+			return nil
 		}
 		if err := page.fill(q); err != nil || list.Next != "" {
 			return err
@@ -112,10 +120,11 @@ type page struct {
 	filter VMFilter
 	size   int
 	list   *VMList
+	read   int // VMs so far
 }
 
-// fill reads the store's pages until the list has its size. One more that is there makes Next. The first page has as
-// many as are missing, for mostly all of them are chosen; each further one is larger.
+// fill reads the store's pages until the list has its size, or many VMs were read. One more that is there makes Next.
+// The first page has as many as are missing, for mostly all of them are chosen; each further one is larger.
 func (p *page) fill(q store.VMFilter) error {
 	seesAll := p.Allowed(policy.ReadVM, policy.Target{Project: q.Project, Cell: q.Cell})
 	for q.Limit = p.size + 1 - len(p.list.Items); ; q.Limit = min(2*q.Limit, mostPage+1) {
@@ -124,12 +133,17 @@ func (p *page) fill(q store.VMFilter) error {
 			return err
 		}
 		last := len(vms) < q.Limit
+		p.read += len(vms)
 		if !last {
 			q.After = action.Label(vms[len(vms)-1])
 		}
 		vms = slices.DeleteFunc(vms, func(vm farm.VM) bool { return !p.filter.names(vm) || !seesAll && !p.Sees(vm) })
 		if err := p.take(vms); err != nil || p.list.Next != "" || last {
 			return err
+		}
+		if p.read >= mostRead {
+			p.list.Next = q.After
+			return nil
 		}
 	}
 }

@@ -152,3 +152,41 @@ func TestPages(t *testing.T) {
 		t.Errorf("behind all: %+v, %v", got, err)
 	}
 }
+
+// TestListReadsSome: a request reads a bounded number of VMs, however few of them its filter chooses. Its pages
+// together have each VM that is chosen once.
+func TestListReadsSome(t *testing.T) {
+	l := newLab(t)
+	const some = mostRead + 2000
+	l.update(func(tx *store.Tx) error {
+		for n := range some {
+			project := []string{"alice", "atlas"}[n%2]
+			name := fmt.Sprintf("v%05d", n)
+			vm := farm.VM{ID: "id-" + name, Project: project, Name: name, Owner: "ann"}
+			if err := tx.InsertVM(vm); err != nil {
+				return err
+			}
+		}
+		return tx.PutGrant(farm.Grant{User: "ann", Role: farm.RoleReader, Project: "atlas"})
+	})
+	for _, who := range []farm.Identity{root, ann} {
+		for pattern, want := range map[string]int{"none": 0, "v*00": some / 100, "v11*9": 100} {
+			f, pages, got := VMFilter{Name: pattern}, 0, map[string]bool{}
+			for f.After != "" || pages == 0 {
+				list, err := l.VMs.List(t.Context(), who, f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, vm := range list.Items {
+					got[vm.Name] = true
+				}
+				if f.After, pages = list.Next, pages+1; pages > 10 {
+					t.Fatal("no end")
+				}
+			}
+			if len(got) != want || pages < 2 && pattern != "v11*9" {
+				t.Errorf("%s of %s: %d VMs on %d pages", pattern, who.User, len(got), pages)
+			}
+		}
+	}
+}

@@ -124,7 +124,8 @@ func New(o Options) *Server {
 	s.SecurityGroups = SecurityGroups{s}
 	s.upkeep = &upkeep{server: s}
 	s.actions = action.New(o.Store, o.Log, o.Now)
-	s.Links = hostlink.New(hostlink.Options{Actions: s.actions, Store: o.Store, Log: o.Log, Now: o.Now, URL: o.URL, Servers: o.Servers,
+	s.Links = hostlink.New(hostlink.Options{Actions: s.actions, Store: o.Store, Log: o.Log, Now: o.Now, URL: o.URL,
+		Servers: o.Servers,
 		Silence: o.Silence, ListenerCAs: o.ListenerCAs, CAKeyFile: o.CAKeyFile, Site: o.Site, Hub: s.hub,
 		EndVM: s.endVM})
 	s.hostMap = hostmap.New(o.Store, o.Now)

@@ -64,7 +64,8 @@ func TestAnswersAreBounded(t *testing.T) {
 	s, at := inside(t), time.Unix(1000, 0)
 	left := func(most int) (ann, ben, oldest int) {
 		t.Helper()
-		if _, err := s.Update(context.Background(), func(tx *Tx) error { return tx.DropAnswers("ann", most) }); err != nil {
+		drop := func(tx *Tx) error { return tx.DropAnswers("ann", most) }
+		if _, err := s.Update(context.Background(), drop); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.write.QueryRow("SELECT COUNT(*) FILTER (WHERE who = 'ann'), COUNT(*) FILTER (WHERE who = 'ben'), "+
