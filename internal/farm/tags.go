@@ -2,9 +2,8 @@ package farm
 
 import (
 	"fmt"
+	"strings"
 	"unicode/utf8"
-
-	"github.com/grange-project/grange/internal/lazyregexp"
 )
 
 // Bounds of the tags of a VM, and of the labels of a host.
@@ -14,7 +13,14 @@ const (
 	maxTag    = 256 // bytes of a tag's value
 )
 
-var validTag = lazyregexp.New(`^[A-Za-z0-9]([A-Za-z0-9._/:-]*[A-Za-z0-9])?$`)
+// validTag reports whether a key has letters and digits, and . _ / : - between them.
+func validTag(key string) bool {
+	const between = "._/:-"
+	other := func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(between, r))
+	}
+	return key != "" && !strings.ContainsFunc(key, other) && strings.Trim(key, between) == key
+}
 
 // TagFault returns why tags, or labels, cannot be; "": they can.
 func TagFault(tags map[string]string) string {
@@ -23,7 +29,7 @@ func TagFault(tags map[string]string) string {
 	}
 	for k, v := range tags {
 		switch {
-		case len(k) > maxTagKey || !validTag.MatchString(k):
+		case len(k) > maxTagKey || !validTag(k):
 			return fmt.Sprintf("invalid tag key %.80q; a key has letters, digits and . _ / : - between them", k)
 		case len(v) > maxTag || !utf8.ValidString(v) || v != Printable(v):
 			return fmt.Sprintf("tag %s: invalid value %.80q; a value has up to %d printable bytes", k, v, maxTag)
