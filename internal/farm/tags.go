@@ -17,7 +17,8 @@ const (
 func validTag(key string) bool {
 	const between = "._/:-"
 	other := func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(between, r))
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+		return !letter && !(r >= '0' && r <= '9') && !strings.ContainsRune(between, r)
 	}
 	return key != "" && !strings.ContainsFunc(key, other) && strings.Trim(key, between) == key
 }

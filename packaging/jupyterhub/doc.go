@@ -1,0 +1,2 @@
+// Package jupyterhub tests the Python package beside it, which JupyterHub loads.
+package jupyterhub
