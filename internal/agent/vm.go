@@ -47,6 +47,7 @@ func newVM(first *job) *vm {
 	v.ctx, v.cancel = context.WithCancelCause(v.agent.ctx)
 	v.power = machine.NewPower(v.agent.hyper, machine.Frozen, func() { v.update(func() {}) })
 	v.power.Reachable, v.power.Resumed = v.agent.admission.Reachable, (*machine.Machine).SetClock
+	v.power.Stopping = (*machine.Machine).Hold
 	return v
 }
 

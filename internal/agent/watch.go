@@ -69,6 +69,8 @@ func (a *watch) followEvents() {
 				a.jobs.Go(func() { a.watchdog(e.ID) })
 			case e.Rebooted:
 				a.jobs.Go(func() { a.rebooted(e.ID) })
+			case e.Resumed:
+				a.jobs.Go(func() { a.machineOf(e.ID).WentOn() })
 			default:
 				a.Cloud.Ended(e.ID, e.End)
 			}

@@ -47,6 +47,7 @@ type State struct {
 	Disks    bool   `json:"disks,omitempty"`  // with a Ready without a job: this grange-guest takes Job.Disks
 	IPv6     bool   `json:"ipv6,omitempty"`   // with a Ready without a job: this grange-guest takes Job.Address6
 	Clocks   bool   `json:"clocks,omitempty"` // with a Ready without a job: this grange-guest takes Clock
+	Holds    bool   `json:"holds,omitempty"`  // with a Ready without a job: this grange-guest takes Hold and Release
 	Clock    *Clock `json:"clock,omitempty"`  // alone: the answer to a ControlMessage with the same number
 	Pong     uint64 `json:"pong,omitempty"`   // alone: the ping with this number is answered
 	Load     *Load  `json:"load,omitempty"`   // with Pong: how busy the VM is. An older grange-guest sends none
@@ -218,6 +219,11 @@ type ControlMessage struct {
 	// Clock asks a guest that said that it takes it for its time, after Step was added. Only a difference is sent,
 	// which is right whenever the guest reads it.
 	Clock *Clock `json:"clock,omitempty"`
+	// Hold has the guest keep back what comes by the job ports, before Clock is answered: the machine is about to be
+	// stopped. Release, when its clock is set again, has the jobs get it. A guest that is not told so releases it by
+	// itself when it has run for some seconds.
+	Hold    bool `json:"hold,omitempty"`
+	Release bool `json:"release,omitempty"`
 }
 
 // Clock is a question about the guest's clock, and its answer.

@@ -160,6 +160,8 @@ type Event struct {
 	Watchdog bool
 	// Rebooted: the guest begins anew in the same machine, and its watchdog is stopped.
 	Rebooted bool
+	// Resumed: the machine's vCPUs run for the first time, or again after a stop, whoever wanted that.
+	Resumed bool
 }
 
 // End is how a machine ended.

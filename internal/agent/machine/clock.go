@@ -16,11 +16,13 @@ const (
 	clockTries = 5                      // answers of which the quickest counts, where none is quick
 	clockWait  = 500 * time.Millisecond // for one answer
 	clockLimit = 5 * time.Second
+	holdWait   = 300 * time.Millisecond // for the guest to hold
 )
 
 // clock is what a guest says of its clock.
 type clock struct {
 	takes  bool // the guest takes steps
+	holds  bool // the guest takes ControlMessage.Hold
 	due    bool // it was not up when its clock was to be set
 	number uint64
 	answer guest.Clock
@@ -41,6 +43,9 @@ var errClock = errors.New("the guest does not answer for its clock")
 // SetClock sets the guest's clock to the host's time. It returns nil when the clock is right, and for a guest that
 // cannot be asked: an older one, or one that is not up yet and is asked when it is.
 func (c *control) SetClock(ctx context.Context) error {
+	c.setting.Lock()
+	defer c.setting.Unlock()
+	defer c.release()
 	ctx, cancel := context.WithTimeoutCause(ctx, clockLimit, errClock)
 	defer cancel()
 	c.mu.Lock()
@@ -55,11 +60,52 @@ func (c *control) SetClock(ctx context.Context) error {
 		if s.ahead.Abs() <= max(clockNear, s.took/2) {
 			return nil
 		}
-		if _, err := c.askClock(ctx, s.ahead); err != nil && ctx.Err() != nil {
+		step := guest.ControlMessage{Clock: &guest.Clock{Step: s.ahead}}
+		if _, err := c.askClock(ctx, step); err != nil && ctx.Err() != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// hold has the guest keep back from its jobs what hosts send, until release: a machine that goes on has the wrong time
+// at first. It returns when the guest does, or does not in time.
+func (c *control) hold() {
+	c.setting.Lock()
+	defer c.setting.Unlock()
+	if c.holds() {
+		ctx, cancel := context.WithTimeout(context.Background(), holdWait)
+		defer cancel()
+		c.askClock(ctx, guest.ControlMessage{Hold: true, Clock: &guest.Clock{}})
+	}
+}
+
+// release has the guest hand on what it kept back. A guest that cannot be told does so by itself, soon after.
+func (c *control) release() {
+	if c.holds() {
+		c.write(guest.ControlMessage{Release: true})
+	}
+}
+
+func (c *control) holds() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.clock.holds
+}
+
+// Hold is called before the CPUs of a machine are stopped. SetClock ends it.
+func (m *Machine) Hold() {
+	if m.Control != nil {
+		m.Control.hold()
+	}
+}
+
+// WentOn sets the clock of a machine that goes on, whoever had it stopped. A guest that is not up yet has the time that
+// its kernel reads when it starts. A nil machine has gone.
+func (m *Machine) WentOn() {
+	if m != nil && m.Control != nil && m.Control.Phase() != "" {
+		m.SetClock()
+	}
 }
 
 // SetClock sets the clock of a machine that goes on after a stop.
@@ -75,7 +121,7 @@ func (m *Machine) SetClock() {
 // sampleClock returns a quick answer, or the quickest of several.
 func (c *control) sampleClock(ctx context.Context) (best sample, err error) {
 	for n := 0; n < clockTries; n++ {
-		s, err := c.askClock(ctx, 0)
+		s, err := c.askClock(ctx, guest.ControlMessage{Clock: &guest.Clock{}})
 		switch {
 		case ctx.Err() != nil:
 			return s, context.Cause(ctx)
@@ -92,16 +138,17 @@ func (c *control) sampleClock(ctx context.Context) (best sample, err error) {
 	return best, nil
 }
 
-// askClock has the guest add a step to its clock, and tell its time.
-func (c *control) askClock(ctx context.Context, step time.Duration) (sample, error) {
+// askClock has the guest do what a message says, and tell its time.
+func (c *control) askClock(ctx context.Context, m guest.ControlMessage) (sample, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, clockWait, errClock)
 	defer cancel()
 	c.mu.Lock()
 	c.clock.number++
 	number := c.clock.number
 	c.mu.Unlock()
+	m.Clock.Number = number
 	asked := time.Now()
-	if err := c.write(guest.ControlMessage{Clock: &guest.Clock{Number: number, Step: step}}); err != nil {
+	if err := c.write(m); err != nil {
 		<-ctx.Done() // it connects again
 		return sample{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ type clockGuest struct {
 	mu    sync.Mutex
 	off   time.Duration
 	asked int
+	did   []string // "hold", "step" and "release", in order
 }
 
 // serve answers at a control port until the test ends.
@@ -47,10 +49,19 @@ func (g *clockGuest) handle(conn net.Conn, m guest.ControlMessage) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if m.Hello {
-		guest.WriteLine(conn, guest.State{Phase: guest.Ready, Clocks: !g.older})
+		guest.WriteLine(conn, guest.State{Phase: guest.Ready, Clocks: !g.older, Holds: !g.older})
+	}
+	if m.Hold {
+		g.did = append(g.did, "hold")
+	}
+	if m.Release {
+		g.did = append(g.did, "release")
 	}
 	if m.Clock == nil {
 		return
+	}
+	if m.Clock.Step != 0 {
+		g.did = append(g.did, "step")
 	}
 	if g.asked++; g.delay != nil {
 		time.Sleep(g.delay(g.asked))
@@ -100,6 +111,34 @@ func TestSetClock(t *testing.T) {
 				t.Errorf("the clock is off by %v after %d questions", off, asked)
 			}
 		})
+	}
+}
+
+// TestHold: a guest holds before hold returns, and lets go when its clock is set.
+func TestHold(t *testing.T) {
+	g := &clockGuest{}
+	c := g.serve(t)
+	go c.run(t.Context())
+	if _, err := c.Wait(t.Context(), "", func(s guest.State) bool { return s.Phase == guest.Ready }); err != nil {
+		t.Fatal(err)
+	}
+	c.hold()
+	g.mu.Lock()
+	g.off = -time.Hour
+	if !slices.Equal(g.did, []string{"hold"}) {
+		t.Errorf("it did %q", g.did)
+	}
+	g.mu.Unlock()
+	if err := c.SetClock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for done := false; !done; time.Sleep(time.Millisecond) {
+		g.mu.Lock()
+		done = len(g.did) == 3
+		if done && !slices.Equal(g.did, []string{"hold", "step", "release"}) {
+			t.Errorf("it did %q", g.did)
+		}
+		g.mu.Unlock()
 	}
 }
 

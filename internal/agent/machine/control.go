@@ -23,6 +23,7 @@ type control struct {
 	Flood   flood                // of what it sends beyond that
 	views   func(farm.GuestView) // takes what it reports of its machine; nil: nobody wants to know
 
+	setting sync.Mutex // one question about the clock at a time
 	writing sync.Mutex // one line at a time
 	mu      sync.Mutex
 	changed chan struct{} // closed and made anew at every change
@@ -146,6 +147,7 @@ func (c *control) take(s guest.State) {
 		c.pings = false
 		return
 	case s.Job == "" && s.Phase == guest.Ready:
+		c.clock.holds = s.Holds
 		c.heard, c.pings, c.roots, c.disks, c.shares = true, s.Pings, s.Roots, s.Disks, s.Shares
 		c.sftp = s.SFTP
 		c.ip6 = s.IPv6

@@ -23,6 +23,9 @@ type heartbeat struct {
 	// nobody lets it run: its process is frozen, or we paused it
 	stopped func() bool
 	changed func(unresponsive bool) // is called without locks; nil: nobody wants to know
+	// wentOn is called, in a goroutine of its own, when its process was frozen or stopped and is not any more, and when
+	// the host was suspended; nil: nobody wants to know
+	wentOn func()
 
 	changing sync.Mutex // is held until changed has returned: what it reports comes in order
 
@@ -55,6 +58,9 @@ func (h *heartbeat) run(ctx context.Context) {
 			return
 		}
 		h.stoppedLately(tick)
+		if h.wentOn != nil && h.goesOn() {
+			go h.wentOn()
+		}
 		answered, asked := h.control.pulse()
 		if s.Timeout == 0 || !asked {
 			p = pulse{}
@@ -212,12 +218,23 @@ func (h *heartbeat) stoppedLately(tick time.Duration) bool {
 	return h.stops.look(readClocks(), tick, stopped)
 }
 
+// goesOn reports, once, that the VM goes on since the last looks.
+func (h *heartbeat) goesOn() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	goes := h.stops.goesOn
+	h.stops.goesOn = false
+	return goes
+}
+
 // stops remembers when a VM, its host or the agent was last stopped. The clock of a guest whose QEMU was frozen jumps
 // when it goes on: its watchdog runs out at once, through no fault of the guest's. It is pure.
 type stops struct {
 	last clocks // of the last look; zero: there was none
 	// by the monotonic clock: the last look at which it was or had been stopped; zero: there was none
-	seen time.Duration
+	seen   time.Duration
+	halted bool // it was stopped at the last look
+	goesOn bool // it, or its host, was stopped at a look, and was not at the next
 }
 
 // look reports whether there was a stop in the last tick.
@@ -225,7 +242,9 @@ func (s *stops) look(now clocks, tick time.Duration, stopped bool) bool {
 	if stopped || s.last != (clocks{}) && s.last.jumped(now, tick) {
 		s.seen = now.monotonic
 	}
-	s.last = now
+	hostSlept := s.last != (clocks{}) && now.boot-s.last.boot-(now.monotonic-s.last.monotonic) > late
+	s.goesOn = s.goesOn || !stopped && (s.halted || hostSlept)
+	s.last, s.halted = now, stopped
 	return s.seen != 0 && now.monotonic-s.seen <= tick+late
 }
 

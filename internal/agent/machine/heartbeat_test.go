@@ -99,6 +99,26 @@ func TestStops(t *testing.T) {
 	}
 }
 
+// TestGoesOn: a machine goes on once after each stop that a look saw, and when its host was suspended.
+func TestGoesOn(t *testing.T) {
+	const tick = time.Second
+	now := clocks{monotonic: time.Hour, boot: 2 * time.Hour}
+	h := &heartbeat{}
+	for n, look := range []struct {
+		stopped bool
+		asleep  time.Duration
+		want    bool
+	}{{false, 0, false}, {true, 0, false}, {true, 0, false}, {false, 0, true}, {false, 0, false},
+		{false, time.Hour, true}, {true, time.Hour, false}, {false, 0, true}, {false, 0, false}} {
+		now.monotonic += tick
+		now.boot += tick + look.asleep
+		h.stops.look(now, tick, look.stopped)
+		if goes := h.goesOn(); goes != look.want {
+			t.Errorf("look %d: goes on %t, want %t", n, goes, look.want)
+		}
+	}
+}
+
 // TestWatchdogPace has a guest reboot again and again, each time with a watchdog that runs out at once: few of them are
 // reported.
 func TestWatchdogPace(t *testing.T) {

@@ -103,7 +103,7 @@ func (h *Host) New(id, name string) *Machine {
 	m.Console = newConsole(m.Path("console"))
 	m.Pulse = &heartbeat{control: m.Control, settings: func() config.Heartbeat { return h.Config().Heartbeat },
 		state:   func(ctx context.Context) (hyper.State, error) { return h.Hyper.State(ctx, id) },
-		stopped: func() bool { return Frozen(m.Applied.PID) },
+		stopped: func() bool { return Frozen(m.Applied.PID) }, wentOn: m.WentOn,
 		expires: NewPace(5)}
 	return m
 }

@@ -21,7 +21,8 @@ type Power struct {
 	told   func() // after each change; never under a lock of ours
 	// Resumed is told of each machine that goes on after a stop, before the order to do so is answered; nil: nobody is.
 	Resumed   func(*Machine)
-	Reachable func() bool // whether callers can reach us; nil: they can
+	Stopping  func(*Machine) // is told of each machine that is about to be stopped; nil: nobody is
+	Reachable func() bool    // whether callers can reach us; nil: they can
 
 	acting  sync.Mutex // held while the hypervisor is asked, so that orders do not cross
 	mu      sync.Mutex
@@ -30,6 +31,7 @@ type Power struct {
 	last      time.Time // of the newest heartbeat
 	overruled bool      // somebody resumed the VM by order although its callers are silent: until the next heartbeat
 	paused    bool      // the hypervisor has stopped the CPUs
+	froze     bool      // its process was frozen at the last look
 	saved     kept      // what powerFile says
 	wake      chan struct{}
 }
@@ -184,10 +186,30 @@ func (p *Power) Run(ctx context.Context, attended func() bool, failed func(error
 		if p.listen(attended) {
 			p.told()
 		}
+		if m := p.thawed(); m != nil && p.Resumed != nil {
+			go p.Resumed(m)
+		}
 		if err := p.settle(ctx); err != nil && ctx.Err() == nil {
 			failed(err)
 		}
 	}
+}
+
+// thawed returns the machine if its process was frozen or stopped at the last look, and is not any more: its guest may
+// have the time at which that began.
+func (p *Power) thawed() *Machine {
+	p.mu.Lock()
+	m := p.machine
+	p.mu.Unlock()
+	frozen := m != nil && p.frozen(m.Applied.PID)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	froze := p.froze
+	p.froze = frozen
+	if !froze || frozen || p.paused || p.machine != m {
+		return nil
+	}
+	return m
 }
 
 // listen notes whether the callers are silent, and reports whether that is news. The clock is the monotonic one:
@@ -239,7 +261,13 @@ func (p *Power) settle(ctx context.Context) error {
 	if want {
 		act = p.hyper.Suspend
 	}
+	if want && p.Stopping != nil {
+		p.Stopping(m)
+	}
 	if err := act(ctx, m.ID); err != nil {
+		if want && p.Resumed != nil {
+			p.Resumed(m) // it runs on
+		}
 		return err
 	}
 	p.mu.Lock()

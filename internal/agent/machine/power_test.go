@@ -207,6 +207,29 @@ func TestFrozen(t *testing.T) {
 	})
 }
 
+// TestThawed: who sets clocks is told once of a machine whose process was frozen, and is not any more.
+func TestThawed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer b.close()
+		var resumed atomic.Int32
+		b.Resumed = func(*Machine) { resumed.Add(1) }
+		b.boot()
+		for n := range int32(3) {
+			b.frozen.Store(true)
+			time.Sleep(10 * time.Second)
+			if got := resumed.Load(); got != n {
+				t.Errorf("it went on %d times while it was frozen, want %d", got, n)
+			}
+			b.frozen.Store(false)
+			time.Sleep(10 * time.Second)
+			if got := resumed.Load(); got != n+1 {
+				t.Errorf("it went on %d times, want %d", got, n+1)
+			}
+		}
+	})
+}
+
 // TestPowerOfANewAgent holds that what an earlier agent stopped goes on for the right reason only.
 func TestPowerOfANewAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -32,6 +32,7 @@ type Guest struct {
 	view  *farm.GuestView  // nil until it was read
 
 	services services // of the host
+	hold     hold
 	sshfs    sshfsMounts
 
 	looked  chan struct{} // closed when view was read
@@ -64,7 +65,8 @@ func Run() error {
 	// The host answers while we go on. The first use of encoding/json takes an emulated guest 10 ms: this line is
 	// written without.
 	fmt.Fprintf(control, "\n{\"phase\":%q,\"boot\":%d,\"pings\":true,\"disks\":true,\"shares\":true,"+
-		"\"sftp\":true,\"services\":true,\"ipv6\":true,\"clocks\":true,\"roots\":%t}\n", guest.Ready, g.boot, g.init)
+		"\"sftp\":true,\"services\":true,\"ipv6\":true,\"clocks\":true,\"holds\":true,\"roots\":%t}\n",
+		guest.Ready, g.boot, g.init)
 	go func() {
 		defer close(g.devices)
 		if g.init { // else udev does it
@@ -84,6 +86,12 @@ func (g *Guest) handle(m guest.ControlMessage) {
 	}
 	if m.Ping != 0 {
 		g.tell(guest.State{Pong: m.Ping, Load: readLoad(os.DirFS("/"))})
+	}
+	if m.Hold {
+		g.hold.begin()
+	}
+	if m.Release {
+		g.hold.end()
 	}
 	if m.Clock != nil {
 		g.tell(guest.State{Clock: answerClock(*m.Clock)})
@@ -148,7 +156,7 @@ func (g *Guest) tellAll() {
 		g.write(guest.State{View: g.view})
 	}
 	g.write(guest.State{Phase: guest.Ready, Boot: g.boot, Pings: true, Roots: g.init, Disks: true,
-		Shares: true, SFTP: true, Services: true, IPv6: true, Clocks: true})
+		Shares: true, SFTP: true, Services: true, IPv6: true, Clocks: true, Holds: true})
 }
 
 // uptime is the time since the kernel started.

@@ -52,7 +52,7 @@ func (t *task) start() {
 	t.port = p
 	t.mu.Unlock()
 	session, number := t.session, t.job.Port
-	t.served.Go(func() { logf("job port %d: %v", number, session.AttachGuest(p)) })
+	t.served.Go(func() { logf("job port %d: %v", number, session.AttachGuest(heldPort{p, &t.guest.hold})) })
 	t.guest.setup.Do(func() { t.guest.setupFailed = t.prepareVM() })
 	exit, err := (*guest.Exit)(nil), t.guest.setupFailed
 	if err == nil {

@@ -274,6 +274,11 @@ func (v hypervisor) set(ctx context.Context, id string, state hyper.State) error
 		if m.incoming != nil {
 			return &farm.Error{Kind: farm.Conflict, Code: hyper.CodeRefused, Message: "the machine has not arrived"}
 		}
+		if state == hyper.Running && m.state == hyper.Paused {
+			for w := range h.watchers {
+				w.add(hyper.Event{ID: id, Resumed: true})
+			}
+		}
 		m.state, m.still = state, m.still && state != hyper.Running
 		if state == hyper.Running && m.stop == nil && h.Guest != nil {
 			var guest context.Context

@@ -66,6 +66,7 @@ func Run(t *testing.T, d Driver) {
 		"ends by itself":    (*suite).ends,
 		"panics":            (*suite).panics,
 		"no space":          (*suite).noSpace,
+		"resumed":           (*suite).resumed,
 		"watchdog":          (*suite).watchdog,
 		"reboot":            (*suite).reboot,
 		"stop tells":        (*suite).stopTells,
@@ -171,7 +172,7 @@ func (s *suite) event(events <-chan hyper.Event, id string, end hyper.End) {
 			if !ok {
 				s.Fatal("events ended early")
 			}
-			if e.ID == id && !e.NoSpace && !e.Watchdog && !e.Rebooted {
+			if e.ID == id && !e.NoSpace && !e.Watchdog && !e.Rebooted && !e.Resumed {
 				if e.Reason == "" {
 					s.Error("the event gives no reason")
 				}
@@ -187,7 +188,7 @@ func (s *suite) event(events <-chan hyper.Event, id string, end hyper.End) {
 	}
 }
 
-// first is the first event of a machine. An end may be told twice: one of a case before can come late.
+// first is the first event of a machine, but for Resumed. An end may be told twice: one of a case before can come late.
 func (s *suite) first(events <-chan hyper.Event, id string) hyper.Event {
 	s.Helper()
 	for limit := time.After(timeout); ; {
@@ -196,7 +197,7 @@ func (s *suite) first(events <-chan hyper.Event, id string) hyper.Event {
 			if !ok {
 				s.Fatal("events ended early")
 			}
-			if e.ID == id {
+			if e.ID == id && !e.Resumed {
 				return e
 			}
 		case <-limit:
@@ -427,6 +428,26 @@ func (s *suite) noSpace() {
 	s.must(s.h.Resume(s.ctx, m.ID))
 	s.stands(events, m)
 	s.stands(s.d.Open(s.T).Events(ctx), m)
+	s.must(s.h.Stop(s.ctx, m.ID))
+	s.event(events, m.ID, hyper.Failed)
+}
+
+// resumed: that a machine runs, for the first time and again, is reported.
+func (s *suite) resumed() {
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	events := s.h.Events(ctx)
+	m := s.d.Machine(s.T)
+	s.start(m)
+	for range 2 {
+		s.must(s.h.Resume(s.ctx, m.ID))
+		for e := range events {
+			if e.ID == m.ID && e.Resumed {
+				break
+			}
+		}
+		s.must(s.h.Suspend(s.ctx, m.ID))
+	}
 	s.must(s.h.Stop(s.ctx, m.ID))
 	s.event(events, m.ID, hyper.Failed)
 }

@@ -70,6 +70,8 @@ func (v *events) lifecycle(e rpc.DomainEventLifecycleMsg) {
 			return
 		}
 		event.NoSpace, event.Reason = true, noSpace // domain.go has all other errors of disks go to the guest
+	case rpc.DomainEventResumed:
+		event.Resumed = true
 	case rpc.DomainEventStopped:
 		event.End, event.Reason = stopReason(e.Detail)
 	case rpc.DomainEventCrashed:
