@@ -92,7 +92,8 @@ func (p *Power) Start(ctx context.Context, m *Machine) error {
 	return nil
 }
 
-// TakeOver goes on with a machine of an earlier agent. Its callers have all of their time to come again.
+// TakeOver goes on with a machine of an earlier agent. Its callers have all of their time to come again, but for those
+// who were silent already: their silence ends with a heartbeat.
 func (p *Power) TakeOver(m *Machine, state hyper.State) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,6 +106,9 @@ func (p *Power) TakeOver(m *Machine, state hyper.State) {
 		p.kept = kept{Wanted: Wanted{Suspended: p.paused}}
 	}
 	p.saved = p.kept
+	if p.Silent {
+		p.last = time.Time{}
+	}
 }
 
 // Drop forgets the machine: it has ended.

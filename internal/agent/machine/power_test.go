@@ -246,6 +246,10 @@ func TestPowerOfANewAgent(t *testing.T) {
 		}
 		again(hyper.Paused)
 		b.want("taken over", hyper.Paused, silent)
+		for range 100 {
+			time.Sleep(time.Second / 10)
+			b.want("the callers are as silent as before", hyper.Paused, silent)
+		}
 		b.Heartbeat()
 		b.want("heartbeats again", hyper.Running, runs)
 		again(hyper.Running)
