@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,6 +26,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(cloudConfigVar) != "" {
 		os.Exit(m.Run()) // it has another test's lab
 	}
+	takeBackSignals()
 	var err error
 	if host, err = lab.Start(context.Background(), lab.Options{Config: testConfig}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -42,6 +45,15 @@ func TestMain(m *testing.M) {
 		code = 1
 	}
 	os.Exit(code)
+}
+
+// takeBackSignals has commands of the tests get signals that whoever started the tests ignores, as nohup does.
+func takeBackSignals() {
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s) // processes that are started have the default action then
+		}
+	}
 }
 
 const testConfig = `
