@@ -163,6 +163,20 @@ func (a archive) side(t *testing.T, dir string) (farm.HostFacts, Profile) {
 	return h, p
 }
 
+// tree returns one half of a rule's test as files, laid over the base.
+func (a archive) tree(t *testing.T, dir string) (map[string]string, Profile) {
+	t.Helper()
+	_, p := a.side(t, dir)
+	role := Role(strings.TrimSpace(a.files["role"]))
+	if role == "" {
+		role = Compute
+	}
+	files := a.under(dir)
+	delete(files, "profile.toml")
+	delete(files, "want")
+	return overlay(baseOf(t, role), files), p
+}
+
 func TestRulesFireAndAreQuiet(t *testing.T) {
 	for _, r := range Rules() {
 		t.Run(r.ID, func(t *testing.T) {
@@ -249,6 +263,20 @@ func checkChange(t *testing.T, id string, c Change) {
 	if !ok {
 		t.Errorf("%s: the change %+v is incomplete", id, c)
 	}
+}
+
+// audited returns the findings of all rules for a profile's role, with the names of the rules.
+func audited(h farm.HostFacts, p Profile) []Finding {
+	var out []Finding
+	for _, r := range Rules() {
+		if r.For(p.Role) {
+			for _, f := range r.Check(h, p) {
+				f.Rule = r.ID
+				out = append(out, f)
+			}
+		}
+	}
+	return out
 }
 
 func TestBaseIsWellTuned(t *testing.T) {

@@ -1,6 +1,9 @@
-package generate
+// Package tuningtest makes the changes that findings offer on the files of a recorded host. Tests audit the host again
+// afterwards.
+package tuningtest
 
 import (
+	"fmt"
 	"maps"
 	"path"
 	"slices"
@@ -9,24 +12,16 @@ import (
 	"github.com/grange-project/grange/internal/tuning"
 )
 
-// change makes a change on the files of a recorded host, as a kernel would show them afterwards.
-func change(files Tree, c tuning.Change) {
+// Change makes a change on files, as the kernel and the next boot would read them afterwards. A value that takes a
+// reboot is not shown by the running kernel.
+func Change(files map[string]string, c tuning.Change) error {
 	switch c.Kind {
 	case tuning.SetValue:
-		if !c.Reboot {
-			files[c.Path] = written(files[c.Path], c.Value)
-		}
+		return setValue(files, c)
 	case tuning.SetBoot:
 		setBoot(files, c)
 	case tuning.SetModule:
-		files["etc/modprobe.d/zz-advice.conf"] += "options " + c.Unit + " " + c.Name + "=" + c.Value + "\n"
-		if !c.Reboot {
-			shown, known := map[string]string{"1": "Y", "0": "N"}[c.Value]
-			if !known {
-				shown = c.Value
-			}
-			files["sys/module/"+c.Unit+"/parameters/"+c.Name] = shown + "\n"
-		}
+		setModule(files, c)
 	case tuning.SetService:
 		setService(files, c)
 	case tuning.SetTuned:
@@ -38,7 +33,22 @@ func change(files Tree, c tuning.Change) {
 		for _, name := range []string{"run", "pages_shared", "pages_sharing"} {
 			files["sys/kernel/mm/ksm/"+name] = "0\n"
 		}
+	default:
+		return fmt.Errorf("unknown kind of change %q", c.Kind)
 	}
+	return nil
+}
+
+func setValue(files map[string]string, c tuning.Change) error {
+	if c.Reboot {
+		return nil
+	}
+	old, ok := files[c.Path]
+	if !ok {
+		return fmt.Errorf("there is no %s to write to", c.Path)
+	}
+	files[c.Path] = written(old, c.Value)
+	return nil
 }
 
 // written is what a file of /sys shows after a value was written to it.
@@ -53,7 +63,19 @@ func written(old, value string) string {
 	return strings.Join(words, " ") + "\n"
 }
 
-func setService(files Tree, c tuning.Change) {
+func setModule(files map[string]string, c tuning.Change) {
+	files["etc/modprobe.d/zz-advice.conf"] += "options " + c.Unit + " " + c.Name + "=" + c.Value + "\n"
+	if c.Reboot {
+		return
+	}
+	shown, known := map[string]string{"1": "Y", "0": "N"}[c.Value]
+	if !known {
+		shown = c.Value
+	}
+	files["sys/module/"+c.Unit+"/parameters/"+c.Name] = shown + "\n"
+}
+
+func setService(files map[string]string, c tuning.Change) {
 	for name, text := range maps.Clone(files) {
 		unit := strings.HasSuffix(name, ".wants/"+c.Unit+".service")
 		runs := strings.HasSuffix(name, "/comm") && strings.TrimSpace(text) == c.Unit[:min(len(c.Unit), 15)]
@@ -64,7 +86,7 @@ func setService(files Tree, c tuning.Change) {
 }
 
 // setBoot edits /etc/default/grub. Words about huge pages go together: a number belongs to the size before it.
-func setBoot(files Tree, c tuning.Change) {
+func setBoot(files map[string]string, c tuning.Change) {
 	const file = "etc/default/grub"
 	plain := func(name string) string { return strings.ReplaceAll(name, "-", "_") }
 	var out strings.Builder
