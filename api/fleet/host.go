@@ -99,7 +99,7 @@ type Topology struct {
 	Nodes    []api.Node   `json:"nodes"`
 	L3       []string     `json:"l3,omitempty"`
 	Distance [][]int      `json:"distance,omitempty"`
-	// What the host's kernel does not tell is taken to be plain.
+	// The host's kernel does not report its cores or sockets: each thread is a core then, all on one socket.
 	CoresUntold   bool `json:"cores_untold,omitempty"`
 	SocketsUntold bool `json:"sockets_untold,omitempty"`
 }

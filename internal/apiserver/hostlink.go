@@ -18,7 +18,7 @@ import (
 	"github.com/grange-project/grange/internal/transfer"
 )
 
-// What hosts ask is answered without huma: thousands of them poll every half minute, agents of later releases send
+// Requests of hosts are answered without huma: thousands of hosts poll every half minute, agents of later releases send
 // fields that this one does not know, and each poll that waits should hold little.
 
 // hostLinks answers hosts: they enrol, report, ask what is wanted of them, and bring streams.

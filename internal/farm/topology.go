@@ -13,7 +13,7 @@ type Topology struct {
 	// Overlapping are nodes that share CPUs with one of Nodes, which no hardware has: they are left out of Nodes, with
 	// their memory.
 	Overlapping []Node
-	// What the kernel does not tell is taken to be plain: each thread is a core of its own, all are on one socket.
+	// The kernel does not report cores or sockets: each thread is a core of its own then, and all are on one socket.
 	CoresUntold, SocketsUntold bool
 }
 

@@ -13,8 +13,8 @@ import (
 // that comes anew begins an epoch, and frames of another epoch are dropped. A frame's offset is its epoch and its
 // connection's number.
 //
-// What one end may have sent, and the other has not passed on, is bounded for each connection by relayWindow, and
-// connections by MaxRelayed. The guest may be hostile: whoever sends more loses the connection.
+// relayWindow bounds the bytes of a connection that one end has sent and the other has not passed on. MaxRelayed bounds
+// the connections. The guest may be hostile: an end that sends more loses the connection.
 
 // MaxRelayed bounds the connections of one VM to services at a time.
 const MaxRelayed = 128

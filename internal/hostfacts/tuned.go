@@ -35,7 +35,7 @@ type tunedUnit struct {
 type tuned struct{ *reader }
 
 // settings reads what tuned's active profile sets each time the daemon starts, as far as rules know these settings.
-// What depends on tuned's own functions is left out.
+// Settings that depend on tuned's own functions are left out.
 func (r tuned) settings() []farm.TunedSetting {
 	names := slices.DeleteFunc(strings.Fields(r.word("etc/tuned/active_profile")),
 		func(n string) bool { return !tunedName.MatchString(n) })

@@ -12,8 +12,8 @@ import (
 type Planner func(room numa.Room, own farm.CPUSet) (farm.Plan, error)
 
 // ClaimCloud plans and claims room for a cloud VM, in place of the claim that it may have, in one step or not at all.
-// What the batch job key holds is the VM's to take; "": it has none. Nobody waits here: the server has counted, and has
-// other hosts. Without room the error is a farm.CodeNoRoom that names who holds what.
+// The VM may take the room that the batch job of this key holds; "" is no job. ClaimCloud never waits: the server has
+// counted the room, and has other hosts. Without room the error is a farm.CodeNoRoom that names who holds what.
 func (l *Ledger) ClaimCloud(id, holder, key string, c Charge, plan Planner) (farm.Plan, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -46,7 +46,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	// What a proxy in the VM carries is not the VM's own question: somebody outside may have made it ask (SSRF).
+	// A proxy in the VM may forward a request that somebody outside has sent (SSRF).
 	if r.Header["X-Forwarded-For"] != nil || r.Header["Forwarded"] != nil {
 		http.Error(w, "not through a proxy", http.StatusForbidden)
 		return

@@ -10,8 +10,9 @@ import (
 	"github.com/grange-project/grange/internal/network/nwfilter"
 )
 
-// What a VM receives is held back by a token bucket at its tap, which queues what comes too fast: senders see a slower
-// link. The kernel removes it with the tap. What a VM sends is limited by its filter (nwfilter), which drops.
+// A token bucket at a VM's tap limits the traffic to the VM. It queues packets that come too fast, so senders see a
+// slower link. The kernel removes it with the tap. The VM's filter (nwfilter) limits the traffic from the VM, and drops
+// packets.
 
 // shaperHandle tells our queueing discipline from another one of its kind: "gr" in ASCII.
 const shaperHandle = "6772:"

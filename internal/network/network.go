@@ -96,7 +96,7 @@ func Release(ctx context.Context, name string) error {
 }
 
 // Restore restores the networks of VMs of all kinds. A kind without VMs removes what it has of those that have gone.
-// What failed is not of one VM alone where failed gets none.
+// failed gets an empty VM for a failure that is not of one VM alone.
 func Restore(ctx context.Context, vms []VM, s Settings, failed func(VM, error)) {
 	kinds := map[string][]VM{}
 	for _, vm := range vms {

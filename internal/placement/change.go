@@ -153,7 +153,7 @@ func (t *trials) ungrouped() {
 }
 
 // smaller tries fewer CPUs, less memory, less scratch: each alone, and CPUs with their memory where none of them does.
-// What loses the smallest share comes first.
+// The offer that loses the smallest share comes first.
 func (t *trials) smaller() {
 	type offer struct {
 		text string
@@ -214,7 +214,7 @@ func withBoth(each farm.Bytes) func(*Request, int) {
 }
 
 // most is the largest number below now, a multiple of step, with which the request is admitted; -1 when there is none.
-// What fits with more is taken to fit with less.
+// It assumes that a request which fits with more also fits with less.
 func (t *trials) most(now, step int, with func(*Request, int)) int {
 	found := -1
 	low, high := 0, (now-1)/step

@@ -18,7 +18,7 @@ type hostNote struct {
 	drains     bool
 	silent     bool
 	backsOff   string // it refuses one VM after the other
-	// What its labels and its networks follow from, with cells and networks of the fleet.
+	// Its labels and its networks follow from these, and from cells and networks of the fleet.
 	labels            map[string]string // of people
 	kind, accelerator string
 	bridges           []string

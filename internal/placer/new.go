@@ -22,7 +22,8 @@ func (p *Placer) PlaceNew(t *store.Tx, vm *farm.VM) (host string) {
 		return "" // this is the writer of all
 	}
 	defer p.mu.Unlock()
-	// What is not read yet may close a host or a cell. VMs may be passed over: others than the placer's only leave.
+	// A change that is not read yet may close a host or a cell. Changes of VMs do not matter here: VMs of others only
+	// leave.
 	if !p.leading || p.revision == 0 || !t.OnlyVMsSince(p.revision) || t.Fence(p.epoch) != nil {
 		return ""
 	}

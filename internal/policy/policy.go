@@ -47,7 +47,7 @@ type Rule struct {
 // NoSystem stands in Rule.Systems for callers outside of batch jobs.
 const NoSystem = "none"
 
-// Who asks, as the kernel and the batch system tell.
+// Who is a caller, as the kernel and the batch system identify it.
 type Who struct {
 	User    string
 	UID     uint32

@@ -101,7 +101,7 @@ func StartFetcher(cmd *exec.Cmd, dir *os.File) (release func(), err error) {
 		}
 		// The directories above dir may be closed to others. The host's own /tmp is nothing to the program.
 		cmd.Dir = outputDir
-		// What it leaves running ends with it, in whatever session, and sees no other program of this user.
+		// The processes that it leaves end with it, in any session. They see no other program of this user.
 		attr.Cloneflags = unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 		return m.at(outputDir, unix.MS_NOSUID|unix.MS_NODEV)
 	})

@@ -25,8 +25,7 @@ var rotatedName = lazyregexp.New(`^grange-\d{8}T\d{6}Z\.db$`)
 const unfinished = ".grange-backup-"
 
 // Rotate makes a backup in a directory of backups, and then deletes the oldest ones, so that keep of them are left.
-// What Backup names otherwise, and what others put there, stays. It returns the file, and the names of what was
-// deleted.
+// Files of other names stay. It returns the file, and the names of the deleted ones.
 func Rotate(ctx context.Context, from, dir string, keep int, now time.Time) (file string, copied Copied,
 	deleted []string, err error) {
 	unlock, err := lockBackups(dir)

@@ -6,8 +6,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// What a host is to drop follows from more than its own VMs: from their groups, and from the VMs that are in the groups
-// that those name. Whoever writes any of them tells the hosts, by a change for each, so that nobody else has to know.
+// The filters of a host depend on the groups of its VMs, and on the VMs in the groups that those name. A transaction
+// that writes any of them also writes a change for each host concerned.
 
 func securityGroups() noun[farm.SecurityGroup] {
 	return noun[farm.SecurityGroup]{kind: KindSecurityGroup, what: "security group",

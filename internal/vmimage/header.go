@@ -184,7 +184,7 @@ func readQcow2(r io.ReaderAt, size int64) (virtual farm.Bytes, err error) {
 		return 0, badImage(fmt.Sprintf("the file is a qcow of version %d", h.Version),
 			exportHint, nil)
 	}
-	// What could make QEMU open other files of the host comes first, and is refused whatever else is wrong.
+	// Fields that could make QEMU open other files of the host are checked first.
 	if h.BackingOffset != 0 || h.BackingSize != 0 {
 		return 0, badImage("the disk builds on another file (it has a backing file)"+backingName(r, h),
 			exportHint, nil)

@@ -112,7 +112,7 @@ func unpackGzip(_ context.Context, from *os.File, read func(io.Reader) error) er
 const maxPacked = 1 << 60
 
 func unpackZstd(_ context.Context, from *os.File, read func(io.Reader) error) error {
-	// What zstd --long=27 packed can be unpacked; a window of gigabytes is an attack on our memory.
+	// The window of zstd --long=27 is enough for images; a window of gigabytes would exhaust the memory.
 	r, err := zstd.NewReader(io.NewSectionReader(from, 0, maxPacked), zstd.WithDecoderMaxWindow(128<<20),
 		zstd.WithDecoderConcurrency(1))
 	if err != nil {

@@ -63,7 +63,7 @@ func ParseFacts(v fleet.Facts) (farm.Facts, error) {
 	return f, r.err
 }
 
-// What a host says of itself and of its VMs is shown to other people, some of whom may do more than it. Bounds are in
+// Texts that a host reports about itself and its VMs are shown to people with more rights than it has. Bounds are in
 // bytes.
 const (
 	maxReason = 4096

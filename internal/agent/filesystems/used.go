@@ -20,8 +20,8 @@ type Used struct {
 const mostMounts = 256
 
 // Of reads what the kernel says of a caller's open directories. No file system is asked, for its server may not answer.
-// What cannot be read is not known to be used: users may hide a directory from this, and gain that their VM is ended
-// with its server.
+// A directory that cannot be read does not count as used. Users who hide one gain only that their VM is ended with its
+// server.
 func Of(binds []api.Bind, pid int, oneFS bool) (u Used) {
 	if len(binds) == 0 {
 		return u

@@ -75,7 +75,7 @@ func (m *Machine) Unwatch() {
 const maxLastWords = 3000
 
 // LastWords is the end of the console, and the kernel's reason to panic if it gave one, ready to follow a sentence.
-// What the guest wrote stands in lines of its own: who may not read the console is shown the first line alone.
+// The guest's text begins on the second line. Callers that may not read the console are shown the first line only.
 func (m *Machine) LastWords() string {
 	m.Console.awaitEnd(time.Second)
 	return quoted(m.Console.lastLines(consoleTail))

@@ -48,7 +48,8 @@ type slowReader struct {
 	late func() // is called when something has to wait
 }
 
-// What is read of one guest: a grange-guest that lists thousands of tasks after a restart of the agent is read at once.
+// Bounds of the bytes that are read of one guest. The burst holds the list of thousands of tasks that a grange-guest
+// sends after a restart of the agent.
 const (
 	guestBurst = 1 << 20
 	guestRate  = 64 << 10 // bytes a second

@@ -27,7 +27,7 @@ const answerLimit = 20 * time.Second
 
 // Clone takes the directory that is open in a process. That it is open there is the proof that its user may come to it;
 // the rights to what is inside are the server's own. It must be checked afterwards that the process is still the same.
-// What is mounted below comes along, and Start refuses it. Error: CodeNoGateway.
+// Mounts below it are cloned as well, and Start refuses them. Error: CodeNoGateway.
 func Clone(ctx context.Context, pid, fd int, uid uint32, readOnly bool) (Directory, error) {
 	return within(ctx, func() (Directory, error) { return clone(pid, fd, uid, readOnly) },
 		func(d Directory) { d.Close() })

@@ -322,8 +322,8 @@ func diskXML(i int, disk hyper.Disk, m hyper.Machine) libvirtxml.DomainDisk {
 	if disk.ReadOnly || disk.CDROM {
 		x.ReadOnly = &libvirtxml.DomainDiskReadOnly{}
 	} else {
-		// What a job deletes goes back to the host's file system. The guest waits for space; other errors are the
-		// guest's to deal with.
+		// Blocks that a job deletes go back to the host's file system. The guest waits for space, and gets all other
+		// errors.
 		x.Driver.Discard = cmp.Or(m.Tuning.Discard, "unmap")
 		x.Driver.ErrorPolicy = "enospace"
 		x.Driver.RErrorPolicy = "report"

@@ -19,8 +19,8 @@ import (
 //
 // Two chains of a VM have its rules. Frames reach them by who began their connection, not by where they go.
 
-// What the host's own programs begin with a VM is filtered, too: other users of the host are nobody's friends. Those of
-// root are not, for the agent connects people to their VMs.
+// Connections from programs of the host to a VM are filtered, too, because the host has other users. Connections of
+// root are not filtered, because the agent connects people to their VMs.
 
 // groupsShared are what all VMs with security groups have in common, beside shared. Loading it again changes nothing.
 // Without such VMs it is not there, and the kernel follows no connections for us.

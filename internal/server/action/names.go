@@ -2,7 +2,7 @@ package action
 
 import "github.com/grange-project/grange/internal/policy"
 
-// What the audit log calls what nobody asks for: hosts do it, or the server by itself, so that no role has it.
+// Names in the audit log of actions that no user asks for. Hosts do them, or the server by itself; no role allows them.
 const (
 	EnrolHost  policy.Action = "host.enrol"
 	RenewHost  policy.Action = "host.renew"

@@ -55,8 +55,8 @@ func (s *Links) Enrol(ctx context.Context, shown []*x509.Certificate, r fleet.En
 		return fleet.EnrolAnswer{}, err
 	}
 	e := &enrolment{links: s, cas: cas, now: s.Now().UTC(), r: r, token: token, shown: shown}
-	// What strangers send ends here, before anything waits or is written. The transaction looks again: the token may be
-	// used up by then.
+	// Requests without a valid token are refused here, before anything waits or is written. The transaction checks
+	// again, because the token may be used up by then.
 	err = s.Store.View(ctx, func(t *store.Tx) error {
 		e.Tx = t
 		_, err := e.useToken()

@@ -48,7 +48,7 @@ func New(o Options) *Usage { return &Usage{o} }
 // CodeLongUsage is of a host that brings more records at a time than it may.
 const CodeLongUsage farm.Code = "usage-too-long"
 
-// Take takes records from a host. What makes no sense is refused for good, so that it does not keep others waiting.
+// Take takes records from a host. It refuses invalid records for good, so that the records after them are taken.
 func (s *Usage) Take(ctx context.Context, who farm.Identity, batch fleet.UsageBatch) (out fleet.UsageTaken, err error) {
 	if len(batch.Records) > fleet.MaxUsageBatch {
 		return out, &farm.Error{Kind: farm.Invalid, Code: CodeLongUsage,

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// What counts as much, of shares in per cent and of counts a second and vCPU. Below, nobody would notice.
+// Bounds from which a cause is named: shares in per cent, and counts a second and vCPU. Nobody would notice less.
 const (
 	muchWaiting = 2
 	muchKernel  = 5

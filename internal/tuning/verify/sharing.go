@@ -132,7 +132,7 @@ func (h *host) crowdProblem(c crowd, pool farm.CPUSet, all []vcpu) Problem {
 		outside++
 		used = used.Or(set)
 	}
-	// What idles even when all vCPUs of the host are busy, each of the others on a CPU of its own.
+	// These CPUs idle even when all vCPUs of the host are busy, each of the others on a CPU of its own.
 	idle := pool.Minus(c.cpus).Len() - outside
 	if idle <= 0 {
 		return p

@@ -195,7 +195,7 @@ func (c Config) checkBesides(look Look, wrapper string, all *findings) {
 				"no job is to run on the host, and the schedd on it starts some beside itself")
 		}
 	}
-	// What starts first of a job is the wrapper's interpreter, in the environment that the user wrote.
+	// The wrapper's interpreter is the first program of a job, and has the environment that the user wrote.
 	line, _, _ := strings.Cut(string(text), "\n")
 	if program, _, _ := strings.Cut(strings.TrimPrefix(line, "#!"), " "); strings.HasPrefix(line, "#!/") {
 		if image, err := look.Read(program); err == nil && loadsLibraries(image) {
