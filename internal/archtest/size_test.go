@@ -13,7 +13,7 @@ const (
 
 // internal/agent keeps VMs between the steps of an allocation, which is part of a VM's life there: 130 lines.
 // internal/tuning has a short file for each rule of the audit, and grows with their number.
-var largePackages = map[string]int{"internal/agent": 6650, "internal/tuning": 10250}
+var largePackages = map[string]int{"internal/agent": 6650, "internal/tuning": 10450}
 
 // receiver is the type of a method; "" of a function.
 func receiver(d ast.Decl) string {

@@ -19,6 +19,7 @@ type Domain struct {
 	Guest         GuestTopology // zero where the XML is silent: as many sockets as vCPUs
 	Cells         []DomainCell
 	VCPUPins      map[int]CPUSet
+	VCPUAuto      bool // vCPUs without a pin of their own run where numad advises; pins of a running VM have that
 	EmulatorPin   CPUSet
 	IOThreadPins  map[int]CPUSet
 	IOThreads     int
@@ -28,6 +29,7 @@ type Domain struct {
 	MemoryMode    string // "strict", "preferred", "interleave", "restrictive"; "" when memory is not bound
 	MemoryNodes   CPUSet // of the whole VM; of all cells where only these are bound
 	WholeBound    bool   // the VM is bound as a whole, not only cells of it
+	MemoryAuto    bool   // numad advises MemoryNodes at each start; empty where that is not known
 	MemorySource  string // "memfd", "file", "anonymous"
 	MemoryShared  bool   // with other processes, as virtiofs needs
 	Pages         []DomainPages

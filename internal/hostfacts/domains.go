@@ -78,6 +78,7 @@ func parseDomain(text []byte) (farm.Domain, error) {
 	var status struct {
 		XMLName xml.Name
 		State   string     `xml:"state,attr"`
+		Advice  adviceXML  `xml:"numad"`
 		Domain  *domainXML `xml:"domain"`
 	}
 	if err := xml.Unmarshal(text, &status); err != nil {
@@ -88,6 +89,7 @@ func parseDomain(text []byte) (farm.Domain, error) {
 		if status.Domain == nil {
 			return farm.Domain{}, errors.New("a status without a domain")
 		}
+		status.Domain.advice = status.Advice
 		d, err := status.Domain.domain()
 		d.Running = status.State != "shutoff" && status.State != "crashed"
 		return d, err

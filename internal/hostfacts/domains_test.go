@@ -92,6 +92,51 @@ func TestRunningDomainGoesFirst(t *testing.T) {
 	}
 }
 
+// TestNumadPlaces: numad advises where the XML says so, in the place of lists that libvirt ignores then.
+func TestNumadPlaces(t *testing.T) {
+	set := farm.NewCPUSet
+	for _, c := range []struct {
+		name, vcpu, tune string
+		advised          bool // <numad nodeset='1' cpuset='2-3'/>
+		vcpus, memory    bool
+		pin, nodes       farm.CPUSet
+	}{
+		{"nothing written", "<vcpu>2</vcpu>", "", true, false, false, set(), set()},
+		{"vCPUs, and memory follows", "<vcpu placement='auto'>2</vcpu>", "", true, true, true, set(2, 3), set(1)},
+		{"not started", "<vcpu placement='auto'>2</vcpu>", "", false, true, true, set(), set()},
+		{"a cpuset that is ignored", "<vcpu placement='auto' cpuset='0-1'>2</vcpu>", "", false, true, true, set(),
+			set()},
+		{"memory by hand", "<vcpu placement='auto'>2</vcpu>", "<numatune><memory nodeset='0'/></numatune>", true, true,
+			false, set(2, 3), set(0)},
+		{"a cell by hand", "<vcpu placement='auto'>2</vcpu>", "<numatune><memnode cellid='0' nodeset='0'/></numatune>",
+			true, true, false, set(2, 3), set(0)},
+		{"memory without nodes", "<vcpu placement='auto'>2</vcpu>", "<numatune><memory mode='interleave'/></numatune>",
+			true, true, true, set(2, 3), set(1)},
+		{"memory, and vCPUs follow", "<vcpu>2</vcpu>", "<numatune><memory placement='auto' nodeset='0'/></numatune>",
+			true, true, true, set(2, 3), set(1)},
+		{"memory, and vCPUs by hand", "<vcpu cpuset='0-1'>2</vcpu>",
+			"<numatune><memory placement='auto'/></numatune>", true, false, true, set(0, 1), set(1)},
+		{"memory, and a pin", "<vcpu>2</vcpu>", "<cputune><vcpupin vcpu='0' cpuset='0'/></cputune>" +
+			"<numatune><memory placement='auto'/></numatune>", true, false, true, set(0), set(1)},
+	} {
+		text := "<domstatus state='running'>"
+		if c.advised {
+			text += "<numad nodeset='1' cpuset='2-3'/>"
+		}
+		text += "<domain><name>x</name>" + c.vcpu + c.tune + "</domain></domstatus>"
+		h := read(t, tree(whole, "run/libvirt/qemu/x.xml", text))
+		if len(h.Domains) != 1 {
+			t.Fatalf("%s: %q", c.name, h.Unread)
+		}
+		d := h.Domains[0]
+		if d.VCPUAuto != c.vcpus || d.MemoryAuto != c.memory || !d.VCPUPins[0].Equal(c.pin) ||
+			!d.MemoryNodes.Equal(c.nodes) {
+			t.Errorf("%s: vCPUs %v on %q, memory %v on %q", c.name, d.VCPUAuto, d.VCPUPins[0], d.MemoryAuto,
+				d.MemoryNodes)
+		}
+	}
+}
+
 // TestBadDomains: XML that libvirt could not have written is named and left out; the other VMs are there.
 func TestBadDomains(t *testing.T) {
 	for name, text := range map[string]string{

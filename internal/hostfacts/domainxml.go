@@ -42,8 +42,9 @@ type domainXML struct {
 		} `xml:"access"`
 	} `xml:"memoryBacking"`
 	VCPU struct {
-		CPUSet string `xml:"cpuset,attr"`
-		Count  string `xml:",chardata"`
+		Placement string `xml:"placement,attr"`
+		CPUSet    string `xml:"cpuset,attr"`
+		Count     string `xml:",chardata"`
 	} `xml:"vcpu"`
 	IOThreads string `xml:"iothreads"`
 	Tune      struct {
@@ -72,8 +73,9 @@ type domainXML struct {
 	} `xml:"cputune"`
 	NUMATune struct {
 		Memory *struct {
-			Mode    string `xml:"mode,attr"`
-			NodeSet string `xml:"nodeset,attr"`
+			Placement string `xml:"placement,attr"`
+			Mode      string `xml:"mode,attr"`
+			NodeSet   string `xml:"nodeset,attr"`
 		} `xml:"memory"`
 		Node []struct {
 			Cell    string `xml:"cellid,attr"`
@@ -128,6 +130,14 @@ type domainXML struct {
 			Model string `xml:"model,attr"`
 		} `xml:"memballoon"`
 	} `xml:"devices"`
+
+	advice adviceXML // of a running VM, from the <domstatus> around it
+}
+
+// adviceXML is numad's advice, which libvirt took when the VM was started.
+type adviceXML struct {
+	NodeSet string `xml:"nodeset,attr"`
+	CPUSet  string `xml:"cpuset,attr"`
 }
 
 type stateXML struct {
@@ -211,6 +221,7 @@ func (x *domainXML) domain() (farm.Domain, error) {
 		}
 		d.CPUFeatures[f.Name] = cmp.Or(f.Policy, "require") // libvirt's default
 	}
+	d.VCPUAuto, d.MemoryAuto = x.auto()
 	x.pins(&d, &c)
 	x.schedulers(&d, &c)
 	x.memory(&d, &c)
@@ -224,10 +235,28 @@ func (x *domainXML) domain() (farm.Domain, error) {
 	return d, c.err
 }
 
-// pins fills in where each thread may run. The cpuset of <vcpu> is for all that have none of their own.
+// auto reports whether numad advises the vCPUs' CPUs and the memory's nodes. The placement of <vcpu> and of <numatune>
+// each follows the other's where only that one is written, and nothing places its part by hand.
+func (x *domainXML) auto() (vcpus, memory bool) {
+	const auto = "auto"
+	vcpus = x.VCPU.Placement == auto
+	m := x.NUMATune.Memory
+	if m == nil {
+		return vcpus, vcpus && len(x.NUMATune.Node) == 0
+	}
+	memory = m.Placement == auto || m.Placement == "" && m.NodeSet == "" && vcpus
+	byHand := x.VCPU.CPUSet != "" || len(x.Tune.VCPU)+len(x.Tune.IOThread) > 0 || x.Tune.Emulator != nil
+	return vcpus || memory && !byHand, memory
+}
+
+// pins fills in where each thread may run. The cpuset of <vcpu> is for all that have none of their own. libvirt ignores
+// it where numad advises.
 func (x *domainXML) pins(d *farm.Domain, c *converter) {
 	d.IOThreads = c.number(x.IOThreads)
 	all := c.set(x.VCPU.CPUSet)
+	if d.VCPUAuto {
+		all = c.set(x.advice.CPUSet)
+	}
 	d.EmulatorPin = all
 	if x.Tune.Emulator != nil {
 		d.EmulatorPin = c.set(x.Tune.Emulator.CPUSet)
@@ -269,17 +298,26 @@ func (x *domainXML) schedulers(d *farm.Domain, c *converter) {
 	}
 }
 
-// memory fills in binding and backing. Guest cells that are bound one by one count together for the whole VM.
+// memory fills in binding and backing. Guest cells that are bound one by one count together for the whole VM. libvirt
+// ignores the nodeset where numad advises.
 func (x *domainXML) memory(d *farm.Domain, c *converter) {
 	for _, m := range x.NUMATune.Node {
 		if id := c.number(m.Cell); id < len(d.Cells) {
 			d.Cells[id].Nodes, d.Cells[id].Mode = c.set(m.NodeSet), cmp.Or(m.Mode, strictMode)
 		}
 	}
-	if m := x.NUMATune.Memory; m != nil {
+	m := x.NUMATune.Memory
+	switch {
+	case d.MemoryAuto:
+		d.MemoryMode, d.MemoryNodes = strictMode, c.set(x.advice.NodeSet)
+		if m != nil {
+			d.MemoryMode = cmp.Or(m.Mode, strictMode)
+		}
+		d.WholeBound = !d.MemoryNodes.Empty()
+	case m != nil:
 		d.MemoryMode, d.MemoryNodes = cmp.Or(m.Mode, strictMode), c.set(m.NodeSet)
 		d.WholeBound = !d.MemoryNodes.Empty()
-	} else {
+	default:
 		for _, m := range x.NUMATune.Node {
 			d.MemoryMode, d.MemoryNodes = cmp.Or(m.Mode, strictMode), d.MemoryNodes.Or(c.set(m.NodeSet))
 		}

@@ -62,7 +62,8 @@ func checkNUMABalancingWithPinning(h farm.HostFacts, p Profile) []Finding {
 // floats names a running VM in ordinary memory whose vCPUs may go to any CPU; "" when there is none.
 func floats(h farm.HostFacts) string {
 	for _, d := range h.Domains {
-		if _, confined := confinedCPUs(h, d); d.Running && !confined && !d.HugePages && len(d.Pages) == 0 {
+		_, confined := confinedCPUs(h, d)
+		if d.Running && !confined && !d.VCPUAuto && !d.HugePages && len(d.Pages) == 0 {
 			return d.Name
 		}
 	}

@@ -54,7 +54,8 @@ func checkNUMADWithGuestNUMA(h farm.HostFacts, _ Profile) []Finding {
 		Changes: []Change{{Kind: SetService, Unit: "numad", Value: "off"}}}}
 }
 
-// placedByHand reports whether a VM's vCPUs or memory are tied to host nodes, or its guest counts on nodes.
+// placedByHand reports whether a VM's vCPUs or memory are tied to host nodes, or its guest counts on nodes. numad may
+// move what it has placed itself.
 func placedByHand(d farm.Domain) bool {
-	return len(d.Cells) > 1 || len(d.VCPUPins) > 0 || d.MemoryMode == "strict"
+	return len(d.Cells) > 1 || len(d.VCPUPins) > 0 && !d.VCPUAuto || d.MemoryMode == "strict" && !d.MemoryAuto
 }

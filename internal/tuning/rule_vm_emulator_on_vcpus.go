@@ -2,6 +2,7 @@ package tuning
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -80,7 +81,7 @@ func starvedThreads(h farm.HostFacts, d farm.Domain) (Finding, bool) {
 	}
 	f := Finding{Severity: Warning, Where: vmName(d),
 		Wanted: fmt.Sprintf("QEMU's own threads off CPUs %s, whose vCPUs have scheduler %s", own, scheduler)}
-	var loose []looseThread
+	var loose []ownThread
 	for _, t := range looseThreads(d, own) {
 		if realTime(t.scheduler) {
 			continue
@@ -100,30 +101,31 @@ func starvedThreads(h farm.HostFacts, d farm.Domain) (Finding, bool) {
 
 func realTime(scheduler string) bool { return scheduler == "fifo" || scheduler == "rr" }
 
-// looseThread is a thread of QEMU that may run on the CPUs of the VM's own vCPUs.
-type looseThread struct {
+// ownThread is a thread of QEMU that is not a vCPU.
+type ownThread struct {
 	what, element, scheduler string
 	pin                      farm.CPUSet
 }
 
 // looseThreads are the threads of QEMU that may run on some CPUs.
-func looseThreads(d farm.Domain, own farm.CPUSet) []looseThread {
-	var out []looseThread
-	look := func(t looseThread) {
-		if t.pin.Empty() || !t.pin.And(own).Empty() {
-			out = append(out, t)
-		}
-	}
-	look(looseThread{"emulator", "cputune/emulatorpin", d.EmulatorSched, d.EmulatorPin})
+func looseThreads(d farm.Domain, own farm.CPUSet) []ownThread {
+	return slices.DeleteFunc(ownThreads(d), func(t ownThread) bool {
+		return !t.pin.Empty() && t.pin.And(own).Empty()
+	})
+}
+
+// ownThreads are the threads of QEMU that can have pins beside its vCPUs.
+func ownThreads(d farm.Domain) []ownThread {
+	out := []ownThread{{"emulator", "cputune/emulatorpin", d.EmulatorSched, d.EmulatorPin}}
 	for id := 1; id <= d.IOThreads; id++ {
-		look(looseThread{fmt.Sprintf("I/O thread %d", id), fmt.Sprintf("cputune/iothreadpin[iothread=%d]", id),
-			d.IOThreadSched[id], d.IOThreadPins[id]})
+		out = append(out, ownThread{fmt.Sprintf("I/O thread %d", id),
+			fmt.Sprintf("cputune/iothreadpin[iothread=%d]", id), d.IOThreadSched[id], d.IOThreadPins[id]})
 	}
 	return out
 }
 
 // awayFromVCPUs says where threads of QEMU are, and how they come to CPUs without vCPUs.
-func awayFromVCPUs(h farm.HostFacts, d farm.Domain, loose []looseThread) (got, manual string, edits []Edit) {
+func awayFromVCPUs(h farm.HostFacts, d farm.Domain, loose []ownThread) (got, manual string, edits []Edit) {
 	near := serviceCPUs(h, d)
 	var names, elements []string
 	for _, t := range loose {

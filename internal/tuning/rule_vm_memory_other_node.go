@@ -38,21 +38,10 @@ func checkVMMemoryOtherNode(h farm.HostFacts, _ Profile) []Finding {
 	}
 	var out []Finding
 	for _, d := range h.Domains {
-		if d.MemoryMode == "interleave" {
-			continue // spread on purpose
-		}
-		whole := true
-		for id, cell := range d.Cells {
-			if cell.Nodes.Empty() {
-				continue
+		for _, p := range boundParts(d) {
+			if cpus, ok := allowedCPUs(h, d, p.vcpus); ok {
+				out = appendFar(out, h, d, p.what, cpus, p.nodes)
 			}
-			whole = false
-			if cpus, ok := allowedCPUs(h, d, cell.VCPUs.List()); ok {
-				out = appendFar(out, h, d, fmt.Sprintf("guest cell %d", id), cpus, cell.Nodes)
-			}
-		}
-		if cpus, ok := confinedCPUs(h, d); ok && whole && !d.MemoryNodes.Empty() {
-			out = appendFar(out, h, d, "the VM", cpus, d.MemoryNodes)
 		}
 	}
 	return out

@@ -12,12 +12,13 @@ func vmMemoryUnbound() Rule {
 		Title:    "a VM's vCPUs are bound to nodes and its memory is not",
 		Severity: Advice,
 		Holds: "Hosts with several nodes that have memory; VMs pinned to CPUs of one node, and VMs with guest " +
-			"cells.",
+			"cells. Memory with placement='auto' is bound to a node, which need not be that of pinned vCPUs.",
 		Cost: "CERN tried the numatune options on top of guest NUMA and found no significant improvement: the " +
 			"kernel takes near memory by itself while there is some. Unbound memory costs when the near node is full.",
 		Sources: []Source{
 			cernPinning("the numatune options were tried and produced no significant improvement"),
-			libvirtXML("numa-node-tuning", "<memory> binds a VM's memory to nodes, <memnode> that of each guest cell"),
+			libvirtXML("numa-node-tuning", "<memory> binds a VM's memory to nodes, <memnode> that of each guest cell; "+
+				"with placement='auto' numad advises the nodes, and <memnode> is not possible"),
 			kernelDoc("admin-guide/mm/numa_memory_policy",
 				"by default memory comes from the node of the CPU that touches it first, and from other nodes when "+
 					"that has none free"),
@@ -54,19 +55,26 @@ func unbound(h farm.HostFacts, d farm.Domain) (got, bind string, found bool) {
 	if len(d.Cells) < 2 {
 		cpus, ok := confinedCPUs(h, d)
 		nodes := nodesOf(h.Topology, cpus)
-		if !ok || nodes.Len() != 1 || !d.MemoryNodes.Empty() {
+		if !ok || nodes.Len() != 1 || d.VCPUAuto || !d.MemoryAuto && !d.MemoryNodes.Empty() {
 			return "", "", false
 		}
-		return fmt.Sprintf("all vCPUs are on node %s, and no numatune", nodes),
-			fmt.Sprintf("<memory mode='strict' nodeset='%s'/>", nodes), true
+		bind = fmt.Sprintf("<memory mode='strict' nodeset='%s'/>", nodes)
+		if d.MemoryAuto {
+			return fmt.Sprintf("all vCPUs are on node %s, and numad chooses the memory's nodes at each start", nodes),
+				bind + " in the place of placement='auto'", true
+		}
+		return fmt.Sprintf("all vCPUs are on node %s, and no numatune", nodes), bind, true
 	}
 	if d.MemoryNodes.Len() == 1 {
 		return "", "", false // all cells are on that node
 	}
 	for id, cell := range d.Cells {
 		if cell.Nodes.Empty() {
-			return fmt.Sprintf("the memory of guest cell %d is not bound", id),
-				"<memnode cellid='n' mode='strict' nodeset='m'/> for each guest cell, with the node of its vCPUs,", true
+			bind = "<memnode cellid='n' mode='strict' nodeset='m'/> for each guest cell, with the node of its vCPUs,"
+			if d.MemoryAuto {
+				bind += " in the place of placement='auto',"
+			}
+			return fmt.Sprintf("the memory of guest cell %d is not bound", id), bind, true
 		}
 	}
 	return "", "", false

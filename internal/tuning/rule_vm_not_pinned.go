@@ -41,6 +41,9 @@ func checkVMNotPinned(h farm.HostFacts, p Profile) []Finding {
 	cpus, _ := largestNode(h.Topology)
 	var out []Finding
 	for _, d := range foreign(h) {
+		if d.VCPUAuto {
+			continue // they run on the CPUs of the nodes that numad advises
+		}
 		floating := 0
 		for vcpu := range d.VCPUs {
 			if _, confined := allowedCPUs(h, d, []int{vcpu}); !confined {

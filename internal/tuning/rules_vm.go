@@ -20,8 +20,9 @@ func vmRules() []Rule {
 		// Where its CPUs run and where its memory is.
 		vmPinOverlap(), vmRoamsDedicated(), vmPinOffline(), vmFloatsOnIsolated(), vmNotPinned(), vmPinSplitsSiblings(),
 		vmPinsCrossNode(), vmCellsCutTopology(), vmCrossesL3(), vmOverCoreKinds(), vmDeviceOtherNode(),
-		vmEmulatorOnVCPUs(),
-		vmNoGuestNUMA(), vmCellsGapsOldQEMU(), vmMemoryUnbound(), vmMemoryOtherNode(), vmNodeAbsent(),
+		vmEmulatorOnVCPUs(), vmEmulatorOtherNode(),
+		vmNoGuestNUMA(), vmCellsGapsOldQEMU(), vmMemoryUnbound(), vmMemoryOtherNode(), vmFloatsOffMemory(),
+		vmMemoryInterleaved(), vmNodeAbsent(),
 		vmNoHugePages(), vmSharedSmallPages(), vmPagesMissing(), vmsPagesTogether(),
 		vmPagesCells(), vmBalloonHugePages(),
 		// Its disks and networks.
@@ -139,6 +140,43 @@ func cellBinding(d farm.Domain, cell farm.DomainCell) (mode string, nodes farm.C
 		return "", farm.CPUSet{} // only other cells are bound
 	}
 	return d.MemoryMode, d.MemoryNodes
+}
+
+// boundPart is a VM, or one guest cell of it, whose memory is bound to nodes.
+type boundPart struct {
+	what, mode string // "guest cell 0"; "strict"
+	element    string // that binds it
+	vcpus      []int
+	memory     farm.Bytes
+	nodes      farm.CPUSet
+}
+
+// boundParts returns the guest cells of a VM where any of them is bound by itself, and else the whole VM.
+func boundParts(d farm.Domain) []boundPart {
+	if !slices.ContainsFunc(d.Cells, func(c farm.DomainCell) bool { return !c.Nodes.Empty() }) {
+		if d.MemoryNodes.Empty() {
+			return nil
+		}
+		return []boundPart{{"the VM", d.MemoryMode, "numatune/memory", upTo(d.VCPUs), d.Memory, d.MemoryNodes}}
+	}
+	var out []boundPart
+	for id, cell := range d.Cells {
+		mode, nodes := cellBinding(d, cell)
+		if !nodes.Empty() && !cell.VCPUs.Empty() { // a cell may have memory only
+			out = append(out, boundPart{fmt.Sprintf("guest cell %d", id), mode,
+				fmt.Sprintf("numatune/memnode[cellid=%d]", id), cell.VCPUs.List(), cell.Memory, nodes})
+		}
+	}
+	return out
+}
+
+// bindTo is the edit that binds the part to nodes, in the mode that it has.
+func (p boundPart) bindTo(d farm.Domain, nodes farm.CPUSet) Edit {
+	e := set(d, p.element, "mode", p.mode, "nodeset", nodes.String())
+	if d.MemoryAuto {
+		e.Set["placement"] = "static" // libvirt ignores the nodeset otherwise
+	}
+	return e
 }
 
 // lostNodes are the nodes of a set that memory cannot be bound to: those that the host does not have, and those

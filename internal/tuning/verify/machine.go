@@ -168,7 +168,7 @@ func (m *machine) vcpu(t farm.Thread) vcpu {
 		v.label = fmt.Sprintf("thread %d", t.ID)
 		return v
 	}
-	if m.domain != nil {
+	if m.domain != nil && !m.domain.VCPUAuto { // numad may move what it has placed
 		v.libvirt = m.domain.VCPUPins[t.VCPU]
 	}
 	if m.plan != nil && t.VCPU < len(m.plan.VCPUs) {
@@ -219,7 +219,7 @@ func (m *machine) emulatorWanted() farm.CPUSet {
 	switch {
 	case m.plan != nil:
 		return m.plan.Emulator
-	case m.domain != nil:
+	case m.domain != nil && !m.domain.VCPUAuto:
 		return m.domain.EmulatorPin
 	}
 	return farm.CPUSet{}
@@ -247,7 +247,7 @@ func (m *machine) lines() []Line {
 	if m.plan != nil {
 		emulator.Planned = m.plan.Emulator
 	}
-	if m.domain != nil {
+	if m.domain != nil && !m.domain.VCPUAuto {
 		emulator.Libvirt = m.domain.EmulatorPin
 	}
 	lines = append(lines, emulator)
