@@ -446,16 +446,6 @@ func checkProlog(s Site) batch.Finding {
 	return s.slurm("Prolog", batch.Good, "", "")
 }
 
-func checkPrologFlags(s Site) batch.Finding {
-	flags := s.Slurm.List("PrologFlags")
-	if !slices.Contains(flags, "alloc") && !slices.Contains(flags, "contain") {
-		return s.slurm("PrologFlags", batch.Advice,
-			"the prolog runs only with a job's first step; a host that can not run VMs is noticed later",
-			"PrologFlags=Alloc")
-	}
-	return s.slurm("PrologFlags", batch.Good, "", "")
-}
-
 func checkRequeueExit(s Site) batch.Finding {
 	if !slices.Contains(s.Slurm.List("RequeueExit"), "199") {
 		return s.slurm("RequeueExit", batch.Warning,

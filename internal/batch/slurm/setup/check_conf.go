@@ -32,6 +32,34 @@ func checkNoHold(s Site) batch.Finding {
 	return f
 }
 
+// prologFlags returns the words of PrologFlags in lower case, and those that they imply.
+func (c Conf) prologFlags() []string {
+	flags := c.List("PrologFlags")
+	if slices.Contains(flags, "x11") || slices.Contains(flags, "runinjob") {
+		flags = append(flags, "contain")
+	}
+	if slices.Contains(flags, "contain") {
+		flags = append(flags, "alloc")
+	}
+	return flags
+}
+
+// checkPrologFlags looks for Contain: the VM of an allocation lasts as long as Slurm's extern step.
+func checkPrologFlags(s Site) batch.Finding {
+	const key = "PrologFlags"
+	flags := s.Slurm.prologFlags()
+	why := "each srun of one salloc boots a VM of its own, and files in the VM's /tmp are gone with each"
+	switch {
+	case slices.Contains(flags, "contain"):
+		return s.slurm(key, batch.Good, "", "")
+	case slices.Contains(flags, "nohold"):
+		return s.slurm(key, batch.Advice, why, "PrologFlags=Contain without NoHold: Slurm takes one of them only")
+	case !slices.Contains(flags, "alloc"):
+		why += "; the prolog runs only with a job's first step, so a host that cannot run VMs is noticed later"
+	}
+	return s.slurm(key, batch.Advice, why, "PrologFlags=Contain")
+}
+
 func checkPrologTimeout(s Site) batch.Finding {
 	const least = 30
 	for _, key := range []string{"PrologTimeout", "PrologEpilogTimeout"} {

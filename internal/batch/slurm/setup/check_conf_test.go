@@ -147,6 +147,29 @@ func TestCheckRealMemory(t *testing.T) {
 	}
 }
 
+// TestCheckPrologFlags: without Contain each step of an salloc has a VM of its own.
+func TestCheckPrologFlags(t *testing.T) {
+	for value, c := range map[string]struct {
+		want   batch.Level
+		remedy string
+	}{
+		"":               {batch.Advice, "PrologFlags=Contain"},
+		"Alloc":          {batch.Advice, "PrologFlags=Contain"},
+		"NoContain":      {batch.Advice, "PrologFlags=Contain"},
+		"Alloc,NoHold":   {batch.Advice, "without NoHold"},
+		"Contain":        {batch.Good, ""},
+		"alloc, contain": {batch.Good, ""},
+		"X11":            {batch.Good, ""},
+		"RunInJob":       {batch.Good, ""},
+	} {
+		conf := map[string]string{"slurm.conf": "PrologFlags=" + value + "\n"}
+		f := batchtest.Findings(t, findingsOf(t, conf, nil))["prolog-flags"]
+		if f.Level != c.want || !strings.Contains(f.Do, c.remedy) {
+			t.Errorf("PrologFlags=%s: %+v", value, f)
+		}
+	}
+}
+
 // TestCheckConf: settings that grange did not write decide whether a VM job runs and is accounted.
 func TestCheckConf(t *testing.T) {
 	with := func(line string) map[string]string {

@@ -64,7 +64,7 @@ SelectTypeParameters=CR_Core_\
 Memory
 JobAcctGatherType=jobacct_gather/cgroup
 RequeueExit=1,199
-PrologFlags=Alloc
+PrologFlags=Contain
 AccountingStorageType=accounting_storage/slurmdbd
 NodeName=a CPUs=2
 `,
@@ -108,7 +108,6 @@ func TestCheckFinds(t *testing.T) {
 			"ProctrackType=proctrack/linuxproc\n"}, "proctrack", batch.Warning},
 		"no task plug-in": {map[string]string{"slurm.conf": "RequeueExit=199\n"}, "task-plugin", batch.Warning},
 		"no requeue":      {map[string]string{"slurm.conf": "RequeueExit=19,1990\n"}, "requeue-exit", batch.Warning},
-		"no prolog flags": {map[string]string{"slurm.conf": "\n"}, "prolog-flags", batch.Advice},
 		"memory not counted": {map[string]string{"slurm.conf": "SelectTypeParameters=CR_Core\n"},
 			"memory-counted", batch.Warning},
 		"memory not limited": {map[string]string{"cgroup.conf": "ConstrainRAMSpace=no\n"},
@@ -128,8 +127,7 @@ func TestCheckFinds(t *testing.T) {
 		"job requeue off": {map[string]string{"slurm.conf": "JobRequeue=0\n"}, "requeue", batch.Warning},
 		"over-memory kill": {map[string]string{"slurm.conf": "JobAcctGatherParams=OverMemoryKill\n"},
 			"over-memory-kill", batch.Advice},
-		"cores not confined":    {map[string]string{"cgroup.conf": "\n"}, "constrain-cores", batch.Warning},
-		"Contain, and no Alloc": {map[string]string{"slurm.conf": "PrologFlags=Contain\n"}, "prolog-flags", batch.Good},
+		"cores not confined": {map[string]string{"cgroup.conf": "\n"}, "constrain-cores", batch.Warning},
 		"metal allowed": {map[string]string{"plugstack.conf.d/grange.conf": "required $D/grange_spank.so " +
 			"default=micro allow_metal=yes\n"}, "default-image", batch.Advice},
 	} {
@@ -165,7 +163,7 @@ func TestInstall(t *testing.T) {
 		t.Fatalf("%+v %v", p, err)
 	}
 	if diff := p.Edits[1].Diff(); !strings.Contains(diff, "+RequeueExit=199") ||
-		!strings.Contains(diff, "+Prolog=/etc/slurm/prolog.d/*") || strings.Contains(diff, "\n-C") {
+		!strings.Contains(diff, "+PrologFlags=Contain #") || !strings.Contains(diff, "+Prolog=/etc/slurm/prolog.d/*") || strings.Contains(diff, "\n-C") {
 		t.Error(diff)
 	}
 	// The plug-in comes first: when it can not be compiled, nothing names it.
@@ -251,6 +249,9 @@ func TestUninstallLeavesTheSitesOwn(t *testing.T) {
 		"a site's own prolog": {map[string]string{"slurm.conf": "Prolog=/site/p\n# Prolog=/site/p is set: let it end " +
 			"with: exec /c/prolog.d/50-grange\nRequeueExit=199\n"},
 			map[string]string{"slurm.conf": "Prolog=/site/p\n"}},
+		"Contain of the site and of grange": {map[string]string{"slurm.conf": "Prolog=/c/prolog.d/50-grange\n" +
+			"PrologFlags=Contain\n# PrologFlags=Alloc is set: add Contain\n" + ourFlags + "\n"},
+			map[string]string{"slurm.conf": "PrologFlags=Contain\n"}},
 		"nothing of ours": {map[string]string{"slurm.conf": "RequeueExit=199\n"},
 			map[string]string{"slurm.conf": "RequeueExit=199\n"}},
 	} {
@@ -333,9 +334,12 @@ func TestInstallKnowsFlags(t *testing.T) {
 	for text, want := range map[string]string{
 		"PrologFlags=Contain":                  "",
 		"PrologFlags=X11,contain":              "",
-		"PrologFlags=alloc":                    "",
+		"PrologFlags=alloc":                    "# PrologFlags=alloc is set: add Contain",
 		"PrologFlags=NoHold,Alloc":             "",
-		"PrologFlags=X11":                      "# PrologFlags=X11 is set: add Alloc",
+		"PrologFlags=X11":                      "",
+		"PrologFlags=RunInJob":                 "",
+		"PrologFlags=NoHold":                   "# PrologFlags=NoHold is set: add Alloc",
+		"PrologFlags=Serial,NoContain":         "# PrologFlags=Serial,NoContain is set: add Contain",
 		"RequeueExit=1990":                     "# RequeueExit=1990 is set: add 199",
 		"Prolog=/site/p,/etc/slurm/prolog.d/*": "",
 		"Prolog=/site/p,/etc/slurm/prolog.d/*.sh": "# Prolog=/site/p,/etc/slurm/prolog.d/*.sh is set: let it end " +

@@ -36,6 +36,10 @@ type Install struct {
 	Words     string // where the prolog of OCI leaves word
 }
 
+// ourFlags is the line of install. Many sites have PrologFlags=Contain for pam_slurm_adopt: uninstall must not take
+// theirs.
+const ourFlags = "PrologFlags=Contain # written by grange slurm install"
+
 // mark begins each file that install wrote: uninstall removes no others.
 const mark = "# grange slurm install wrote this file; grange slurm uninstall removes it.\n"
 
@@ -213,16 +217,22 @@ func (i Install) slurmEdits(p *Plan) error {
 	if err != nil {
 		return err
 	}
+	flag, flags := "Contain", conf.prologFlags()
+	if slices.Contains(flags, "nohold") { // Slurm takes no Contain beside it
+		flag = "Alloc"
+	}
 	var lines []string
 	for _, want := range []struct{ key, value string }{
-		{"Prolog", filepath.Join(i.ConfDir, "prolog.d/*")}, {"PrologFlags", "Alloc"}, {"RequeueExit", "199"},
+		{"Prolog", filepath.Join(i.ConfDir, "prolog.d/*")}, {"PrologFlags", flag}, {"RequeueExit", "199"},
 	} {
 		switch have := conf.Get(want.key); {
+		case have == "" && want.key == "PrologFlags":
+			lines = append(lines, ourFlags)
 		case have == "":
 			lines = append(lines, want.key+"="+want.value)
 		case slices.ContainsFunc(conf.List(want.key),
 			func(word string) bool { return strings.EqualFold(word, want.value) }):
-		case want.key == "PrologFlags" && slices.Contains(conf.List(want.key), "contain"): // which implies Alloc
+		case want.key == "PrologFlags" && slices.Contains(flags, strings.ToLower(flag)): // implied by another
 		case want.key == "Prolog":
 			lines = append(lines, fmt.Sprintf("# Prolog=%s is set: let it end with: exec %s", have, i.prologFile()))
 		default:

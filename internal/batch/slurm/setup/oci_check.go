@@ -102,11 +102,10 @@ func checkOCIProlog(s Site) batch.Finding {
 			"a host whose oci.conf is missing takes --container for a remark, and runs the job on the host itself; "+
 				"the prolog refuses it", "grange slurm install --oci, and Prolog=CONF_DIR/prolog.d/*")
 	}
-	flags := s.Slurm.List("PrologFlags")
-	if !slices.Contains(flags, "alloc") && !slices.Contains(flags, "contain") {
+	if !slices.Contains(s.Slurm.prologFlags(), "alloc") {
 		return s.slurm("PrologFlags", batch.Warning,
 			"the prolog runs beside a job's first step then, and a job of srun may start before it",
-			"PrologFlags=Alloc")
+			"PrologFlags=Contain")
 	}
 	return s.slurm("Prolog", batch.Good, "", "")
 }

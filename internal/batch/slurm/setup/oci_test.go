@@ -85,7 +85,7 @@ func TestOCIInstall(t *testing.T) {
 		t.Fatalf("%+v %v", p, err)
 	}
 	for _, line := range []string{"+Prolog=/etc/slurm/prolog.d/*", "+Epilog=/etc/slurm/epilog.d/*", "+RequeueExit=199",
-		"+PrologFlags=Alloc"} {
+		"+PrologFlags=Contain #"} {
 		if !strings.Contains(p.Edits[0].Diff(), line) {
 			t.Errorf("no %s in %s", line, p.Edits[0].Diff())
 		}

@@ -103,7 +103,8 @@ func (i Install) withoutProlog(lines []string) []string {
 	for _, line := range lines {
 		if strings.HasPrefix(line, "# ") &&
 			(strings.HasSuffix(line, " is set: let it end with: exec "+i.prologFile()) ||
-				strings.HasSuffix(line, " is set: add Alloc") || strings.HasSuffix(line, " is set: add 199")) {
+				strings.HasSuffix(line, " is set: add Contain") || strings.HasSuffix(line, " is set: add Alloc") ||
+				strings.HasSuffix(line, " is set: add 199")) {
 			found = true
 			continue
 		}
@@ -124,12 +125,11 @@ func (i Install) withoutProlog(lines []string) []string {
 		}
 		found = true
 	}
-	if !found { // it was never ours, or is out already: these two lines may be the site's own
+	if !found { // it was never ours, or is out already: these lines may be the site's own
 		return lines
 	}
 	return slices.DeleteFunc(kept, func(line string) bool {
-		return line == "PrologFlags=Alloc" ||
-			line == "RequeueExit=199"
+		return line == ourFlags || line == "PrologFlags=Alloc" || line == "RequeueExit=199"
 	})
 }
 
