@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -104,6 +105,36 @@ func TestCPUSet(t *testing.T) {
 	}
 	if a.String() != "1-3,8" || !a.Has(8) || a.Has(4) || a.Len() != 4 {
 		t.Errorf("%v", a)
+	}
+}
+
+// TestCPUSetOfHosts: a list that another machine sends takes no more than its set, and an error quotes little of it.
+func TestCPUSetOfHosts(t *testing.T) {
+	overlapping := strings.Repeat("0-8191,", mostListed/7)
+	taken := testing.Benchmark(func(b *testing.B) {
+		b.ReportAllocs()
+		for range b.N {
+			if s, err := ParseCPUSet(overlapping); err != nil || s.Len() != 8192 {
+				b.Fatal(s, err)
+			}
+		}
+	})
+	if n := taken.AllocedBytesPerOp(); n > 1<<16 {
+		t.Errorf("%d bytes are allocated", n)
+	}
+	for name, text := range map[string]string{"a long list": overlapping + overlapping,
+		"a long word": strings.Repeat("x", 1000), "escapes": "\x1b[2J" + strings.Repeat("\n", 1000)} {
+		if _, err := ParseCPUSet(text); err == nil || len(err.Error()) > 300 || strings.Contains(err.Error(), "\x1b") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	odd := make([]int, 0, 4096)
+	for id := 1; id < 8192; id += 2 {
+		odd = append(odd, id)
+	}
+	all := NewCPUSet(odd...)
+	if s, err := ParseCPUSet(all.String()); err != nil || !s.Equal(all) {
+		t.Error(err)
 	}
 }
 

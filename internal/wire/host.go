@@ -39,17 +39,17 @@ func ParseFacts(v fleet.Facts) (farm.Facts, error) {
 	f := farm.Facts{Version: word(v.Version), Capability: v.Capability, Instance: word(v.Instance), Boot: word(v.Boot),
 		Accelerator: word(v.Accelerator), Kind: word(v.Kind), Topology: r.topology(v.Topology),
 		Reserve: farm.HostReserve{CPUs: r.cpus("reserved_cpus", v.ReservedCPUs), Memory: farm.Bytes(v.ReservedMemory)},
-		Images:  words(v.Images), Networks: words(v.Networks), ScratchFree: farm.Bytes(v.ScratchFree),
-		Bandwidth: rate(v.Bandwidth),
-		Booked:    farm.Bandwidth{In: rate(v.BookedIn), Out: rate(v.BookedOut)},
-		Short:     words(v.Short), Trusts: words(v.Trusts[:min(len(v.Trusts), maxTrusts)]),
+		Images:  words(v.Images, maxImages), Networks: words(v.Networks, maxNetworks),
+		ScratchFree: farm.Bytes(v.ScratchFree), Bandwidth: rate(v.Bandwidth),
+		Booked: farm.Bandwidth{In: rate(v.BookedIn), Out: rate(v.BookedOut)},
+		Short:  words(v.Short, maxShort), Trusts: words(v.Trusts, maxTrusts),
 		BatchNode: word(v.BatchNode)}
-	for _, p := range v.Taken {
+	for _, p := range listed(&r, "taken", v.Taken, maxUnits) {
 		f.Taken = append(f.Taken, r.plan(p))
 	}
 	for _, m := range v.FileSystems[:min(len(v.FileSystems), maxFileSystems)] {
 		f.FileSystems = append(f.FileSystems, farm.HostFileSystem{Source: word(m.Source), Type: word(m.Type),
-			MountPoint: word(m.MountPoint), VMs: max(m.VMs, 0), Drains: words(m.Drains)})
+			MountPoint: word(m.MountPoint), VMs: max(m.VMs, 0), Drains: words(m.Drains, maxDrains)})
 	}
 	f.Audited = v.Audited
 	for _, found := range v.Findings[:min(len(v.Findings), maxFindings)] {
@@ -77,18 +77,34 @@ const (
 	maxFindings = 256
 	// that a host has mounted: where every home is a mount, thousands
 	maxFileSystems = 256
+	maxDrains      = 256 // reasons why a host takes no work that needs a file system
+	maxImages      = 8192
+	maxNetworks    = 8192 // there may be one for each VLAN
+	maxShort       = 64
+	maxFlags       = 2048 // of a processor
+	// CPUs, and what there is one of for each of them at most: sockets, cores, caches, nodes, jobs
+	maxUnits = 8192
 )
+
+// Bound cuts those words of a report that are compared and kept as they are.
+func Bound(r *fleet.Report) {
+	r.Instance = word(r.Instance)
+	if r.Facts != nil {
+		r.Facts.Boot, r.Facts.Trusts = word(r.Facts.Boot), words(r.Facts.Trusts, maxTrusts)
+	}
+}
 
 func rate(n uint64) farm.Rate { return farm.Rate(min(n, maxBandwidth)) }
 
 func word(text string) string { return farm.Clean(text, maxWord) }
 
-func words(texts []string) []string {
+// words cleans the first texts of a list.
+func words(texts []string, most int) []string {
 	if texts == nil {
 		return nil
 	}
-	clean := make([]string, len(texts))
-	for i, t := range texts {
+	clean := make([]string, min(len(texts), most))
+	for i, t := range texts[:len(clean)] {
 		clean[i] = word(t)
 	}
 	return clean
@@ -112,7 +128,7 @@ func ParseObserved(v fleet.Observed) (farm.Observed, error) {
 	switch o.State {
 	case farm.VMStarting, farm.VMRunning, farm.VMStopping, farm.VMStopped, farm.VMDeleting, farm.VMGone, farm.VMFailed:
 	default:
-		r.refuse("state", fmt.Errorf("a host reports no VM %q", v.State))
+		r.refuse("state", fmt.Errorf("a host reports no VM %q", word(v.State)))
 	}
 	if v.Plan != nil {
 		o.Plan = r.plan(*v.Plan)

@@ -23,6 +23,15 @@ func (r *reader) cpus(field, text string) farm.CPUSet {
 	return s
 }
 
+// listed returns a list of no more than most parts, and refuses a longer one.
+func listed[T any](r *reader, field string, list []T, most int) []T {
+	if len(list) > most {
+		r.refuse(field, fmt.Errorf("a list of %d", len(list)))
+		return nil
+	}
+	return list
+}
+
 func (r *reader) refuse(field string, err error) {
 	if r.err == nil {
 		r.err = &farm.Error{Kind: farm.Invalid, Code: CodeBadWire, Message: "what was sent makes no sense: " + field,
@@ -71,7 +80,7 @@ func (r *reader) plan(v api.Plan) farm.Plan {
 	for _, text := range v.VCPUs {
 		p.VCPUs = append(p.VCPUs, r.cpus("vcpus", text))
 	}
-	for _, c := range v.Cells {
+	for _, c := range listed(r, "cells", v.Cells, farm.MaxCPUs) {
 		p.Cells = append(p.Cells, farm.GuestCell{VCPUs: r.cpus("cells", c.VCPUs), Memory: farm.Bytes(c.Memory),
 			Node: c.Node, PageSize: farm.Bytes(c.PageSize), Remote: c.Remote})
 	}

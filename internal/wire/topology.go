@@ -47,11 +47,23 @@ func HostTopology(h api.Host) (farm.Topology, error) {
 		Distance: h.Distance})
 }
 
+// maxPages bounds the sizes of huge pages of a node.
+const maxPages = 64
+
+// distance reads the distances between nodes.
+func (r *reader) distance(v [][]int) [][]int {
+	v = listed(r, "distance", v, maxUnits)
+	for _, row := range v {
+		listed(r, "distance", row, maxUnits)
+	}
+	return v
+}
+
 func (r *reader) topology(v fleet.Topology) farm.Topology {
-	t := farm.Topology{Online: r.cpus("online", v.Online), Distance: v.Distance, CoresUntold: v.CoresUntold,
+	t := farm.Topology{Online: r.cpus("online", v.Online), Distance: r.distance(v.Distance), CoresUntold: v.CoresUntold,
 		SocketsUntold: v.SocketsUntold, CPU: farm.CPUModel{Vendor: word(v.CPU.Vendor), Name: word(v.CPU.Model),
-			MaxMHz: v.CPU.MaxMHz, Flags: words(v.CPU.Flags)}}
-	for _, s := range v.Sockets {
+			MaxMHz: v.CPU.MaxMHz, Flags: words(v.CPU.Flags, maxFlags)}}
+	for _, s := range listed(r, "sockets", v.Sockets, maxUnits) {
 		t.Sockets = append(t.Sockets, farm.Socket{ID: s.ID, CPUs: r.cpus("sockets", s.CPUs)})
 	}
 	if t.Online.Empty() {
@@ -59,17 +71,17 @@ func (r *reader) topology(v fleet.Topology) farm.Topology {
 			t.Online = t.Online.Or(s.CPUs)
 		}
 	}
-	for _, c := range v.Cores {
+	for _, c := range listed(r, "cores", v.Cores, maxUnits) {
 		t.Cores = append(t.Cores, farm.Core{Socket: c.Socket, Node: c.Node, Threads: r.cpus("cores", c.Threads),
 			Kind: farm.CoreKind(word(c.Kind))})
 	}
-	for _, text := range v.L3 {
+	for _, text := range listed(r, "l3", v.L3, maxUnits) {
 		t.L3 = append(t.L3, r.cpus("l3", text))
 	}
-	for _, n := range v.Nodes {
+	for _, n := range listed(r, "nodes", v.Nodes, maxUnits) {
 		node := farm.Node{ID: n.ID, CPUs: r.cpus("nodes", n.CPUs), Memory: farm.Bytes(n.Memory),
 			Free: farm.Bytes(n.Grantable)}
-		for _, p := range n.Pages {
+		for _, p := range listed(r, "pages", n.Pages, maxPages) {
 			node.Pages = append(node.Pages, farm.HugePages{Size: farm.Bytes(p.Size), Total: p.Total, Free: p.Grantable,
 				Surplus: p.Surplus})
 		}

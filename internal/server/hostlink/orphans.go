@@ -17,7 +17,8 @@ const (
 
 // meet finds what is new of a host's orphans, whose IDs it gets. What was ordered of one that is still there stays
 // ordered. Those beyond the bounds are met when others have left.
-func (n *news) meet(t *store.Tx, host string, strange []string, r fleet.Report) error {
+func (n *news) meet(t *store.Tx, host string, strange []string, seen map[string]farm.Observed,
+	r fleet.Report) error {
 	known, err := t.Orphans(host)
 	if err != nil {
 		return err
@@ -47,7 +48,7 @@ func (n *news) meet(t *store.Tx, host string, strange []string, r fleet.Report) 
 			room--
 		}
 		now := farm.Orphan{Host: host, VM: id,
-			Name: cmp.Or(farm.Printable(o.Name[:min(len(o.Name), maxCalled)]), was.Name), State: farm.VMState(o.State),
+			Name: cmp.Or(farm.Printable(o.Name[:min(len(o.Name), maxCalled)]), was.Name), State: seen[id].State,
 			Evicted: was.Evicted}
 		if now != was {
 			n.orphans = append(n.orphans, now)

@@ -72,6 +72,7 @@ func (s *Links) Admit(host string, capability int) error {
 
 // Report takes over what a host says.
 func (s *Links) Report(ctx context.Context, who farm.Identity, r fleet.Report) (fleet.ReportAnswer, error) {
+	wire.Bound(&r)
 	l := s.link(who.Host)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -317,7 +318,7 @@ func (s *Links) newsOf(t *store.Tx, host string, seen map[string]farm.Observed, 
 		}
 	}
 	slices.Sort(n.elsewhere)
-	return n, n.meet(t, host, strange, r)
+	return n, n.meet(t, host, strange, seen, r)
 }
 
 // arrival is a VM that has gone to another host, as its source reports.
