@@ -73,9 +73,9 @@ func Over(all []Mount, path string) (over Mount, found bool) {
 	return over, found
 }
 
-// Sealed returns the mount that a path is of, and whether its file system is read-only by itself, by whatever mount it
-// is reached.
-func Sealed(mountinfo io.Reader, path string) (over Mount, sealed bool, err error) {
+// Options returns the mount that a path is of, and the options of its file system itself, by whatever mount it is
+// reached.
+func Options(mountinfo io.Reader, path string) (over Mount, options []string, err error) {
 	s := bufio.NewScanner(mountinfo)
 	s.Buffer(nil, maxLine)
 	for s.Scan() {
@@ -83,11 +83,13 @@ func Sealed(mountinfo io.Reader, path string) (over Mount, sealed bool, err erro
 		if !ok || m.Point != path && !Below(path, m.Point) || len(m.Point) < len(over.Point) {
 			continue
 		}
-		_, options, _ := strings.Cut(s.Text(), " - ") // type, source, options of the file system
-		f := strings.Split(options, " ")
-		over, sealed = m, len(f) > 2 && strings.HasPrefix(f[2]+",", "ro,")
+		_, rest, _ := strings.Cut(s.Text(), " - ") // type, source, options of the file system
+		over, options = m, nil
+		if f := strings.Split(rest, " "); len(f) > 2 {
+			options = strings.Split(f[2], ",")
+		}
 	}
-	return over, sealed, s.Err()
+	return over, options, s.Err()
 }
 
 // Below reports whether a path is below a directory, and not the directory itself.

@@ -10,13 +10,15 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 )
 
 // ErrLocal is the error of a connection that is refused.
-var ErrLocal = errors.New("the address is loopback, link-local, unspecified or multicast")
+var ErrLocal = errors.New(
+	"the address is loopback, link-local, unspecified, multicast or of a cloud's metadata service")
 
 // Outside refuses addresses of the host itself and of its links. Private networks stay allowed: sites keep servers of
 // images there. A nil Outside refuses nothing.
@@ -58,9 +60,25 @@ func control(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
+// metadata are addresses that are not link-local, and at which clouds give a machine its own credentials.
+var metadata = []netip.Addr{
+	netip.MustParseAddr("fd00:ec2::254"),   // Amazon
+	netip.MustParseAddr("fd20:ce::254"),    // Google
+	netip.MustParseAddr("168.63.129.16"),   // Azure
+	netip.MustParseAddr("100.100.100.200"), // Alibaba
+	netip.MustParseAddr("192.0.0.192"),     // Oracle
+}
+
+// translated is the prefix at which networks without IPv4 reach IPv4 addresses, which are the last four bytes.
+var translated = netip.MustParsePrefix("64:ff9b::/96")
+
 func local(a netip.Addr) bool {
-	a = a.Unmap()
-	return a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsUnspecified() || a.IsMulticast()
+	a = a.Unmap().WithZone("")
+	if bytes := a.As16(); translated.Contains(a) {
+		a = netip.AddrFrom4([4]byte(bytes[12:]))
+	}
+	return a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsUnspecified() || a.IsMulticast() ||
+		slices.Contains(metadata, a)
 }
 
 // bounded is a transport that connects by itself to allowed addresses alone.

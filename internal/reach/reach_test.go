@@ -15,6 +15,8 @@ func TestLocal(t *testing.T) {
 		"127.0.0.1": true, "127.9.9.9": true, "::1": true, "::ffff:127.0.0.1": true, "169.254.169.254": true,
 		"::ffff:169.254.1.1": true, "fe80::1": true, "fe80::1%eth0": true, "0.0.0.0": true, "::": true,
 		"::ffff:0.0.0.0": true, "224.0.0.1": true, "ff02::1": true,
+		"fd00:ec2::254": true, "::ffff:168.63.129.16": true, "100.100.100.200": true, "64:ff9b::7f00:1": true,
+		"64:ff9b::a9fe:a9fe": true, "64:ff9b::a00:1": false, "fd00:ec2::253": false,
 		"10.0.0.1": false, "172.16.0.1": false, "192.168.1.1": false, "fd00::1": false, "192.0.2.1": false,
 		"2001:db8::1": false,
 	} {

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -30,25 +31,43 @@ type Resolver struct {
 	Files fs.FS // "/" of the host, which can read links
 	// Sealed reports whether a path is on a file system that is read-only for everybody.
 	Sealed func(path string) bool
+	// Users reports whether a path is on a file system that a user mounted, and that says what it likes of owners.
+	Users func(path string) bool
 }
 
 // Host returns the resolver of this host.
-func Host() Resolver { return Resolver{os.DirFS("/"), sealed} }
-
-// sealed reads which file systems are read-only by themselves. NFS and its like are not: who writes there does so on
-// other hosts.
-func sealed(path string) bool {
-	table, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return false
+func Host() Resolver {
+	table := func(judge func(mountinfo io.Reader, path string) bool, otherwise bool) func(path string) bool {
+		return func(path string) bool {
+			f, err := os.Open("/proc/self/mountinfo")
+			if err != nil {
+				return otherwise
+			}
+			defer f.Close()
+			return judge(f, path)
+		}
 	}
-	defer table.Close()
-	return sealedIn(table, path)
+	return Resolver{os.DirFS("/"), table(sealedIn, false), table(usersIn, true)}
 }
 
+// sealedIn reads which file systems are read-only by themselves. NFS and its like are not: who writes there does so on
+// other hosts.
 func sealedIn(mountinfo io.Reader, path string) bool {
-	over, sealed, err := mounts.Sealed(mountinfo, path)
-	return err == nil && sealed && publishedOnly(over.Type)
+	over, options, err := mounts.Options(mountinfo, path)
+	return err == nil && slices.Contains(options, "ro") && publishedOnly(over.Type) && !byUser(over, options)
+}
+
+// usersIn reads which file systems are programs of users. fusermount lets a user mount one on a directory of that user,
+// and root looks into it where the user allowed others (user_allow_other in fuse.conf).
+func usersIn(mountinfo io.Reader, path string) bool {
+	over, options, err := mounts.Options(mountinfo, path)
+	return err != nil || byUser(over, options)
+}
+
+func byUser(m mounts.Mount, options []string) bool {
+	return strings.HasPrefix(m.Type, "fuse") && slices.ContainsFunc(options, func(option string) bool {
+		return strings.HasPrefix(option, "user_id=") && option != "user_id=0"
+	})
 }
 
 // publishedOnly reports whether files of a read-only file system of a type come from its publisher alone.
@@ -113,7 +132,7 @@ func (w *walk) run(name string) (string, error) {
 		}
 	}
 	info, err := w.lstat(w.at)
-	if err == nil && !rootsAlone(info) && !w.Sealed(w.at) {
+	if err == nil && !w.trusted(info) {
 		err = writable(w.at)
 	}
 	return w.at, err
@@ -129,7 +148,7 @@ func (w *walk) enter(next string) (target string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if !rootsAlone(dir) && !keeps(dir, found) && !w.Sealed(w.at) {
+	if !w.trusted(dir) && (!keeps(dir, found) || w.Users(w.at) || w.Users(next)) {
 		return "", writable(w.at)
 	}
 	if found.Mode()&fs.ModeSymlink == 0 {
@@ -151,6 +170,11 @@ func (w *walk) enter(next string) (target string, err error) {
 		return inside, nil
 	}
 	return target, nil
+}
+
+// trusted reports whether root alone can change what the walk has come to, of which info is.
+func (w *walk) trusted(info fs.FileInfo) bool {
+	return rootsAlone(info) && !w.Users(w.at) || w.Sealed(w.at)
 }
 
 func (w *walk) leaves() error {

@@ -36,7 +36,10 @@ func host(t *testing.T, lines string) Resolver {
 		}
 		files[f[0]] = file
 	}
-	return Resolver{files, func(path string) bool { return strings.HasPrefix(path, "/cvmfs/unpacked") }}
+	in := func(dir string) func(string) bool {
+		return func(path string) bool { return strings.HasPrefix(path, dir) }
+	}
+	return Resolver{files, in("/cvmfs/unpacked"), in("/tmp/fuse")}
 }
 
 const tree = `srv
@@ -66,6 +69,10 @@ tmp/image
 tmp/link ->image
 tmp/mine user
 tmp/hard.sif file
+tmp/fuse
+tmp/fuse/image
+tmp/fuse/sticky sticky
+tmp/fuse/sticky/image
 cvmfs
 cvmfs/unpacked user
 cvmfs/unpacked/name ->.flat/a
@@ -103,6 +110,9 @@ func TestResolve(t *testing.T) {
 		{"/tmp/link", "", ""},
 		{"/tmp/mine", "", ""},
 		{"/tmp/hard.sif", "", ""},
+		{"/tmp/fuse", "", ""},
+		{"/tmp/fuse/image", "", ""},
+		{"/tmp/fuse/sticky/image", "", ""},
 		{"/cvmfs/unpacked/name", "/cvmfs/unpacked", "/cvmfs/unpacked/.flat/a"},
 		{"/cvmfs/unpacked/.flat/a/etc", "/cvmfs/unpacked", ""},
 		{"/cvmfs/unpacked/.flat/a/root", "/cvmfs/unpacked", ""},
@@ -151,12 +161,21 @@ func TestSealed(t *testing.T) {
 32 22 0:41 / /export ro,relatime - nfs4 server:/export ro,vers=4.2
 33 22 7:0 / /images ro,relatime - squashfs /dev/loop0 ro,errors=continue
 34 22 0:42 / /mnt ro,relatime - fuse.sshfs user@host: ro,user_id=1000
+35 22 0:43 / /tmp/ro ro,nosuid,nodev - fuse cvmfs2 ro,user_id=1000,group_id=1000,allow_other
+36 22 0:44 / /tmp/rw rw,nosuid,nodev - fuse.x x rw,user_id=1000,group_id=1000,allow_other
+37 22 8:2 / /ntfs rw - fuseblk /dev/sda2 rw,user_id=0,group_id=0,allow_other
 `
 	for path, want := range map[string]bool{"/": false, "/home/a": false, "/cvmfs": false,
 		"/cvmfs/unpacked.cern.ch": true, "/cvmfs/unpacked.cern.ch/a": true, "/export/a": false, "/images/a": true,
-		"/mnt/a": false} {
+		"/mnt/a": false, "/tmp/ro": false, "/tmp/rw/a": false} {
 		if got := sealedIn(strings.NewReader(table), path); got != want {
 			t.Errorf("%s: %v", path, got)
+		}
+	}
+	for path, want := range map[string]bool{"/": false, "/cvmfs/unpacked.cern.ch/a": false, "/ntfs/a": false,
+		"/tmp": false, "/mnt/a": true, "/tmp/ro": true, "/tmp/rw/a": true} {
+		if got := usersIn(strings.NewReader(table), path); got != want {
+			t.Errorf("a file system of a user at %s: %v", path, got)
 		}
 	}
 }

@@ -15,7 +15,8 @@ import (
 func TestPullPaths(t *testing.T) {
 	root, user := &syscall.Stat_t{}, &syscall.Stat_t{Uid: 1000}
 	dir, link := fs.ModeDir|0o755, fs.ModeSymlink|0o777
-	host := rootpath.Resolver{Sealed: func(string) bool { return false }, Files: fstest.MapFS{
+	nowhere := func(string) bool { return false }
+	host := rootpath.Resolver{Sealed: nowhere, Users: nowhere, Files: fstest.MapFS{
 		".":          {Mode: dir, Sys: root},
 		"pull":       {Mode: dir, Sys: root},
 		"pull/image": {Mode: dir, Sys: root},
