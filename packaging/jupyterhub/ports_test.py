@@ -1,13 +1,46 @@
 """Run by TestJupyterHubPorts, as root: ports of 127.0.0.1 that belong to root and to nobody."""
 
 import asyncio
+import json
 import os
 import pwd
 import socket
+import sys
 import types
 import unittest
 
-from grange_jupyterhub import ports
+
+class HTTPError(Exception):
+    pass
+
+
+class BatchHandler:
+    """batchspawner's: it sets all that a job names."""
+
+    def __init__(self, body):
+        self.body, self.set = body, {}
+
+    def get_json_body(self):
+        return self.body
+
+    def post(self):
+        self.set.update(self.body)
+
+
+def module(name, **names):
+    """Make a module of names: JupyterHub and batchspawner need not be installed here."""
+    sys.modules[name] = types.ModuleType(name)
+    vars(sys.modules[name]).update(names)
+
+
+handlers = [("/api/users", object), ("/api/batchspawner", BatchHandler), ("/api/files", object, {"path": "/"})]
+module("batchspawner")
+module("batchspawner.api", BatchSpawnerAPIHandler=BatchHandler)
+module("jupyterhub")
+module("jupyterhub.apihandlers", default_handlers=handlers)
+module("tornado", web=types.SimpleNamespace(HTTPError=HTTPError))
+
+from grange_jupyterhub import ports  # noqa: E402
 
 NOBODY = pwd.getpwnam("nobody").pw_uid
 
@@ -36,6 +69,15 @@ class Batch:
 
     async def poll(self):
         return self.status
+
+    def get_state(self):
+        return {"job_id": "7"}
+
+    def load_state(self, state):
+        self.job_id = state["job_id"]
+
+    def clear_state(self):
+        self.job_id = ""
 
 
 class Spawner(ports.CheckedPort, Batch):
@@ -79,10 +121,40 @@ class Test(unittest.TestCase):
             spawner, _ = self.start("nobody", "127.0.0.1", port)
             self.assertIsNone(asyncio.run(spawner.poll()))
         self.assertIsNone(asyncio.run(spawner.poll()))
+        after = Spawner("nobody", "127.0.0.1", port)  # the hub's next process
+        after.load_state(json.loads(json.dumps(spawner.get_state())))
         with listen(0, port=port):
             self.assertEqual(asyncio.run(spawner.poll()), 1)
+            self.assertEqual(asyncio.run(after.poll()), 1)
+            after.clear_state()
+            self.assertIsNone(asyncio.run(after.poll()))
         spawner.status = 3
         self.assertEqual(asyncio.run(spawner.poll()), 3)
+
+    def test_reports(self):
+        """A job sets the port of its spawner, and no commands of the hub."""
+        handler = handlers[1][1]
+        self.assertEqual(handlers[0] + handlers[2], ("/api/users", object, "/api/files", object, {"path": "/"}))
+        good = handler({"port": 8888})
+        good.post()
+        self.assertEqual(good.set, {"port": 8888})
+        for body in (
+            {"exec_prefix": "id;"},
+            {"port": 8888, "batch_query_cmd": "id"},
+            {"port": 8888, "checked": None},
+            {"port": "8888"},
+            {"port": True},
+            {"port": 0},
+            {"port": 65536},
+            {},
+            [],
+            ["port"],
+            None,
+        ):
+            bad = handler(body)
+            with self.assertRaises(HTTPError):
+                bad.post()
+            self.assertEqual(bad.set, {})
 
 
 if __name__ == "__main__":

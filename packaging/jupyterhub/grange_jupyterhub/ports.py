@@ -3,6 +3,8 @@
 import pwd
 import sys
 
+from . import reports  # noqa: F401  a job sets no attribute of its spawner but the port
+
 LISTENS = "0A"  # the state of a socket that listens, in /proc/net/tcp
 
 
@@ -31,18 +33,36 @@ class CheckedPort:
             pass
     """
 
+    checked = None  # the port and its user's ID, when the server has started
+
     async def start(self):
         ip, port = await super().start()
         uid = pwd.getpwnam(self.user.name).pw_uid
         if ip != "127.0.0.1" or owner_here(port) != uid:
             raise RuntimeError(f"the job names port {port} of {ip}, which {self.user.name} has not published there")
-        self.checked_port, self.checked_uid = port, uid
+        self.checked = (port, uid)
         return ip, port
+
+    def get_state(self):
+        """The hub keeps it over its own restart."""
+        state = super().get_state()
+        if self.checked:
+            state["checked_port"] = self.checked
+        return state
+
+    def load_state(self, state):
+        super().load_state(state)
+        self.checked = state.get("checked_port")
+
+    def clear_state(self):
+        super().clear_state()
+        self.checked = None
 
     async def poll(self):
         """The port may have become another user's since: the server has ended then."""
+        checked = self.checked  # which super's poll clears when the job has ended
         status = await super().poll()
-        port = getattr(self, "checked_port", None)
-        if status is not None or port is None:
+        if status is not None or checked is None:
             return status
-        return None if owner_here(port) in (None, self.checked_uid) else 1
+        port, uid = checked
+        return None if owner_here(port) in (None, uid) else 1
