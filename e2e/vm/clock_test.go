@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/e2e/lab"
 )
 
 // clockOff asks a job that prints its time for each line how far its clock is off the host's: at least.
@@ -24,17 +27,11 @@ func clockOff(t *testing.T, input io.Writer, out *bufio.Reader) time.Duration {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var sec, usec int64
-	if _, err := fmt.Sscan(line, &sec, &usec); err != nil {
-		t.Fatalf("%q: %v", line, err)
+	off, err := lab.ClockOff(asked, came, line)
+	if err != nil {
+		t.Fatal(err)
 	}
-	switch now := time.UnixMicro(sec*1e6 + usec); {
-	case now.Before(asked):
-		return asked.Sub(now)
-	case now.After(came):
-		return now.Sub(came)
-	}
-	return 0
+	return off
 }
 
 // clockJob is a job that prints its time for each line.
@@ -44,10 +41,8 @@ type clockJob struct {
 	out   *bufio.Reader
 }
 
-func startClockJob(t *testing.T) clockJob {
+func startClockJob(t *testing.T, cmd *exec.Cmd) clockJob {
 	t.Helper()
-	cmd := host.Exec(ctx(t), "--", "sh", "-c",
-		"while read x; do set -- $(busybox adjtimex | grep time.tv); echo $2 $4; done")
 	input, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +55,20 @@ func startClockJob(t *testing.T) clockJob {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cmd.Process.Signal(syscall.SIGCONT); cmd.Process.Kill() })
-	return clockJob{cmd, input, bufio.NewReader(output)}
+	j := clockJob{cmd, input, bufio.NewReader(output)}
+	if off := clockOff(t, j.input, j.out); off > lab.ClockNear {
+		t.Fatalf("the clock is off by %v from the start", off)
+	}
+	return j
+}
+
+// end has the job end by itself.
+func (j clockJob) end(t *testing.T) {
+	t.Helper()
+	j.input.Close()
+	if err := j.Wait(); err != nil {
+		t.Error(err)
+	}
 }
 
 // pausing is a way of stopping the CPUs of a job's VM, and of letting them go on.
@@ -98,37 +106,56 @@ func (j clockJob) pausings(t *testing.T, name string) map[string]pausing {
 	}
 }
 
+// right fails unless the clock is right after a pause.
+func (j clockJob) right(t *testing.T, way pausing) {
+	const pause = 3 * time.Second
+	if err := way.stop(); err != nil {
+		t.Fatal(err)
+	}
+	way.stopped(t)
+	time.Sleep(pause)
+	if err := way.start(); err != nil {
+		t.Fatal(err)
+	}
+	until := time.Now().Add(way.later)
+	off := clockOff(t, j.input, j.out)
+	t.Logf("at first the clock is off by %v", off)
+	for off > lab.ClockNear && time.Now().Before(until) {
+		off = clockOff(t, j.input, j.out)
+	}
+	if off > lab.ClockNear {
+		t.Errorf("the clock is off by %v", off)
+	}
+}
+
 // TestClock: the guest's clock is right after each way of stopping the CPUs of a job's VM, also for a job that goes on
 // by what it reads from its caller.
 func TestClock(t *testing.T) {
-	const near, pause = 100 * time.Millisecond, 3 * time.Second
-	j := startClockJob(t)
-	if off := clockOff(t, j.input, j.out); off > near {
-		t.Fatalf("the clock is off by %v from the start", off)
-	}
+	j := startClockJob(t, host.Exec(ctx(t), "--", "sh", "-c", lab.TellTimes))
 	for name, way := range j.pausings(t, vmName(t)) {
-		t.Run(name, func(t *testing.T) {
-			if err := way.stop(); err != nil {
-				t.Fatal(err)
-			}
-			way.stopped(t)
-			time.Sleep(pause)
-			if err := way.start(); err != nil {
-				t.Fatal(err)
-			}
-			until := time.Now().Add(way.later)
-			off := clockOff(t, j.input, j.out)
-			t.Logf("at first the clock is off by %v", off)
-			for off > near && time.Now().Before(until) {
-				off = clockOff(t, j.input, j.out)
-			}
-			if off > near {
-				t.Errorf("the clock is off by %v", off)
-			}
-		})
+		t.Run(name, func(t *testing.T) { j.right(t, way) })
 	}
-	j.input.Close()
-	if err := j.Wait(); err != nil {
-		t.Error(err)
+	j.end(t)
+}
+
+// TestClockOfBatchJob: the same where a batch system stops the job's caller alone, and where it freezes the whole job.
+func TestClockOfBatchJob(t *testing.T) {
+	g := newStepGroups(t, 0)
+	j := startClockJob(t, g.exec(t, "--", "sh", "-c", lab.TellTimes))
+	signal := func(s syscall.Signal) func() error { return func() error { return j.Process.Signal(s) } }
+	freezer := func(state string) func() error {
+		file := filepath.Join(filepath.Dir(g.dir("freezer")), "freezer.state")
+		return func() error { return os.WriteFile(file, []byte(state), 0) }
 	}
+	stopped := func(t *testing.T) {
+		eventually(t, "the VM of a stopped caller is suspended",
+			func() bool { return g.vm(t).State == "suspended (caller stopped)" })
+	}
+	for name, way := range map[string]pausing{
+		"STOP and CONT": {signal(syscall.SIGSTOP), signal(syscall.SIGCONT), stopped, 0},
+		"a frozen job":  {freezer("FROZEN"), freezer("THAWED"), stopped, 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) { j.right(t, way) })
+	}
+	j.end(t)
 }
