@@ -37,7 +37,8 @@ func (c *condor) Close() error { return c.lab.Close() }
 func (*condor) adapt(in input) input {
 	in = in.ofDaemon().withoutLineEnds()
 	in.limits = nil
-	in.dir += "d" // a line of a submit file ends with no blank and no backslash
+	// A line of a submit file ends with no blank and no backslash, and condor_submit takes two backslashes for one.
+	in.dir = strings.ReplaceAll(in.dir, `\\`, `\`) + "d"
 	return in
 }
 
