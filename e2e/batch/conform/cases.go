@@ -18,8 +18,9 @@ import (
 func Cases() []Case {
 	cases := []Case{
 		{Name: "suspend and resume",
-			Holds: "the VM is really paused by the batch system's suspend, and the job goes on after resume",
-			run:   suspend},
+			Holds: "the VM is really paused by the batch system's suspend, and the job goes on after resume, with the " +
+				"right time",
+			run: suspend},
 		{Name: "accounting", Holds: "CPU time and peak memory in the batch system's records are the VM's",
 			run: accounting},
 		{Name: "out of memory", Holds: "a job beyond its memory fails, as on the host, and the host is unharmed",
@@ -166,17 +167,18 @@ func kill(ctx context.Context, t *try) error {
 }
 
 // suspend: the job works all the time, also while nobody reads what it writes, so that a VM that is not paused is seen
-// to use the CPU.
+// to use the CPU. The agent has the clock set before it lets the job read what the host sends, and soon after where it
+// did not stop the VM.
 func suspend(ctx context.Context, t *try) error {
 	const frozen = 50 * time.Millisecond // CPU time in a second that a paused QEMU may use for its monitor
 	id, err := t.submit(ctx, Job{Script: shebang + `while [ ! -e ` + t.file("stop") + ` ]; do
 	i=0
 	while [ $i -lt 2000 ]; do i=$((i+1)); done
 done &
-n=0
+n=0 asked=1
 while [ ! -e ` + t.file("stop") + ` ]; do
 	n=$((n+1)); echo tick $n; sleep 0.2
-done
+	` + t.clockLoop() + `done
 wait
 exit 7
 `})
@@ -218,8 +220,16 @@ exit 7
 		return fmt.Errorf("%w: it used %v of CPU time in the last second, paused by %q; %v", err, used, by, ctx.Err())
 	}
 	t.note = by
+	after := thawNoticed
+	if t.libvirtPaused(ctx, vm.Name) {
+		after = 0
+	}
 	if err := t.Resume(ctx, id); err != nil {
 		return err
+	}
+	clock := clock{try: t, id: id}
+	if err := clock.right(ctx, after); err != nil {
+		return fmt.Errorf("after resume, paused by %q: %w", by, err)
 	}
 	if err := until(ctx, "a resumed job goes on", func() bool {
 		after, _ := t.Output(id)

@@ -86,11 +86,15 @@ func (t *try) pausedBy(ctx context.Context, name string, pid int) string {
 	if allotment.Frozen(os.DirFS("/"), pid) {
 		return "its process is stopped"
 	}
-	state, err := t.Lab().Virsh(ctx, "domstate", name)
-	if err == nil && strings.TrimSpace(state) == "paused" {
+	if t.libvirtPaused(ctx, name) {
 		return "libvirt says paused"
 	}
 	return ""
+}
+
+func (t *try) libvirtPaused(ctx context.Context, name string) bool {
+	state, err := t.Lab().Virsh(ctx, "domstate", name)
+	return err == nil && strings.TrimSpace(state) == "paused"
 }
 
 // cpuTime is what a process has used, user and system, of all its threads.
