@@ -1,6 +1,6 @@
 // Command move brings up a farm of three hosts on this machine, two of them a service cell, and moves a VM between
 // these while it runs: there and back, by a drain, with agents, a libvirtd and the server killed in the middle, and
-// where it is refused. Its last line is JSON.
+// where it is refused. Each time the guest's clock must be right. Its last line is JSON.
 package main
 
 import (
@@ -48,6 +48,8 @@ type result struct {
 	Kills    int     `json:"kills"`
 	Refused  int     `json:"refused"`
 	Seconds  float64 `json:"seconds_a_move"`
+	Clocks   int     `json:"clocks"`            // how often the guest was asked for its time
+	ClockOff float64 `json:"clock_off_seconds"` // at most, of what was seen
 	Left     int     `json:"left"`
 	Failures int     `json:"failures"`
 }
@@ -75,7 +77,7 @@ func run(ctx context.Context, r *result) (err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	t := &trial{f: f, r: r}
-	for _, step := range []func(context.Context) error{t.create, t.thereAndBack, t.refused, t.kills,
+	for _, step := range []func(context.Context) error{t.create, t.tellTimes, t.thereAndBack, t.refused, t.kills,
 		t.drain, t.remove} {
 		if err := step(ctx); err != nil {
 			return errors.Join(err, errors.New(f.Logs()))
@@ -86,9 +88,10 @@ func run(ctx context.Context, r *result) (err error) {
 
 // trial is one run.
 type trial struct {
-	f    *farmlab.Farm
-	r    *result
-	boot string // ID of the guest's boot, which no move changes
+	f     *farmlab.Farm
+	r     *result
+	boot  string // ID of the guest's boot, which no move changes
+	clock session
 }
 
 const name = "web/db"
@@ -127,8 +130,11 @@ func (t *trial) vm(ctx context.Context) (v fleet.VM, err error) {
 }
 
 // same fails unless the guest is the one that it was, with all it had in memory and on its disk, on the host that it is
-// said to be on, and nowhere else.
+// said to be on, and nowhere else, and has the right time.
 func (t *trial) same(ctx context.Context, host string) error {
+	if err := t.clockRight(); err != nil {
+		return err
+	}
 	v, err := t.vm(ctx)
 	if err != nil {
 		return err
@@ -305,6 +311,7 @@ func (t *trial) drain(ctx context.Context) error {
 }
 
 func (t *trial) remove(ctx context.Context) error {
+	t.clock.Close()
 	if _, err := t.run(ctx, "vm", "delete", name, "--wait"); err != nil {
 		return err
 	}
