@@ -95,12 +95,12 @@ const mostListed = 1 << 16
 // ParseCPUSet reads the kernel's list format: "0-3,8,10-11". The empty string is the empty set. What it takes does not
 // grow with ranges that overlap.
 func ParseCPUSet(s string) (CPUSet, error) {
-	bad := func() (CPUSet, error) {
-		return CPUSet{}, &Error{Kind: Invalid, Code: CodeBadCPUList,
+	bad := func() error {
+		return &Error{Kind: Invalid, Code: CodeBadCPUList,
 			Message: fmt.Sprintf("%q is not a CPU list", Clean(s, 100)), Hint: "write for example 0-3,8"}
 	}
 	if len(s) > mostListed {
-		return bad()
+		return CPUSet{}, bad()
 	}
 	var words [(maxCPU + 1) / 64]uint64
 	top := -1
@@ -115,7 +115,7 @@ func ParseCPUSet(s string) (CPUSet, error) {
 			last, err = strconv.Atoi(strings.TrimSpace(hi))
 		}
 		if err != nil || first < 0 || last < first || last > maxCPU {
-			return bad()
+			return CPUSet{}, bad()
 		}
 		for w := first / 64; w <= last/64; w++ {
 			from, to := max(first-64*w, 0), min(last-64*w, 63)
