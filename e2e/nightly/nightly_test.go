@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -206,7 +207,8 @@ func TestNight(t *testing.T) {
 func TestCut(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	out := &starts{then: cancel}
-	a := suite{command: "echo begun; sleep 600; true"}.run(ctx, out)
+	// dash loses an interrupt that comes while it forks.
+	a := suite{command: "sh -c 'echo begun; exec sleep 600'; true"}.run(ctx, out)
 	if !a.Cut || a.Passed {
 		t.Errorf("%+v", a)
 	}
@@ -217,4 +219,28 @@ type starts struct{ then func() }
 func (s *starts) Write(text []byte) (int, error) {
 	s.then()
 	return len(text), nil
+}
+
+// TestBelowMake: a suite does not get the arguments of the make that runs this program, and ends with its figures.
+func TestBelowMake(t *testing.T) {
+	t.Chdir(t.TempDir())
+	makefile := "suite:\n\t@echo '{\"failed\":0,\"args\":\"$(ARGS)\"}'\nnightly:\n\t@env >environment\n"
+	if err := os.WriteFile("Makefile", []byte(makefile), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("make", "nightly", "ARGS=-slice 17").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	environment, err := os.ReadFile("environment")
+	if err != nil || !bytes.Contains(environment, []byte("-slice")) {
+		t.Fatalf("%v\n%s", err, environment)
+	}
+	for line := range strings.Lines(string(environment)) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && ofMake(line) {
+			t.Setenv(name, value)
+		}
+	}
+	if a := (suite{command: "make suite"}).run(t.Context(), io.Discard); string(a.Figures) != `{"failed":0,"args":""}` {
+		t.Errorf("%+v: %s", a, a.Figures)
+	}
 }

@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -26,9 +28,17 @@ type attempt struct {
 // endWithin is how long a suite may take to end after an interrupt, before it is killed.
 const endWithin = 2 * time.Minute
 
+// ofMake reports whether a variable is what the make that runs this program gives to another one below it: its ARGS,
+// and that it is to name its directories behind the figures.
+func ofMake(variable string) bool {
+	name, _, _ := strings.Cut(variable, "=")
+	return slices.Contains([]string{"ARGS", "MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL"}, name)
+}
+
 // run runs a suite once. Its output goes to the writer as well.
 func (s suite) run(ctx context.Context, out io.Writer) (a attempt) {
 	cmd := exec.CommandContext(ctx, "sh", "-c", s.command)
+	cmd.Env = slices.DeleteFunc(os.Environ(), ofMake)
 	a.Began = time.Now().UTC().Truncate(time.Second)
 	last := &lastLine{}
 	cmd.Stdout, cmd.Stderr = io.MultiWriter(out, last), out
