@@ -131,7 +131,7 @@ func (v *vm) enter(j *job) bool {
 		entered = true
 		j.vm = v
 		j.ctx, j.cancel = context.WithCancelCause(v.ctx)
-		if v.jobs = append(v.jobs, j); len(v.jobs) == 1 {
+		if v.jobs = append(v.jobs, j); len(v.jobs) == 1 && !j.takenOver {
 			v.power.Heartbeat() // nobody has sent any while it was empty
 		}
 		v.giveLocked(j)
