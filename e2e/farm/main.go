@@ -45,17 +45,16 @@ memory = "192M"
 
 // result is the last line.
 type result struct {
-	Store    string  `json:"store"`
-	Servers  int     `json:"servers"`
-	Killed   int     `json:"servers_killed"`
-	Hosts    int     `json:"hosts"`
-	VMs      int     `json:"vms"`
-	SSH      int     `json:"ssh"`
-	Rotated  int     `json:"rotated"`  // hosts whose CA was replaced
-	Create   float64 `json:"create_s"` // from the first request to the last guest that is up
-	Delete   float64 `json:"delete_s"`
-	Left     int     `json:"left"`
-	Failures int     `json:"failures"`
+	Store   string  `json:"store"`
+	Servers int     `json:"servers"`
+	Killed  int     `json:"servers_killed"`
+	Hosts   int     `json:"hosts"`
+	VMs     int     `json:"vms"`
+	SSH     int     `json:"ssh"`
+	Rotated int     `json:"rotated"`  // hosts whose CA was replaced
+	Create  float64 `json:"create_s"` // from the first request to the last guest that is up
+	Delete  float64 `json:"delete_s"`
+	Left    int     `json:"left"`
 }
 
 func main() {
@@ -72,7 +71,6 @@ func main() {
 	}
 	err := run(ctx, &r, *postgres, *kill, *keep)
 	if err != nil {
-		r.Failures++
 		fmt.Fprintln(os.Stderr, "farm:", err)
 	}
 	lastline.Print(r, lastline.Count(err != nil))

@@ -49,8 +49,8 @@ func (s suite) run(ctx context.Context, out io.Writer) (a attempt) {
 	err := cmd.Run()
 	a.Seconds = int(time.Since(a.Began).Seconds())
 	if ctx.Err() != nil {
-		if errors.Is(err, exec.ErrWaitDelay) {
-			syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		if cmd.Process != nil {
+			syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // those that did not end
 		}
 		a.Cut, a.Error = true, context.Cause(ctx).Error()
 		return a

@@ -39,16 +39,12 @@ func shepherdOfGroups(files fs.FS, p Process) (int, error) {
 	if len(p.Groups) == 0 {
 		return 0, nil
 	}
-	entries, err := fs.ReadDir(files, "proc")
+	all, err := processes(files)
 	if err != nil {
 		return 0, err
 	}
 	found := 0
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
+	for _, pid := range all {
 		exe := fmt.Sprintf("proc/%d/exe", pid)
 		if link, err := fs.ReadLink(files, exe); err != nil ||
 			path.Base(strings.TrimSuffix(link, " (deleted)")) != shepherdProgram {

@@ -37,7 +37,8 @@ func ExternOf(files fs.FS, step farm.Allotment) (found SlurmExtern, ok bool) {
 // externDaemons are the processes that have the title of a job's extern step. Who may have it is for the caller to find
 // out.
 func externDaemons(files fs.FS, job string) (pids []int) {
-	for _, pid := range processes(files) {
+	all, _ := processes(files)
+	for _, pid := range all {
 		argv, err := fs.ReadFile(files, "proc/"+strconv.Itoa(pid)+"/cmdline")
 		if err != nil {
 			continue
@@ -55,7 +56,8 @@ func children(files fs.FS, parents []int) (pids []int) {
 	if len(parents) == 0 {
 		return nil
 	}
-	for _, pid := range processes(files) {
+	all, _ := processes(files)
+	for _, pid := range all {
 		if s, err := readStatus(files, pid); err == nil && slices.Contains(parents, s.parent) {
 			pids = append(pids, pid)
 		}
@@ -63,14 +65,15 @@ func children(files fs.FS, parents []int) (pids []int) {
 	return pids
 }
 
-func processes(files fs.FS) (pids []int) {
-	entries, _ := fs.ReadDir(files, "proc")
+// processes are all of the host.
+func processes(files fs.FS) (pids []int, err error) {
+	entries, err := fs.ReadDir(files, "proc")
 	for _, e := range entries {
 		if pid, err := strconv.Atoi(e.Name()); err == nil {
 			pids = append(pids, pid)
 		}
 	}
-	return pids
+	return pids, err
 }
 
 // sameJob reports whether the control groups of two steps are in the same groups of a job.

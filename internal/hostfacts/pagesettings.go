@@ -22,10 +22,10 @@ var sysctlLine = lazyregexp.New(`^-?\s*((?:vm|kernel)[./]\w+)\s*=\s*(\d+)\s*$`)
 
 // pageSettings reads which files of sysctl.d set the number of huge pages of the default size, in the order in which
 // they are applied.
-func (r *reader) pageSettings() []farm.PagesSetting { return r.sysctlSettings("vm.nr_hugepages") }
+func (r *reader) pageSettings() []farm.PagesSetting { return r.sysctlSettings()["vm.nr_hugepages"] }
 
-// sysctlSettings reads which files of sysctl.d set a value, in the order in which they are applied.
-func (r *reader) sysctlSettings(option string) []farm.PagesSetting {
+// sysctlSettings reads which files of sysctl.d set each option, in the order in which they are applied.
+func (r *reader) sysctlSettings() map[string][]farm.PagesSetting {
 	files := map[string]string{} // by name
 	var names []string
 	for _, dir := range sysctlDirs {
@@ -36,19 +36,19 @@ func (r *reader) sysctlSettings(option string) []farm.PagesSetting {
 		}
 	}
 	slices.Sort(names)
-	var out []farm.PagesSetting
-	for _, name := range names {
-		out = append(out, r.sysctlSettingsIn(files[name], option)...)
-	}
-	return append(out, r.sysctlSettingsIn(sysctlConf, option)...)
-}
-
-func (r *reader) sysctlSettingsIn(file, option string) (out []farm.PagesSetting) {
-	for _, line := range r.lines(file) {
-		if m := sysctlLine.FindStringSubmatch(line); m != nil && strings.ReplaceAll(m[1], "/", ".") == option {
-			out = append(out, farm.PagesSetting{File: file, Value: m[2]})
+	out := map[string][]farm.PagesSetting{}
+	read := func(file string) {
+		for _, line := range r.lines(file) {
+			if m := sysctlLine.FindStringSubmatch(line); m != nil {
+				option := strings.ReplaceAll(m[1], "/", ".")
+				out[option] = append(out[option], farm.PagesSetting{File: file, Value: m[2]})
+			}
 		}
 	}
+	for _, name := range names {
+		read(files[name])
+	}
+	read(sysctlConf)
 	return out
 }
 

@@ -49,6 +49,10 @@ func (r tuned) settings() []farm.TunedSetting {
 	if r.Exists("usr/lib/tuned/profiles") || r.Exists("etc/tuned/profiles") { // from 2.23 on
 		own = path.Join("etc/tuned/profiles", last, "tuned.conf")
 	}
+	var later map[string][]farm.PagesSetting // tuned applies sysctl.d behind its own values
+	if r.reapplies() {
+		later = r.sysctlSettings()
+	}
 	var out []farm.TunedSetting
 	for _, u := range t.units {
 		if !u.enabled || !t.matches(u) {
@@ -60,7 +64,7 @@ func (r tuned) settings() []farm.TunedSetting {
 				if value = strings.TrimSpace(strings.Trim(value, `"`)); known {
 					out = append(out, farm.TunedSetting{Path: target, Value: value, File: own, Unit: u.name,
 						Option: option, Plain: u.name == u.kind && u.devices == "",
-						Overruled: u.kind == "sysctl" && r.reapplies() && len(r.sysctlSettings(option)) > 0})
+						Overruled: u.kind == "sysctl" && len(later[option]) > 0})
 				}
 			}
 		}

@@ -101,12 +101,12 @@ func run(ctx context.Context, n int, pause time.Duration, seed uint64) error {
 	}
 	left := append(slurm.Sound(ctx), slurm.Lab().Leaks(ctx)...)
 	f.Unsound, f.Leaked = len(slurm.Sound(ctx)), len(slurm.Lab().Leaks(ctx))
-	bad := f.WrongState+f.NotOnce+f.OnMetal+f.Unsound+f.Leaked > 0
-	if bad {
+	bad := f.WrongState + f.NotOnce + f.OnMetal + f.Unsound + f.Leaked
+	if bad > 0 {
 		fmt.Printf("left: %v\n%s\n%s\n%s\n", left, slurm.Log("slurmctld"), slurm.Log("slurmd"), slurm.Lab().AgentLog())
 	}
-	err = lastline.Print(f, f.WrongState+f.NotOnce+f.OnMetal+f.Unsound+f.Leaked)
-	if bad {
+	err = lastline.Print(f, bad)
+	if bad > 0 {
 		err = errors.New("a job did not end as it should, or something is left")
 	}
 	return err

@@ -18,14 +18,7 @@ func TestTaskEpilogs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if t.Failed() {
-			t.Logf("slurmd:\n%s\nagent:\n%s", l.Log("slurmd"), l.host.AgentLog())
-		}
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer l.end(t)
 	l.taskEpilogs(ctx, t)
 }
 

@@ -21,14 +21,7 @@ func TestMetalHoldsItsCPUs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if t.Failed() {
-			t.Logf("slurmd:\n%s\nagent:\n%s", l.Log("slurmd"), l.host.AgentLog())
-		}
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer l.end(t)
 	if !l.Cgroups() {
 		t.Fatal("Slurm confines nothing here: this machine lacks control groups")
 	}

@@ -33,14 +33,7 @@ image = "micro"
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if t.Failed() {
-			t.Logf("slurmctld:\n%s\nslurmd:\n%s\nagent:\n%s", l.Log("slurmctld"), l.Log("slurmd"), l.host.AgentLog())
-		}
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer l.end(t)
 	if _, err := l.host.Client.MakeImage(ctx, api.ImageRequest{Name: "special"}, func(string) {}); err != nil {
 		t.Fatal(err)
 	}

@@ -22,14 +22,7 @@ func TestTrixie(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if t.Failed() {
-			t.Logf("slurmd:\n%s\nagent:\n%s", l.Log("slurmd"), l.host.AgentLog())
-		}
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer l.end(t)
 	t.Run("prolog", func(t *testing.T) { l.prologNotes(ctx, t) })
 	t.Run("task epilogs", func(t *testing.T) { l.taskEpilogs(ctx, t) })
 }

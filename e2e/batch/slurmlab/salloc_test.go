@@ -20,14 +20,7 @@ func TestSallocSteps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if t.Failed() {
-			t.Logf("slurmctld:\n%s\nslurmd:\n%s\nagent:\n%s", l.Log("slurmctld"), l.Log("slurmd"), l.host.AgentLog())
-		}
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer l.end(t)
 	host, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		t.Fatal(err)

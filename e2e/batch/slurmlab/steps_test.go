@@ -21,14 +21,7 @@ func TestSteps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if t.Failed() {
-			t.Logf("slurmctld:\n%s\nslurmd:\n%s\nagent:\n%s", l.Log("slurmctld"), l.Log("slurmd"), l.host.AgentLog())
-		}
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer l.end(t)
 	run := func(name, script string, tasks int, check func(t *testing.T, r conform.Result)) {
 		t.Run(name, func(t *testing.T) {
 			check(t, l.try(ctx, t, conform.Job{Script: "#!/bin/sh\n" + script, Image: "micro", CPUs: tasks}))

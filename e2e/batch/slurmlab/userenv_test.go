@@ -25,14 +25,7 @@ func TestUserEnv(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if t.Failed() {
-			t.Logf("slurmd:\n%s\nagent:\n%s", l.Log("slurmd"), l.host.AgentLog())
-		}
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer l.end(t)
 	host, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		t.Fatal(err)

@@ -63,8 +63,9 @@ func main() {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "crash:", err)
 	}
-	lastline.Print(f, lastline.Count(err != nil)+f.Lost+f.Duplicated+f.Leaked+f.Unexplained)
-	if err != nil || f.Lost+f.Duplicated+f.Leaked+f.Unexplained > 0 {
+	failed := lastline.Count(err != nil) + f.Lost + f.Duplicated + f.Leaked + f.Unexplained
+	lastline.Print(f, failed)
+	if failed > 0 {
 		os.Exit(1)
 	}
 }

@@ -165,31 +165,23 @@ func (s *suite) wantState(m hyper.Machine, want hyper.State) {
 
 func (s *suite) event(events <-chan hyper.Event, id string, end hyper.End) {
 	s.Helper()
-	limit := time.After(timeout)
-	for {
-		select {
-		case e, ok := <-events:
-			if !ok {
-				s.Fatal("events ended early")
-			}
-			if e.ID == id && !e.NoSpace && !e.Watchdog && !e.Rebooted && !e.Resumed {
-				if e.Reason == "" {
-					s.Error("the event gives no reason")
-				}
-				if e.End != end {
-					s.Errorf("the event says %q, want %q", e.End, end)
-				}
-				return
-			}
-		case <-limit:
-			seen, err := s.h.Observe(s.ctx, id) // tells a lost event from a machine that does not end
-			s.Fatalf("no event for machine %s, which is now: %+v, %v", id, seen, err)
-		}
+	e := s.next(events, id, func(e hyper.Event) bool { return !e.NoSpace && !e.Watchdog && !e.Rebooted && !e.Resumed })
+	if e.Reason == "" {
+		s.Error("the event gives no reason")
+	}
+	if e.End != end {
+		s.Errorf("the event says %q, want %q", e.End, end)
 	}
 }
 
 // first is the first event of a machine, but for Resumed. An end may be told twice: one of a case before can come late.
 func (s *suite) first(events <-chan hyper.Event, id string) hyper.Event {
+	s.Helper()
+	return s.next(events, id, func(e hyper.Event) bool { return !e.Resumed })
+}
+
+// next is the next event of a machine that is wanted; others are passed over.
+func (s *suite) next(events <-chan hyper.Event, id string, want func(hyper.Event) bool) hyper.Event {
 	s.Helper()
 	for limit := time.After(timeout); ; {
 		select {
@@ -197,11 +189,12 @@ func (s *suite) first(events <-chan hyper.Event, id string) hyper.Event {
 			if !ok {
 				s.Fatal("events ended early")
 			}
-			if e.ID == id && !e.Resumed {
+			if e.ID == id && want(e) {
 				return e
 			}
 		case <-limit:
-			s.Fatalf("no event of machine %s", id)
+			seen, err := s.h.Observe(s.ctx, id) // tells a lost event from a machine that does not end
+			s.Fatalf("no event for machine %s, which is now: %+v, %v", id, seen, err)
 		}
 	}
 }

@@ -30,11 +30,7 @@ func (s *suite) resumed() {
 	s.start(m)
 	for range 2 {
 		s.must(s.h.Resume(s.ctx, m.ID))
-		for e := range events {
-			if e.ID == m.ID && e.Resumed {
-				break
-			}
-		}
+		s.next(events, m.ID, func(e hyper.Event) bool { return e.Resumed })
 		s.must(s.h.Suspend(s.ctx, m.ID))
 	}
 	s.must(s.h.Stop(s.ctx, m.ID))
